@@ -1,14 +1,15 @@
-//! `curt demo`: the page workload with four sets of options, beside what the Linux client needs for it.
+//! `curt demo`: the page workload with four sets of options, beside what the Linux client needs for
+//! it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use curt_bench::processes::{Curt, MountProcess, Testbed, tree_directory};
-use curt_bench::report::{self, Column, chart};
+use curt_bench::report::{self, ComparisonColumn, chart};
 use curt_bench::workload::Workload;
 
-use crate::bench::workload::{Run, title};
+use crate::bench::workload::{WorkloadRun, title};
 use crate::bench::{check_picture, without_mount};
 use crate::output::{self, say};
 
@@ -57,14 +58,14 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
             "No FUSE mount is possible here, so the client library is used without one. The reason:\n{why:#}"
         )?;
     }
-    let mut columns = vec![Column {
+    let mut columns = vec![ComparisonColumn {
         title: RECORDED.to_owned(),
         rpc: workload.linux_requests(),
         pages: Vec::new(),
     }];
     let mut wrong = 0;
     for options in OPTIONS {
-        let run = Run {
+        let run = WorkloadRun {
             workload,
             vers: "3",
             options,
@@ -80,7 +81,7 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
             .for_each(|what| eprintln!("wrong: {what}"));
         wrong += done.outcome.wrong;
         let pages = done.outcome.pages.iter().map(|page| page.seconds).collect();
-        columns.push(Column {
+        columns.push(ComparisonColumn {
             title: title(options).to_owned(),
             rpc: done.report.rpc,
             pages,
@@ -93,7 +94,7 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     let svg = chart::bars(CAPTION, &columns)?;
     std::fs::write(&arguments.svg, svg).with_context(|| arguments.svg.display().to_string())?;
     say!("The same as a bar chart: {}\n", arguments.svg.display())?;
-    output::tell(what_next())?;
+    output::print(what_next())?;
     Ok(wrong)
 }
 

@@ -1,6 +1,8 @@
-//! How an error and its causes are told to a person: in one line, from what was being done to what the system said.
+//! How an error and its causes are told to a person: in one line, from what was being done to what
+//! the system said.
 
-/// The error and its causes, joined by colons. A message that ends with its cause's, as many of the libraries' do, does not have it told twice.
+/// The error and its causes, joined by colons. A message that ends with its cause's, as many of the
+/// libraries' do, does not have it told twice.
 pub(crate) fn line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -9,11 +9,12 @@ use std::{
 
 use clap::Args;
 use curt_server::{
-    Entry, Explanation, NameService as _, Parsed, Severity, SystemNames, explain, read_exports,
+    ExportExplanation, ExportsEntry, NameService as _, ParsedExports, Severity, SystemNames, explain,
+    read_exports,
 };
 use serde_json::{Value, json};
 
-use crate::serve::Standing;
+use crate::serve::ServableEntries;
 use crate::{errors, output};
 
 /// Show what exports(5) files export, or what a given client would get, and by which line
@@ -29,8 +30,8 @@ pub(crate) struct ExportsArguments {
     #[arg(value_name = "CLIENT")]
     client: Option<String>,
 
-    /// Read this file, or the *.exports files of this directory; may be repeated [default: /etc/exports and
-    /// /etc/exports.d/*.exports]
+    /// Read this file, or the *.exports files of this directory; may be repeated [default:
+    /// /etc/exports and /etc/exports.d/*.exports]
     #[arg(short, long = "config", value_name = "FILE")]
     config: Vec<PathBuf>,
 
@@ -48,13 +49,13 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
     let mut failed = parsed.has_errors();
     let shown = match &arguments.client {
         None => show_all(&parsed, arguments.json),
-        Some(client) => match (addresses(client), Standing::of(&parsed)) {
+        Some(client) => match (addresses(client), ServableEntries::of(&parsed)) {
             (Ok(addresses), Ok(standing)) => {
                 for problem in &standing.problems {
                     eprintln!("{problem}");
                     failed |= problem.severity == Severity::Error;
                 }
-                show_client((&parsed, &standing), &addresses, arguments.json)
+                show_client(&parsed, &standing, &addresses, arguments.json)
             }
             (Err(error), _) => {
                 eprintln!("curt exports: {client} is no address, and no name of a client: {error}");
@@ -66,7 +67,7 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
             }
         },
     };
-    let told = output::tell(&shown).map_or_else(
+    let told = output::print(&shown).map_or_else(
         |error| output::failed("curt exports", &error),
         |()| ExitCode::SUCCESS,
     );
@@ -84,7 +85,7 @@ fn addresses(client: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-fn show_all(parsed: &Parsed, as_json: bool) -> String {
+fn show_all(parsed: &ParsedExports, as_json: bool) -> String {
     if as_json {
         let exports: Vec<Value> = parsed.entries.iter().map(line).collect();
         return format!("{}\n", json!({ "exports": exports }));
@@ -93,7 +94,12 @@ fn show_all(parsed: &Parsed, as_json: bool) -> String {
     lines.collect()
 }
 
-fn show_client((parsed, standing): (&Parsed, &Standing<'_>), addresses: &[IpAddr], as_json: bool) -> String {
+fn show_client(
+    parsed: &ParsedExports,
+    standing: &ServableEntries<'_>,
+    addresses: &[IpAddr],
+    as_json: bool,
+) -> String {
     let of_address = |address: &IpAddr| (*address, explain(&parsed.entries, *address, &SystemNames));
     let explained: Vec<_> = addresses.iter().map(of_address).collect();
     if as_json {
@@ -109,14 +115,14 @@ fn show_client((parsed, standing): (&Parsed, &Standing<'_>), addresses: &[IpAddr
         .collect()
 }
 
-fn as_text(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'_>) -> String {
+fn as_text(address: IpAddr, explained: &[ExportExplanation<'_>], standing: &ServableEntries<'_>) -> String {
     let mut text = match SystemNames.name(address).flatten() {
         Some(name) => format!("{address} ({name}) gets\n"),
         None => format!("{address} gets\n"),
     };
     for it in explained {
         let path = it.path.escape_ascii();
-        text += &match it.holds {
+        text += &match it.applied {
             None => format!("  {path}\n    nothing: no line of it matches this client\n"),
             Some(entry) => format!(
                 "  {path}\n    {}\n    by {} {} at {}\n",
@@ -126,7 +132,7 @@ fn as_text(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'
                 entry.place
             ),
         };
-        if let Some(why) = it.holds.and_then(|entry| standing.refusal(entry)) {
+        if let Some(why) = it.applied.and_then(|entry| standing.refusal(entry)) {
             text += &format!("    (not served: {why})\n");
         }
         for other in &it.others {
@@ -141,16 +147,16 @@ fn as_text(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'
     text
 }
 
-fn as_value(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<'_>) -> Value {
-    let export = |it: &Explanation<'_>| {
+fn as_value(address: IpAddr, explained: &[ExportExplanation<'_>], standing: &ServableEntries<'_>) -> Value {
+    let export = |it: &ExportExplanation<'_>| {
         let others: Vec<Value> = it.others.iter().map(|entry| line(entry)).collect();
-        let refusal = it.holds.and_then(|entry| standing.refusal(entry));
+        let refusal = it.applied.and_then(|entry| standing.refusal(entry));
         json!({
             "path": String::from_utf8_lossy(it.path),
-            "allowed": it.holds.is_some(),
-            "served": it.holds.is_some() && refusal.is_none(),
+            "allowed": it.applied.is_some(),
+            "served": it.applied.is_some() && refusal.is_none(),
             "not_served": refusal,
-            "by": it.holds.map(line),
+            "by": it.applied.map(line),
             "rather_than": others,
         })
     };
@@ -161,7 +167,7 @@ fn as_value(address: IpAddr, explained: &[Explanation<'_>], standing: &Standing<
     })
 }
 
-fn line(entry: &Entry) -> Value {
+fn line(entry: &ExportsEntry) -> Value {
     json!({
         "path": String::from_utf8_lossy(&entry.path),
         "client": entry.client.to_string(),
@@ -181,16 +187,16 @@ mod tests {
 
     #[test]
     fn json_has_paths_as_they_are() {
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         parsed.read(
             Path::new("exports"),
             "\"/srv/Büro \\042x\\042\" *(ro)\n".as_bytes(),
         );
         let shown: Value = serde_json::from_str(&show_all(&parsed, true)).unwrap();
         assert_eq!(shown["exports"][0]["path"], "/srv/Büro \"x\"", "{shown}");
-        let standing = Standing::of(&parsed).unwrap();
+        let standing = ServableEntries::of(&parsed).unwrap();
         let client = [IpAddr::from([10, 1, 1, 1])];
-        let shown: Value = serde_json::from_str(&show_client((&parsed, &standing), &client, true)).unwrap();
+        let shown: Value = serde_json::from_str(&show_client(&parsed, &standing, &client, true)).unwrap();
         let export = &shown["clients"][0]["exports"][0];
         assert_eq!(export["path"], "/srv/Büro \"x\"", "{shown}");
         assert_eq!(export["by"]["path"], export["path"], "{shown}");
@@ -205,9 +211,9 @@ mod tests {
         fs::write(top.path().join("file"), "").unwrap();
         let at = top.path().display();
         let text = format!("{at}/there *(rw)\n{at}/none *(rw)\n{at}/file *(rw)\n{at}/other *(mp)\n");
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), text.as_bytes());
-        let standing = Standing::of(&parsed).unwrap();
+        let standing = ServableEntries::of(&parsed).unwrap();
         let refusals: Vec<_> = parsed
             .entries
             .iter()
@@ -227,13 +233,13 @@ mod tests {
             }
         }
         let client = [IpAddr::from([10, 1, 1, 1])];
-        let shown = show_client((&parsed, &standing), &client, false);
+        let shown = show_client(&parsed, &standing, &client, false);
         assert_eq!(shown.matches("(not served: ").count(), 3, "{shown}");
         assert!(
             shown.contains("(not served: there is no such directory)"),
             "{shown}"
         );
-        let shown: Value = serde_json::from_str(&show_client((&parsed, &standing), &client, true)).unwrap();
+        let shown: Value = serde_json::from_str(&show_client(&parsed, &standing, &client, true)).unwrap();
         let exports = shown["clients"][0]["exports"].as_array().unwrap();
         let served = exports.iter().filter(|export| export["served"] == true).count();
         assert_eq!((exports.len(), served), (4, 1), "{shown}");

@@ -1,5 +1,5 @@
-//! Log lines for a service manager's journal: the level in front as the journal wants it, and no time, which it knows itself
-//! (sd-daemon(3)).
+//! Log lines for a service manager's journal: the level in front as the journal wants it, and no
+//! time, which it knows itself (sd-daemon(3)).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,7 +9,8 @@ use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether what is written to `stream` goes to the journal: then `JOURNAL_STREAM` has its device and inode.
+/// Whether what is written to `stream` goes to the journal: then `JOURNAL_STREAM` has its device
+/// and inode.
 pub(crate) fn is_read_from(stream: impl AsFd) -> bool {
     std::env::var("JOURNAL_STREAM").is_ok_and(|named| {
         rustix::fs::fstat(stream).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
@@ -20,16 +21,16 @@ pub(crate) fn is_read_from(stream: impl AsFd) -> bool {
 pub(crate) const ERROR: &str = "<3>";
 
 /// One line for each event: `<4>what happened`.
-pub(crate) struct Lines(Format<Full, ()>);
+pub(crate) struct JournalFormat(Format<Full, ()>);
 
-impl Lines {
+impl JournalFormat {
     pub(crate) fn new() -> Self {
         let lines = tracing_subscriber::fmt::format().without_time().with_level(false);
         Self(lines.with_target(false).with_ansi(false))
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for JournalFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -45,7 +46,8 @@ where
     }
 }
 
-/// The numbers of syslog(3): what asks for somebody to act, what may, what tells, and what only developers read.
+/// The numbers of syslog(3): what asks for somebody to act, what may, what tells, and what only
+/// developers read.
 const fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -81,7 +83,7 @@ mod tests {
         let writer = written.clone();
         let lines = tracing_subscriber::fmt()
             .with_max_level(Level::DEBUG)
-            .event_format(Lines::new())
+            .event_format(JournalFormat::new())
             .with_writer(move || writer.clone());
         tracing::subscriber::with_default(lines.finish(), || {
             tracing::error!("lost");

@@ -1,6 +1,7 @@
-//! Where log lines go: standard error in the foreground, the system log or a file in the background.
+//! Where log lines go: standard error in the foreground, the system log or a file in the
+//! background.
 
-mod sparing;
+mod rate_limit;
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -14,11 +15,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::journal;
-use sparing::Sparing;
+use rate_limit::LogRateLimiter;
 
 /// Where log lines go.
 #[derive(Debug, Clone)]
-pub(crate) enum Destination {
+pub(crate) enum LogDestination {
     /// Standard error: with times, or as the journal wants it where it reads that.
     StandardError,
     /// The system log (`/dev/log`), as facility daemon.
@@ -27,8 +28,9 @@ pub(crate) enum Destination {
     File(std::path::PathBuf),
 }
 
-/// Sends this process's log lines to `destination`. `RUST_LOG` chooses what is said; without it `level` does.
-pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
+/// Sends this process's log lines to `destination`. `RUST_LOG` chooses what is said; without it
+/// `level` does.
+pub(crate) fn start(destination: &LogDestination, level: &str) -> io::Result<()> {
     let filter = EnvFilter::try_from_default_env()
         .or_else(|_| EnvFilter::try_new(level))
         .map_err(io::Error::other)?;
@@ -38,18 +40,18 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
         .with_ansi(false)
         // They would be told on standard error, which panics where nobody reads that any more.
         .log_internal_errors(false);
-    let sparing = Sparing::default();
+    let sparing = LogRateLimiter::default();
     let started = match destination {
-        Destination::StandardError if journal::is_read_from(io::stderr()) => {
-            let lines = lines.event_format(journal::Lines::new());
+        LogDestination::StandardError if journal::is_read_from(io::stderr()) => {
+            let lines = lines.event_format(journal::JournalFormat::new());
             lines.with_writer(io::stderr).finish().with(sparing).try_init()
         }
-        Destination::StandardError => lines.with_writer(io::stderr).finish().with(sparing).try_init(),
-        Destination::SystemLog => {
-            let lines = lines.without_time().with_writer(SystemLog::connect());
+        LogDestination::StandardError => lines.with_writer(io::stderr).finish().with(sparing).try_init(),
+        LogDestination::SystemLog => {
+            let lines = lines.without_time().with_writer(Syslog::connect());
             lines.finish().with(sparing).try_init()
         }
-        Destination::File(path) => {
+        LogDestination::File(path) => {
             let lines = lines.with_writer(Arc::new(open(path)?));
             lines.finish().with(sparing).try_init()
         }
@@ -57,7 +59,8 @@ pub(crate) fn start(destination: &Destination, level: &str) -> io::Result<()> {
     started.map_err(io::Error::other)
 }
 
-/// Parses what to log. A word alone would be taken for a part of the program, of which there is none: nothing would be logged.
+/// Parses what to log. A word alone would be taken for a part of the program, of which there is
+/// none: nothing would be logged.
 pub(crate) fn level(text: &str) -> Result<String, String> {
     let expected = "expected error, warn, info, debug, trace, off, or a filter such as warn,curt_mount=debug";
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
@@ -75,11 +78,12 @@ fn open(path: &Path) -> io::Result<std::fs::File> {
     std::fs::OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The system log. Where nobody listens there, lines are dropped: a mount must not end for its log's sake.
+/// The system log. Where nobody listens there, lines are dropped: a mount must not end for its
+/// log's sake.
 #[derive(Debug, Clone)]
-struct SystemLog(Option<Arc<UnixDatagram>>);
+struct Syslog(Option<Arc<UnixDatagram>>);
 
-impl SystemLog {
+impl Syslog {
     fn connect() -> Self {
         let connected = UnixDatagram::unbound().and_then(|socket| {
             socket.connect("/dev/log")?;
@@ -90,7 +94,7 @@ impl SystemLog {
     }
 }
 
-impl MakeWriter<'_> for SystemLog {
+impl MakeWriter<'_> for Syslog {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -98,7 +102,7 @@ impl MakeWriter<'_> for SystemLog {
     }
 }
 
-impl Write for SystemLog {
+impl Write for Syslog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         // Facility daemon (3), severity notice (5): RFC 3164, section 4.1.1.
         const PRIORITY: u8 = 3 << 3 | 5;

@@ -1,4 +1,5 @@
-//! `curt mount`, and the helper that mount(8) calls: arguments, the fork into the background, exit statuses.
+//! `curt mount`, and the helper that mount(8) calls: arguments, the fork into the background, exit
+//! statuses.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
@@ -6,10 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use curt_mount::control::{self, Answer, AskError, Question};
-use curt_mount::daemon::{self, Plan, Progress};
-use curt_mount::helper::{Arguments, ExitStatus, Failure};
-use curt_mount::options::{self, OptionError, Parsed, Remark, Source};
+use curt_mount::control::{self, ControlError, MountControlReply, MountControlRequest};
+use curt_mount::daemon::{self, MountProgress, MountSpec};
+use curt_mount::helper::{ExitStatus, HelperArguments, MountFailure};
+use curt_mount::options::{self, MountSource, OptionError, ParsedOptions, Remark};
 use rustix::process::Signal;
 
 use crate::logs;
@@ -47,7 +48,8 @@ pub(crate) struct MountArguments {
     /// Append log lines to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace, off, or a filter in the syntax of RUST_LOG
+    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace, off, or a filter in the
+    /// syntax of RUST_LOG
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     log_level: String,
     /// Tell the parent over standard output when the mount is live
@@ -67,11 +69,12 @@ fn after_help() -> String {
     )
 }
 
-/// What a background process says when the mount is live, perhaps after [`WAITING`]. Instead of it comes [`RETRYING`] or an exit
-/// status, and behind that a line of text for the user.
+/// What a background process says when the mount is live, perhaps after [`WAITING`]. Instead of it
+/// comes [`RETRYING`] or an exit status, and behind that a line of text for the user.
 const READY: &str = "ready";
 
-/// What it says first, with a line of text behind it, when the server is not there and the user is to wait for it.
+/// What it says first, with a line of text behind it, when the server is not there and the user is
+/// to wait for it.
 const WAITING: &str = "waiting";
 
 /// What it says when the server is not there and it goes on trying (`bg`).
@@ -84,12 +87,12 @@ pub(crate) fn run(arguments: MountArguments) -> ExitCode {
 
 /// Runs as mount(8)'s helper: `mount.curt SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]`.
 pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
-    let parsed = match Arguments::parse(words) {
+    let parsed = match HelperArguments::parse(words) {
         Ok(parsed) => parsed,
         Err(error) => {
             return finish(
                 name,
-                Err(Failure::lasting(ExitStatus::Usage, error.to_string(), "")),
+                Err(MountFailure::lasting(ExitStatus::Usage, error.to_string(), "")),
             );
         }
     };
@@ -117,7 +120,7 @@ pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitC
     finish(name, attempt(name, &arguments))
 }
 
-fn finish(name: &str, outcome: Result<(), Failure>) -> ExitCode {
+fn finish(name: &str, outcome: Result<(), MountFailure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -129,7 +132,7 @@ fn finish(name: &str, outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-fn attempt(name: &str, arguments: &MountArguments) -> Result<(), Failure> {
+fn attempt(name: &str, arguments: &MountArguments) -> Result<(), MountFailure> {
     let options = option_string(arguments);
     let parsed = options::parse(&options).map_err(|error| refused(&error))?;
     if !arguments.ready_to_parent {
@@ -138,14 +141,14 @@ fn attempt(name: &str, arguments: &MountArguments) -> Result<(), Failure> {
     if parsed.settings.generic.remount {
         return remount(arguments, &options);
     }
-    let source = Source::parse(&arguments.source).map_err(|error| {
-        Failure::lasting(
+    let source = MountSource::parse(&arguments.source).map_err(|error| {
+        MountFailure::lasting(
             ExitStatus::Usage,
             format!("{}: {error}", arguments.source),
             "write it as server:/path",
         )
     })?;
-    let plan = Plan {
+    let plan = MountSpec {
         source,
         target: arguments.target.clone(),
         settings: parsed.settings,
@@ -157,12 +160,12 @@ fn attempt(name: &str, arguments: &MountArguments) -> Result<(), Failure> {
     }
     if arguments.foreground || arguments.ready_to_parent {
         let destination = match &arguments.log {
-            Some(path) => logs::Destination::File(path.clone()),
-            None if arguments.ready_to_parent => logs::Destination::SystemLog,
-            None => logs::Destination::StandardError,
+            Some(path) => logs::LogDestination::File(path.clone()),
+            None if arguments.ready_to_parent => logs::LogDestination::SystemLog,
+            None => logs::LogDestination::StandardError,
         };
         logs::start(&destination, &arguments.log_level).map_err(|error| {
-            Failure::lasting(
+            MountFailure::lasting(
                 ExitStatus::System,
                 format!("the log cannot be opened: {error}"),
                 "",
@@ -181,11 +184,11 @@ fn option_string(arguments: &MountArguments) -> String {
     options
 }
 
-fn refused(error: &OptionError) -> Failure {
-    Failure::lasting(ExitStatus::Usage, error.to_string(), "")
+fn refused(error: &OptionError) -> MountFailure {
+    MountFailure::lasting(ExitStatus::Usage, error.to_string(), "")
 }
 
-fn remarks(name: &str, parsed: &Parsed, verbose: bool) {
+fn remarks(name: &str, parsed: &ParsedOptions, verbose: bool) {
     for remark in &parsed.remarks {
         match remark {
             Remark::Ignored { option, why } if verbose => eprintln!("{name}: {option}: ignored, {why}"),
@@ -195,54 +198,59 @@ fn remarks(name: &str, parsed: &Parsed, verbose: bool) {
     }
 }
 
-fn remount(arguments: &MountArguments, options: &str) -> Result<(), Failure> {
-    let not_done = |error: AskError| {
-        let status = if matches!(error, AskError::Refused(_)) {
+fn remount(arguments: &MountArguments, options: &str) -> Result<(), MountFailure> {
+    let not_done = |error: ControlError| {
+        let status = if matches!(error, ControlError::Refused(_)) {
             ExitStatus::Usage
         } else {
             ExitStatus::Failed
         };
-        Failure::lasting(status, error.to_string(), "")
+        MountFailure::lasting(status, error.to_string(), "")
     };
     let (socket, _) = control::find(&control::directory(), &arguments.target).map_err(not_done)?;
     if arguments.fake {
         return Ok(());
     }
-    let question = Question::Remount {
+    let question = MountControlRequest::Remount {
         options: options.to_owned(),
         table: !arguments.no_table,
     };
     match control::ask(&socket, &question).map_err(not_done)? {
-        Answer::Remounted(_) => Ok(()),
-        Answer::Refused(why) => Err(not_done(AskError::Refused(why))),
-        Answer::Failed(why) => Err(not_done(AskError::Failed(why))),
-        Answer::Report(_)
-        | Answer::Watched(_)
-        | Answer::Explaining
-        | Answer::Explained(_)
-        | Answer::Events => Err(not_done(AskError::Answer)),
+        MountControlReply::Remounted(_) => Ok(()),
+        MountControlReply::Refused(why) => Err(not_done(ControlError::Refused(why))),
+        MountControlReply::Failed(why) => Err(not_done(ControlError::Failed(why))),
+        MountControlReply::Report(_)
+        | MountControlReply::Watched(_)
+        | MountControlReply::Explaining
+        | MountControlReply::Explained(_)
+        | MountControlReply::Events => Err(not_done(ControlError::Answer)),
     }
 }
 
 /// Serves a mount in this process until it is unmounted.
-fn serve(plan: &Plan, tell_parent: bool) -> Result<(), Failure> {
+fn serve(plan: &MountSpec, tell_parent: bool) -> Result<(), MountFailure> {
     if tell_parent {
         end_with_parent(true);
     }
     let outcome = daemon::run(plan, &|progress| {
         if tell_parent {
             match progress {
-                Progress::Live => tell(READY, ""),
-                Progress::Waiting(failure, minutes) => say(WAITING, &waiting(failure, minutes)),
-                Progress::Retrying(failure) => tell(RETRYING, &failure.what),
+                MountProgress::Live => finish_report_to_parent(READY, ""),
+                MountProgress::RetryingInForeground(failure, minutes) => {
+                    report_to_parent(WAITING, &waiting(failure, minutes))
+                }
+                MountProgress::RetryingInBackground(failure) => {
+                    finish_report_to_parent(RETRYING, &failure.what)
+                }
             }
         }
     });
     match outcome {
-        // The parent prints it, for its standard error is the user's. Once it has heard that all is well it is gone.
+        // The parent prints it, for its standard error is the user's. Once it has heard that all is
+        // well it is gone.
         Err(failure) if tell_parent => {
-            tell(&(failure.status as u8).to_string(), &failure.to_string());
-            Err(Failure {
+            finish_report_to_parent(&(failure.status as u8).to_string(), &failure.to_string());
+            Err(MountFailure {
                 what: String::new(),
                 ..failure
             })
@@ -257,7 +265,7 @@ fn end_with_parent(ends: bool) {
     let _ = rustix::process::set_parent_process_death_signal(ends.then_some(Signal::TERM));
 }
 
-fn waiting(failure: &Failure, minutes: u32) -> String {
+fn waiting(failure: &MountFailure, minutes: u32) -> String {
     format!(
         "{}; trying again for up to {minutes} min (retry=N says how long; with bg it is tried in the background)",
         failure.what
@@ -265,16 +273,17 @@ fn waiting(failure: &Failure, minutes: u32) -> String {
 }
 
 /// Tells the parent, which goes on listening.
-fn say(word: &str, text: &str) {
+fn report_to_parent(word: &str, text: &str) {
     // A parent that is gone needs no word.
     let _ = io::stdout().write_all(format!("{word}\n{text}\n").as_bytes());
     let _ = io::stdout().flush();
 }
 
-/// Tells the parent; from then on standard output and error lead nowhere, for the caller's pipe must see its end.
-fn tell(word: &str, text: &str) {
+/// Tells the parent; from then on standard output and error lead nowhere, for the caller's pipe
+/// must see its end.
+fn finish_report_to_parent(word: &str, text: &str) {
     end_with_parent(false);
-    say(word, text);
+    report_to_parent(word, text);
     if let Ok(nowhere) = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -286,11 +295,12 @@ fn tell(word: &str, text: &str) {
     }
 }
 
-/// Mounts in a process of its own and waits until the mount is live, has failed, or is tried again (`bg`).
-fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<(), Failure> {
+/// Mounts in a process of its own and waits until the mount is live, has failed, or is tried again
+/// (`bg`).
+fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Result<(), MountFailure> {
     daemon::check(plan)?;
     let system = |error: io::Error| {
-        Failure::lasting(
+        MountFailure::lasting(
             ExitStatus::System,
             format!("the background process cannot be started: {error}"),
             "",
@@ -301,7 +311,7 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<
         .spawn()
         .map_err(system)?;
     let said = match child.stdout.take() {
-        Some(output) => hear(name, output).map_err(system)?,
+        Some(output) => read_child_report(name, output).map_err(system)?,
         None => String::new(),
     };
     let (word, text) = said.split_once('\n').unwrap_or((&said, ""));
@@ -321,7 +331,7 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<
             } else {
                 text
             };
-            Err(Failure::lasting(
+            Err(MountFailure::lasting(
                 status.unwrap_or(ExitStatus::Internal),
                 text.trim_end(),
                 "",
@@ -331,7 +341,7 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &Plan) -> Result<
 }
 
 /// What the background process says last. That the user has to wait is printed at once.
-fn hear(name: &str, output: impl Read) -> io::Result<String> {
+fn read_child_report(name: &str, output: impl Read) -> io::Result<String> {
     let mut output = BufReader::new(output);
     let mut said = String::new();
     output.read_line(&mut said)?;
@@ -345,8 +355,8 @@ fn hear(name: &str, output: impl Read) -> io::Result<String> {
     Ok(said)
 }
 
-/// This program again, as the process that stays. It is not forked, for a fork of a program that has threads, or will have
-/// them, may hold locks that nobody opens.
+/// This program again, as the process that stays. It is not forked, for a fork of a program that
+/// has threads, or will have them, may hold locks that nobody opens.
 fn background_command(arguments: &MountArguments) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command

@@ -10,15 +10,16 @@ use curt_mount::control::mountstats::write_whole;
 
 use crate::errors;
 
-/// Whoever read standard output has read enough: nothing is wrong, and there is nobody to tell more.
+/// Whoever read standard output has read enough: nothing is wrong, and there is nobody to tell
+/// more.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads standard output any more")]
-struct NobodyReads;
+struct OutputClosed;
 
 /// Prints a line as `println!` does, but returns what goes wrong.
 macro_rules! say {
     ($($words:tt)*) => {
-        $crate::output::tell(&(format!($($words)*) + "\n"))
+        $crate::output::print(&(format!($($words)*) + "\n"))
     };
 }
 pub(crate) use say;
@@ -27,25 +28,25 @@ pub(crate) use say;
 ///
 /// # Errors
 /// It cannot be written: the device is full, or nobody reads it. [`failed`] tells these apart.
-pub(crate) fn tell(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(NobodyReads.into()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
         other => Ok(other?),
     }
 }
 
 /// Says why a command failed, and with which status it exits.
 pub(crate) fn failed(command: &str, error: &anyhow::Error) -> ExitCode {
-    if error.is::<NobodyReads>() {
+    if error.is::<OutputClosed>() {
         return ExitCode::SUCCESS;
     }
     eprintln!("{command}: {}", errors::line(error));
     ExitCode::FAILURE
 }
 
-/// Writes a file. A regular one is replaced atomically; a device, a pipe, or what a symbolic link leads to is written to, for
-/// others know it by its name.
+/// Writes a file. A regular one is replaced atomically; a device, a pipe, or what a symbolic link
+/// leads to is written to, for others know it by its name.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(found) if !found.is_file() => {

@@ -1,5 +1,5 @@
-//! `curt stat`: the figures of mounts, in the layouts of nfsstat(8), nfsiostat(8) and mountstats(8), in the kernel's format and as JSON;
-//! with `--server`, those of a server.
+//! `curt stat`: the figures of mounts, in the layouts of nfsstat(8), nfsiostat(8) and
+//! mountstats(8), in the kernel's format and as JSON; with `--server`, those of a server.
 
 mod mounts;
 mod mountstats;
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
 use crate::output;
-use crate::serve::control::Which;
+use crate::serve::control::ServerSelector;
 
 pub(crate) use nfsstat::requests;
 pub(crate) use server::server_layers;
@@ -34,22 +34,24 @@ pub(crate) use server::server_layers;
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
-    /// Show a server instead, given by its process id or its state directory; without either, this user's only server
+    /// Show a server instead, given by its process id or its state directory; without either, this
+    /// user's only server
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["mount", "layout"])]
     server: Option<String>,
     /// Have the server measure the stages of one request in N; 0: of none
     #[arg(long, value_name = "N", requires = "server", conflicts_with = "interval")]
     stages: Option<u32>,
     /// The program whose layout to use; raw: the format of the kernel's /proc/self/mountstats
-    #[arg(long, value_enum, default_value_t = Layout::Nfsstat)]
-    layout: Layout,
+    #[arg(long, value_enum, default_value_t = StatLayout::Nfsstat)]
+    layout: StatLayout,
     /// Report repeatedly, every S seconds
     #[arg(short, long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     interval: Option<u32>,
     /// Stop after N reports [default: never]
     #[arg(short, long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Print JSON: an array with an object for each mount, or the object of the server; with --interval a line for each report
+    /// Print JSON: an array with an object for each mount, or the object of the server;
+    /// with --interval a line for each report
     #[arg(long)]
     json: bool,
     /// Show counters that are zero as well
@@ -62,7 +64,7 @@ pub(crate) struct StatArguments {
 
 /// The program whose layout it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Layout {
+enum StatLayout {
     Nfsstat,
     Nfsiostat,
     Mountstats,
@@ -70,15 +72,15 @@ enum Layout {
 }
 
 /// A report, and whether there may be another.
-struct Report {
+struct StatReport {
     text: String,
     is_last: bool,
 }
 
 /// Something that can be reported on again and again.
-trait Reporting {
+trait StatSource {
     /// What happened since the last report, or since the beginning.
-    fn report(&mut self) -> Result<Report>;
+    fn report(&mut self) -> Result<StatReport>;
 }
 
 /// Prints the figures.
@@ -92,28 +94,28 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
 
 /// Whether everything asked for was found until the end.
 fn print(arguments: &StatArguments) -> Result<bool> {
-    let mut reporting: Box<dyn Reporting> = match &arguments.server {
+    let mut reporting: Box<dyn StatSource> = match &arguments.server {
         Some(which) => {
-            let which = Which::from(which.as_str());
+            let which = ServerSelector::from(which.as_str());
             if let Some(every) = arguments.stages {
-                return output::tell(&server::measure(&which, every)?).map(|()| true);
+                return output::print(&server::measure(&which, every)?).map(|()| true);
             }
-            Box::new(server::Server::new(arguments, which))
+            Box::new(server::ServerStatistics::new(arguments, which))
         }
-        None => Box::new(mounts::Mounts::new(arguments)),
+        None => Box::new(mounts::MountStatistics::new(arguments)),
     };
     let Some(interval) = arguments.interval else {
         let text = reporting.report()?.text;
         return match &arguments.output {
             Some(file) => output::write(file, &text).with_context(|| file.display().to_string()),
-            None => output::tell(&text),
+            None => output::print(&text),
         }
         .map(|()| true);
     };
     let mut left = arguments.count;
     loop {
-        let Report { text, is_last } = reporting.report()?;
-        output::tell(&text)?;
+        let StatReport { text, is_last } = reporting.report()?;
+        output::print(&text)?;
         left = left.map(|left| left - 1);
         if is_last || left == Some(0) {
             return Ok(!is_last);

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use curt_bench::trace::{Expected, Operation};
+use curt_bench::trace::{ExpectedResult, TraceOperation};
 use curt_bench::workload::Workload;
 
-/// A missing name that nothing is done with may be about to be made: the server is asked again when it is looked at after these
-/// times, in seconds.
+/// A missing name that nothing is done with may be about to be made: the server is asked again when
+/// it is looked at after these times, in seconds.
 const ASKED_AGAIN: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 
 /// How many look-ups of missing names at most a run repeats that takes so many seconds.
@@ -14,9 +14,9 @@ const ASKED_AGAIN: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 pub fn repeated_lookups(workload: Workload, seconds: f64) -> usize {
     let trace = workload.trace();
     let missing = trace.operations().iter().filter_map(|operation| match operation {
-        Operation::Path {
+        TraceOperation::Path {
             path,
-            expected: Expected::NotFound,
+            expected: ExpectedResult::NotFound,
             ..
         } => Some(*path),
         _ => None,

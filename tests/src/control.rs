@@ -1,4 +1,5 @@
-//! Scripts for a kernel that runs already: it can be told nothing but by files, so a loop inside waits for these.
+//! Scripts for a kernel that runs already: it can be told nothing but by files, so a loop inside
+//! waits for these.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,19 +9,20 @@ use anyhow::{Result, ensure};
 
 use crate::process;
 
-/// What a kernel has to run, given the directory as `JOB_CONTROL` in its environment; it does not end.
+/// What a kernel has to run, given the directory as `JOB_CONTROL` in its environment; it does not
+/// end.
 pub(crate) const CONTROL_LOOP: &str =
     "while :; do for job in $JOB_CONTROL/*.job; do [[ -e $job ]] || continue
     mv $job $job.taken; bash $job.taken >$job.out 2>&1; echo $? >$job.new; mv $job.new $job.status
     done; sleep 0.1; done </dev/null >/dev/null 2>&1";
 
 /// The directory through which a kernel is told what to run.
-pub(crate) struct Control {
+pub(crate) struct KernelControl {
     directory: PathBuf,
     asked: AtomicU32,
 }
 
-impl Control {
+impl KernelControl {
     /// Makes `directory`, which the kernel must see.
     pub(crate) fn new(directory: PathBuf) -> Result<Self> {
         std::fs::create_dir(&directory)?;
@@ -34,7 +36,8 @@ impl Control {
         &self.directory
     }
 
-    /// Runs a bash script inside and returns what it printed. An error if it fails or takes longer than `limit`.
+    /// Runs a bash script inside and returns what it printed. An error if it fails or takes longer
+    /// than `limit`.
     pub(crate) fn run(&self, script: &str, limit: Duration) -> Result<String> {
         // Relaxed: only the numbers have to differ.
         let number = self.asked.fetch_add(1, Ordering::Relaxed);

@@ -12,12 +12,13 @@ use indicatif::ProgressBar;
 use rustix::process::Signal;
 
 use crate::network::{ADDRESS, Network};
-use crate::process::{self, Running};
+use crate::process::{self, RunningProcess};
 
 /// How long a server or a mount may take to begin.
 const READY: Duration = Duration::from_secs(120);
 
-/// The path of a program of this repository: `curt`, `curt-tools-bench`, `curt-replay` or `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
+/// The path of a program of this repository: `curt`, `curt-tools-bench`, `curt-replay` or
+/// `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
 ///
 /// # Errors
 /// It cannot be built.
@@ -75,18 +76,19 @@ pub fn tree(workload: Workload) -> Result<PathBuf> {
 }
 
 /// `curt serve` of one directory, at [`ADDRESS`] of its network, for NFS and MOUNT on one port.
-pub struct Serve {
-    running: Running,
+pub struct CurtServe {
+    running: RunningProcess,
     export: PathBuf,
     port: u16,
     arguments: Vec<String>,
 }
 
-impl Serve {
+impl CurtServe {
     /// The port that it listens on.
     pub const PORT: u16 = 2049;
 
-    /// Starts it without squashing and waits until it serves; `arguments` come after those of its own. Its state is kept in the network's directory.
+    /// Starts it without squashing and waits until it serves; `arguments` come after those of its
+    /// own. Its state is kept in the network's directory.
     ///
     /// # Errors
     /// It does not.
@@ -106,7 +108,7 @@ impl Serve {
         // A system call that the filter does not know ends the server, and so the test.
         command.args(["--squash", "none", "--insecure", "--seccomp", "kill"]);
         command.args(&arguments);
-        let running = Running::start("curt serve", &mut command)?;
+        let running = RunningProcess::start("curt serve", &mut command)?;
         // Its port accepts before it is registered with rpcbind.
         running.wait_for("listening on", READY)?;
         Ok(Self {
@@ -130,7 +132,7 @@ impl Serve {
     }
 
     /// The process.
-    pub fn process(&mut self) -> &mut Running {
+    pub fn process(&mut self) -> &mut RunningProcess {
         &mut self.running
     }
 
@@ -155,13 +157,13 @@ impl Serve {
 }
 
 /// `curt mount` at a directory of the test's own.
-pub struct Mount {
-    running: Running,
+pub struct CurtMount {
+    running: RunningProcess,
     directory: PathBuf,
     unmount: Command,
 }
 
-impl Mount {
+impl CurtMount {
     /// Mounts `source` with `options` (may be empty) and waits until it is there.
     ///
     /// # Errors
@@ -177,7 +179,7 @@ impl Mount {
         if !options.is_empty() {
             command.args(["-o", options]);
         }
-        let running = Running::start("curt mount", &mut command)?;
+        let running = RunningProcess::start("curt mount", &mut command)?;
         // The kernel has it before it can be asked, signalled and found in tables.
         running.wait_for(" mounted source=", READY)?;
         let mut unmount = network.command("umount");
@@ -196,7 +198,7 @@ impl Mount {
     }
 
     /// The daemon.
-    pub fn process(&mut self) -> &mut Running {
+    pub fn process(&mut self) -> &mut RunningProcess {
         &mut self.running
     }
 

@@ -7,11 +7,12 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use crate::network::{ADDRESS, Network};
-use crate::process::Running;
+use crate::process::RunningProcess;
 
-/// A Ganesha that exports one directory at its own path. rpcbind has to run in its network before it starts.
+/// A Ganesha that exports one directory at its own path. rpcbind has to run in its network before
+/// it starts.
 pub struct Ganesha {
-    running: Running,
+    running: RunningProcess,
     export: PathBuf,
 }
 
@@ -34,7 +35,7 @@ impl Ganesha {
             .arg("STDERR")
             .arg("-p")
             .arg(own.join("pid"));
-        let running = Running::start("Ganesha", command.args(["-N", "NIV_WARN"]))?;
+        let running = RunningProcess::start("Ganesha", command.args(["-N", "NIV_WARN"]))?;
         network
             .wait_for_port(ADDRESS, 2049)
             .map_err(|error| error.context(running.output()))?;

@@ -1,15 +1,16 @@
-//! `curt serve` inside the test kernel, on an ext4 file system of its own with quotas: what this machine's kernel may not have.
+//! `curt serve` inside the test kernel, on an ext4 file system of its own with quotas: what this
+//! machine's kernel may not have.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::control::{CONTROL_LOOP, Control};
+use crate::control::{CONTROL_LOOP, KernelControl};
 use crate::curt::program;
 use crate::kernel::{KernelNumber, new_file};
 use crate::network::Network;
-use crate::process::Running;
+use crate::process::RunningProcess;
 
 /// Where the export is, inside.
 pub const INSIDE: &str = "/mnt/disk";
@@ -24,7 +25,8 @@ pub struct InsideOptions {
     pub size: String,
     /// The part of the disk that only root may fill, in per cent.
     pub reserved: u8,
-    /// A bash script that runs after the disk is mounted at [`INSIDE`] and before the server starts.
+    /// A bash script that runs after the disk is mounted at [`INSIDE`] and before the server
+    /// starts.
     pub setup: String,
     /// What comes after the server's own arguments.
     pub arguments: String,
@@ -41,16 +43,17 @@ impl Default for InsideOptions {
     }
 }
 
-/// A kernel with a `curt serve` in it. The disk is a loop device on the file `/mnt/disk.img`; quotas of users are in force.
-/// Nobody is squashed. Ends with this value.
+/// A kernel with a `curt serve` in it. The disk is a loop device on the file `/mnt/disk.img`;
+/// quotas of users are in force. Nobody is squashed. Ends with this value.
 pub struct ServeInside {
-    running: Running,
+    running: RunningProcess,
     number: KernelNumber,
-    control: Control,
+    control: KernelControl,
 }
 
 impl ServeInside {
-    /// Boots the kernel and waits until the server accepts connections. It ends by itself after `limit`.
+    /// Boots the kernel and waits until the server accepts connections. It ends by itself after
+    /// `limit`.
     ///
     /// # Errors
     /// The disk cannot be made, or the server does not start; says what was printed.
@@ -60,7 +63,7 @@ impl ServeInside {
         limit: Duration,
         options: &InsideOptions,
     ) -> Result<Self> {
-        let control = Control::new(new_file(network, "control")?)?;
+        let control = KernelControl::new(new_file(network, "control")?)?;
         let job = new_file(network, "job")?;
         std::fs::write(&job, script(&program("curt")?, options))?;
         let mut command = network.script();
@@ -69,7 +72,7 @@ impl ServeInside {
             .args(["client", "-n", &number.0.to_string()])
             .args(["-t", &limit.as_secs().to_string()])
             .arg(&job);
-        let running = Running::start(&format!("curt serve in kernel {}", number.0), &mut command)?;
+        let running = RunningProcess::start(&format!("curt serve in kernel {}", number.0), &mut command)?;
         running.wait_for("READY", limit)?;
         network.wait_for_port(&number.address(), PORT)?;
         Ok(Self {

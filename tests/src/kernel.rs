@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::control::{CONTROL_LOOP, Control};
+use crate::control::{CONTROL_LOOP, KernelControl};
 use crate::network::Network;
-use crate::process::{self, Running};
+use crate::process::{self, RunningProcess};
 
 /// How long a kernel has to boot.
 const BOOT: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ impl KernelNumber {
 
 /// What a job in a kernel came to.
 #[derive(Debug)]
-pub struct JobDone {
+pub struct JobResult {
     /// The script's exit status; 124: it was stopped after the time that it had.
     pub status: Option<i32>,
     /// What it printed.
@@ -37,13 +37,14 @@ pub struct JobDone {
 
 /// A Linux client that runs a script.
 pub struct ClientJob {
-    running: Running,
+    running: RunningProcess,
     limit: Duration,
 }
 
 impl ClientJob {
-    /// Boots a kernel and starts `script` in it, a bash script that root runs. `$SERVER` is this machine, `/mnt/nfs` and `/mnt/nfs2` are directories to
-    /// mount on, and `ops` prints the requests of the mount at `/mnt/nfs`.
+    /// Boots a kernel and starts `script` in it, a bash script that root runs. `$SERVER` is this
+    /// machine, `/mnt/nfs` and `/mnt/nfs2` are directories to mount on, and `ops` prints the
+    /// requests of the mount at `/mnt/nfs`.
     ///
     /// # Errors
     /// The script cannot be written or the kernel not be started.
@@ -55,7 +56,7 @@ impl ClientJob {
         command
             .args(["client", "-n", &number.0.to_string(), "-t", &seconds])
             .arg(&job);
-        let running = Running::start(&format!("Linux client {}", number.0), &mut command)?;
+        let running = RunningProcess::start(&format!("Linux client {}", number.0), &mut command)?;
         Ok(Self { running, limit })
     }
 
@@ -71,9 +72,9 @@ impl ClientJob {
     ///
     /// # Errors
     /// The kernel does not end, even after the script was out of time.
-    pub fn finish(mut self) -> Result<JobDone> {
+    pub fn finish(mut self) -> Result<JobResult> {
         let status = self.running.wait(self.limit + BOOT)?;
-        Ok(JobDone {
+        Ok(JobResult {
             status: status.code(),
             output: self.running.output(),
         })
@@ -132,9 +133,9 @@ pub struct KnfsdOptions {
 
 /// A Linux NFS server. Its export is `/export` at [`Knfsd::address`].
 pub struct Knfsd {
-    running: Running,
+    running: RunningProcess,
     number: KernelNumber,
-    control: Control,
+    control: KernelControl,
 }
 
 impl Knfsd {
@@ -148,9 +149,10 @@ impl Knfsd {
         limit: Duration,
         options: &KnfsdOptions,
     ) -> Result<Self> {
-        let control = Control::new(new_file(network, "control")?)?;
+        let control = KernelControl::new(new_file(network, "control")?)?;
         let setup = new_file(network, "setup")?;
-        // The script that boots knfsd can be told nothing later; so a loop inside waits for files with commands.
+        // The script that boots knfsd can be told nothing later; so a loop inside waits for files
+        // with commands.
         std::fs::write(&setup, format!("({CONTROL_LOOP}) &\n{}", options.setup))?;
         let mut command = network.script();
         command.env("JOB_CONTROL", control.directory());
@@ -170,7 +172,7 @@ impl Knfsd {
         if let Some(size) = &options.size {
             command.args(["-s", size]);
         }
-        let running = Running::start(&format!("knfsd {}", number.0), &mut command)?;
+        let running = RunningProcess::start(&format!("knfsd {}", number.0), &mut command)?;
         running.wait_for("READY", limit)?;
         network.wait_for_port(&number.address(), 2049)?;
         Ok(Self {
@@ -194,7 +196,8 @@ impl Knfsd {
         self.control.run(script, limit)
     }
 
-    /// How many requests of each NFSv3 procedure it has served, by names in upper case (`nfsstat -s`).
+    /// How many requests of each NFSv3 procedure it has served, by names in upper case
+    /// (`nfsstat -s`).
     ///
     /// # Errors
     /// nfsstat's.
@@ -220,7 +223,8 @@ impl Knfsd {
         Ok(counts)
     }
 
-    /// Ends it as a power cut would: what was not committed may be lost. The same image can be booted again.
+    /// Ends it as a power cut would: what was not committed may be lost. The same image can be
+    /// booted again.
     ///
     /// # Errors
     /// It is not there any more.
@@ -238,8 +242,9 @@ impl Knfsd {
     /// # Errors
     /// It is not there any more.
     pub fn signal(&self, network: &Network, signal: &str) -> Result<()> {
-        // The script leaves the kernel's process id where `kernel kill` finds it. That process alone: it traces those of its
-        // programs, which stand still without it and would take the signal for one of their own.
+        // The script leaves the kernel's process id where `kernel kill` finds it. That process
+        // alone: it traces those of its programs, which stand still without it and would take the
+        // signal for one of their own.
         let script = format!(
             "kill -{signal} $(<\"${{HOME:-/root}}/.uml/{}-kernel{}/pid\")",
             network.name(),

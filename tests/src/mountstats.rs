@@ -1,5 +1,6 @@
-//! A strict reader of the kernel's mountstats text, after the rules of those that parse it (mountstats(8) of nfs-utils; Prometheus'
-//! procfs, which node_exporter uses): words at their places, as many fields as each line has, whole numbers.
+//! A strict reader of the kernel's mountstats text, after the rules of those that parse it
+//! (mountstats(8) of nfs-utils; Prometheus' procfs, which node_exporter uses): words at their
+//! places, as many fields as each line has, whole numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ const PER_OPERATION: usize = 9;
 
 /// What stands in the text of one mount.
 #[derive(Debug, Default)]
-pub struct Mountstats {
+pub struct ParsedMountstats {
     /// `server:/path`.
     pub device: String,
     /// Where it is mounted.
@@ -36,7 +37,7 @@ pub struct Mountstats {
 ///
 /// # Errors
 /// A line is not as it has to be.
-pub fn parse(text: &str) -> Result<Vec<Mountstats>> {
+pub fn parse(text: &str) -> Result<Vec<ParsedMountstats>> {
     let mut lines = text.lines();
     let mut mounts = Vec::new();
     while let Some(line) = lines.next() {
@@ -46,7 +47,7 @@ pub fn parse(text: &str) -> Result<Vec<Mountstats>> {
     Ok(mounts)
 }
 
-fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<Mountstats> {
+fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<ParsedMountstats> {
     let words: Vec<&str> = device.split_whitespace().collect();
     ensure!(
         words.len() == 9 && words[2..4] == ["mounted", "on"] && words[5..7] == ["with", "fstype"],
@@ -56,10 +57,10 @@ fn mount<'a>(device: &str, lines: &mut impl Iterator<Item = &'a str>) -> Result<
         words[0] == "device" && words[7] == "nfs" && words[8] == "statvers=1.1",
         "it is no NFS mount of statvers 1.1"
     );
-    let mut mount = Mountstats {
+    let mut mount = ParsedMountstats {
         device: words[1].to_owned(),
         mount_point: words[4].to_owned(),
-        ..Mountstats::default()
+        ..ParsedMountstats::default()
     };
     let mut field = |name: &str| -> Result<Vec<String>> {
         let line = lines.next().context("it ends too early")?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::process::{self, Running};
+use crate::process::{self, RunningProcess};
 
 /// This machine's address in every test network.
 pub const ADDRESS: &str = "10.77.0.1";
@@ -16,7 +16,7 @@ pub const ADDRESS: &str = "10.77.0.1";
 /// A test's network; its programs see each other's mounts, and nobody else does.
 pub struct Network {
     name: String,
-    holder: Option<Running>,
+    holder: Option<RunningProcess>,
     directory: TempDir,
 }
 
@@ -52,7 +52,7 @@ impl Network {
         let mut script = network.script();
         // cat ends when its standard input does: at the latest with the test's process.
         script.args(["exec", "sh", "-c", "echo ready; exec cat"]);
-        let holder = Running::start("the network's holder", &mut script)?;
+        let holder = RunningProcess::start("the network's holder", &mut script)?;
         holder.wait_for("ready", Duration::from_secs(60))?;
         network.holder = Some(holder);
         Ok(network)
@@ -80,10 +80,11 @@ impl Network {
         Ok(path)
     }
 
-    /// `program` as a command that runs in this network, with its /run and its mounts, and ends with the thread that started it.
+    /// `program` as a command that runs in this network, with its /run and its mounts, and ends
+    /// with the thread that started it.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let holder = self.holder.as_ref().map_or(0, Running::pid);
+        let holder = self.holder.as_ref().map_or(0, RunningProcess::pid);
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/proc/{holder}/ns/net"))
@@ -119,8 +120,8 @@ impl Network {
     ///
     /// # Errors
     /// It does not start.
-    pub fn rpcbind(&self) -> Result<Running> {
-        let running = Running::start("rpcbind", self.command("rpcbind").args(["-f", "-w"]))?;
+    pub fn rpcbind(&self) -> Result<RunningProcess> {
+        let running = RunningProcess::start("rpcbind", self.command("rpcbind").args(["-f", "-w"]))?;
         let asks = "rpcinfo -p 127.0.0.1 >/dev/null 2>&1";
         process::until("rpcbind answers", Duration::from_secs(60), || {
             Ok(self.shell(asks, Duration::from_secs(20)).ok())

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a process has to end after SIGTERM, and where nobody looks at how it ended.
 const GRACE: Duration = Duration::from_secs(60);
 const GRACE_UNSEEN: Duration = Duration::from_secs(10);
-/// How many looks in a row find nothing new to read of a process that has ended, until it is known that nothing will come: two
-/// seconds, and more where the machine stands still.
+/// How many looks in a row find nothing new to read of a process that has ended, until it is known
+/// that nothing will come: two seconds, and more where the machine stands still.
 const LAST_LOOKS: u32 = 100;
 /// How long a process has to stop after SIGSTOP.
 const STOPPED: Duration = Duration::from_secs(60);
@@ -40,12 +40,12 @@ pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Resu
 
 /// The lines that a process has printed, both streams together.
 #[derive(Default)]
-struct Printed {
+struct ProcessOutput {
     text: Mutex<(String, usize)>,
     changed: Condvar,
 }
 
-impl Printed {
+impl ProcessOutput {
     fn lock(&self) -> MutexGuard<'_, (String, usize)> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,13 +54,13 @@ impl Printed {
 /// A process that is stopped, by SIGTERM and if need be by SIGKILL, when this value goes.
 ///
 /// It is also stopped when the thread that started it ends: start it from the test's own thread.
-pub struct Running {
+pub struct RunningProcess {
     name: String,
     child: Child,
-    printed: Arc<Printed>,
+    printed: Arc<ProcessOutput>,
 }
 
-impl Running {
+impl RunningProcess {
     /// Starts `command` and keeps what it prints.
     ///
     /// # Errors
@@ -70,12 +70,13 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A group of its own: the system has all stopped processes of a group go on when the group becomes an orphan, and
-            // what others of it say to all of it is not meant for this one.
+            // A group of its own: the system has all stopped processes of a group go on when the
+            // group becomes an orphan, and what others of it say to all of it is not meant for this
+            // one.
             .process_group(0)
             .spawn();
         let mut child = child.with_context(|| format!("starting {name}"))?;
-        let printed = Arc::new(Printed::default());
+        let printed = Arc::new(ProcessOutput::default());
         let streams: [Option<Box<dyn Read + Send>>; 2] = [
             child
                 .stdout
@@ -89,7 +90,8 @@ impl Running {
         for stream in streams.into_iter().flatten() {
             let printed = Arc::clone(&printed);
             printed.lock().1 += 1;
-            // It ends with the stream: when the process, and whoever it gave the stream to, is gone.
+            // It ends with the stream: when the process, and whoever it gave the stream to, is
+            // gone.
             std::thread::spawn(move || {
                 let mut lines = BufReader::new(stream);
                 let mut line = Vec::new();
@@ -161,7 +163,8 @@ impl Running {
         let (name, printed) = (self.name.clone(), Arc::clone(&self.printed));
         let status = until(&format!("{name} ends"), limit, || Ok(self.child.try_wait()?))
             .with_context(|| format!("{name} has printed:\n{}", self.output()))?;
-        // The last lines may still be on their way; somebody who inherited the streams must not hold us up.
+        // The last lines may still be on their way; somebody who inherited the streams must not
+        // hold us up.
         let (mut length, mut looks) = (0, 0);
         let _ = until("the last lines", GRACE, || {
             let (text, open) = &*printed.lock();
@@ -180,8 +183,8 @@ impl Running {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Sends it a signal. SIGSTOP has stopped all its threads when this returns: one of them takes the signal and stops the
-    /// others, which go on serving until it has been given a processor.
+    /// Sends it a signal. SIGSTOP has stopped all its threads when this returns: one of them takes
+    /// the signal and stops the others, which go on serving until it has been given a processor.
     ///
     /// # Errors
     /// It has ended, or does not stop.
@@ -215,7 +218,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         if self.stop_within(GRACE_UNSEEN).is_err() {
             // Nothing is left to do if even that fails.
@@ -313,7 +316,8 @@ mod tests {
 
     #[test]
     fn a_stopped_process_is_stopped_when_that_is_said() -> Result<()> {
-        let mut running = Running::start("a loop", Command::new("sh").args(["-c", "while :; do :; done"]))?;
+        let mut running =
+            RunningProcess::start("a loop", Command::new("sh").args(["-c", "while :; do :; done"]))?;
         let tasks = format!("/proc/{}/task", running.pid());
         ensure!(!all_stopped(&tasks)?);
         running.signal(Signal::STOP)?;

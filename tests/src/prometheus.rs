@@ -1,18 +1,19 @@
-//! A strict reader of Prometheus' text format 0.0.4, and what `promtool check metrics` would say of it.
+//! A strict reader of Prometheus' text format 0.0.4, and what `promtool check metrics` would say of
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// A sample's name with its labels, sorted: `name{a="b"}`.
-type Key = (String, BTreeMap<String, String>);
+type SampleKey = (String, BTreeMap<String, String>);
 
 /// What was told.
 #[derive(Debug, Default)]
-pub struct Samples(BTreeMap<Key, f64>);
+pub struct Samples(BTreeMap<SampleKey, f64>);
 
 /// A family as its comments announce it.
-struct Family {
+struct SampleFamily {
     name: String,
     kind: String,
 }
@@ -31,7 +32,7 @@ impl Samples {
     #[must_use]
     pub fn of(&self, name: &str, label: &str, value: &str) -> f64 {
         let is_meant =
-            |(key, _): &(&Key, &f64)| key.0 == name && key.1.get(label).is_some_and(|it| it == value);
+            |(key, _): &(&SampleKey, &f64)| key.0 == name && key.1.get(label).is_some_and(|it| it == value);
         self.0.iter().filter(is_meant).map(|(_, value)| value).sum()
     }
 
@@ -49,7 +50,7 @@ impl Samples {
         ensure!(text.ends_with('\n'), "the last line does not end");
         let mut samples = Self::default();
         let mut seen = BTreeSet::new();
-        let mut family: Option<Family> = None;
+        let mut family: Option<SampleFamily> = None;
         let mut help: Option<String> = None;
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -61,7 +62,7 @@ impl Samples {
                 let (name, kind) = rest.split_once(' ').context(line.to_owned())?;
                 ensure!(help.as_deref() == Some(name), "{name} has no HELP before it");
                 check(name, kind)?;
-                family = Some(Family {
+                family = Some(SampleFamily {
                     name: name.to_owned(),
                     kind: kind.to_owned(),
                 });
@@ -86,7 +87,7 @@ impl Samples {
 
     /// Buckets grow, the last is +Inf and as large as the count.
     fn check_histograms(&self) -> Result<()> {
-        let mut buckets: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut buckets: BTreeMap<SampleKey, Vec<(f64, f64)>> = BTreeMap::new();
         for ((name, labels), value) in &self.0 {
             let Some(family) = name.strip_suffix("_bucket") else {
                 continue;
@@ -156,7 +157,7 @@ fn is_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn sample(line: &str) -> Result<(Key, f64)> {
+fn sample(line: &str) -> Result<(SampleKey, f64)> {
     let (head, value) = line.rsplit_once(' ').context("no value")?;
     let value: f64 = value.parse()?;
     ensure!(value.is_finite() && value >= 0.0, "the value is {value}");

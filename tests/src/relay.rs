@@ -21,32 +21,33 @@ use crate::network::Network;
 const PROCEDURE: usize = 20;
 
 /// What is said instead of a reply: from the record with its mark, the bytes that are sent.
-pub type Lie = fn(Vec<u8>) -> Vec<u8>;
+pub type ReplyRewrite = fn(Vec<u8>) -> Vec<u8>;
 
 /// A relay that runs until the process ends.
-pub struct Relay {
+pub struct CountingRelay {
     address: SocketAddr,
-    calls: Arc<Calls>,
+    calls: Arc<RelayedCalls>,
 }
 
 /// What all connections share: a client's second connection carries calls of its first.
-struct Calls {
+struct RelayedCalls {
     chosen: Vec<u32>,
     procedures: Mutex<HashMap<u32, u32>>,
     cut: Mutex<HashSet<u32>>,
     cuts: AtomicUsize,
     /// Of the next reply to a call of this procedure.
-    lie: Mutex<Option<(u32, Lie)>>,
+    lie: Mutex<Option<(u32, ReplyRewrite)>>,
 }
 
-impl Relay {
-    /// Relays from a port of its own at the server's address to the server. It loses the first reply to each call of the procedures that are
-    /// `chosen`: both connections are cut when it comes by.
+impl CountingRelay {
+    /// Relays from a port of its own at the server's address to the server. It loses the first
+    /// reply to each call of the procedures that are `chosen`: both connections are cut when it
+    /// comes by.
     ///
     /// # Errors
     /// The network cannot be entered or the port not be opened.
     pub fn start(network: &Network, server: SocketAddr, chosen: &[u32]) -> Result<Self> {
-        let calls = Arc::new(Calls {
+        let calls = Arc::new(RelayedCalls {
             chosen: chosen.to_vec(),
             procedures: Mutex::default(),
             cut: Mutex::default(),
@@ -84,7 +85,7 @@ impl Relay {
     }
 
     /// Has the next reply to a call of `procedure` replaced.
-    pub fn lie(&self, procedure: u32, lie: Lie) {
+    pub fn rewrite_next_reply(&self, procedure: u32, lie: ReplyRewrite) {
         *lock(&self.calls.lie) = Some((procedure, lie));
     }
 
@@ -105,7 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Watch for Calls {
+impl Watch for RelayedCalls {
     fn call(&self, _: u64, record: Vec<u8>) -> Passage {
         let call = body(&record);
         if let (Some(xid), Some(procedure)) = (word(call, 0), word(call, PROCEDURE)) {

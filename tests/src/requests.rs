@@ -1,4 +1,5 @@
-//! What the kernel asks a mount's daemon and how it is answered, as strace sees it: each read from /dev/fuse, each reply.
+//! What the kernel asks a mount's daemon and how it is answered, as strace sees it: each read from
+//! /dev/fuse, each reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,26 +8,27 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::network::Network;
-use crate::process::{self, Running};
+use crate::process::{self, RunningProcess};
 
 /// FUSE_GETATTR and FUSE_STATFS (linux/fuse.h).
 pub const GETATTR: u32 = 3;
 /// See [`GETATTR`].
 pub const STATFS: u32 = 17;
 /// How long strace may take to begin, to end, or to write.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The length of the headers of requests and replies, as far as they are looked at: length, operation or error, unique number.
+const STRACE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The length of the headers of requests and replies, as far as they are looked at: length,
+/// operation or error, unique number.
 const HEADER: usize = 16;
 
 /// A daemon that is traced.
-pub struct Tracing {
-    strace: Running,
+pub struct StraceSession {
+    strace: RunningProcess,
     file: std::path::PathBuf,
 }
 
 /// A request and where it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct StracedRequest {
     /// Which operation.
     pub operation: u32,
     /// The descriptor that it was read from.
@@ -35,7 +37,7 @@ pub struct Request {
     pub answered: Option<u32>,
 }
 
-impl Tracing {
+impl StraceSession {
     /// Begins to trace the process and all its threads.
     ///
     /// # Errors
@@ -45,8 +47,8 @@ impl Tracing {
         let mut command = network.command("strace");
         command.args(["-f", "-p", &pid.to_string(), "-xx", "-s", "16"]);
         command.args(["-e", "trace=read,write,writev", "-e", "signal=none"]);
-        let strace = Running::start("strace", command.arg("-o").arg(&file))?;
-        strace.wait_for("attached", PATIENCE)?;
+        let strace = RunningProcess::start("strace", command.arg("-o").arg(&file))?;
+        strace.wait_for("attached", STRACE_TIMEOUT)?;
         Ok(Self { strace, file })
     }
 
@@ -54,24 +56,24 @@ impl Tracing {
     ///
     /// # Errors
     /// strace wrote what is not understood.
-    pub fn stop(mut self) -> Result<Vec<Request>> {
+    pub fn stop(mut self) -> Result<Vec<StracedRequest>> {
         if self.strace.is_running()? {
             self.strace.signal(Signal::INT)?;
         }
-        self.strace.wait(PATIENCE)?;
+        self.strace.wait(STRACE_TIMEOUT)?;
         requests(&std::fs::read_to_string(&self.file)?)
     }
 }
 
 /// The descriptors that requests were read from.
 #[must_use]
-pub fn descriptors(requests: &[Request]) -> BTreeSet<u32> {
+pub fn descriptors(requests: &[StracedRequest]) -> BTreeSet<u32> {
     requests.iter().map(|request| request.descriptor).collect()
 }
 
-fn requests(text: &str) -> Result<Vec<Request>> {
+fn requests(text: &str) -> Result<Vec<StracedRequest>> {
     let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut found: BTreeMap<u64, (usize, Request)> = BTreeMap::new();
+    let mut found: BTreeMap<u64, (usize, StracedRequest)> = BTreeMap::new();
     for line in text.lines() {
         // "1234  read(7, "\x40…", 1052672) = 64", or in two parts: what is between, others did.
         let Some((thread, call)) = line.split_once(' ') else {
@@ -104,7 +106,7 @@ fn requests(text: &str) -> Result<Vec<Request>> {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let unique = u64::from(word(8)) | u64::from(word(12)) << 32;
         if name == "read" {
-            let request = Request {
+            let request = StracedRequest {
                 operation: word(4),
                 descriptor,
                 answered: None,
@@ -138,9 +140,9 @@ fn header(call: &str) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Tracing's, or the script's.
-pub fn requests_of(network: &Network, pid: u32, script: &str) -> Result<Vec<Request>> {
-    let tracing = Tracing::start(network, pid)?;
-    let done = process::run(network.command("bash").args(["-euc", script]), PATIENCE);
+pub fn requests_of(network: &Network, pid: u32, script: &str) -> Result<Vec<StracedRequest>> {
+    let tracing = StraceSession::start(network, pid)?;
+    let done = process::run(network.command("bash").args(["-euc", script]), STRACE_TIMEOUT);
     let requests = tracing.stop()?;
     done.context("while it was traced")?;
     Ok(requests)
@@ -164,7 +166,7 @@ mod tests {
              11 <... writev resumed>) = 96\n10 write(1, \"\\x61\", 1) = 1\n"
         );
         let found = requests(&text)?;
-        let request = |operation, descriptor| Request {
+        let request = |operation, descriptor| StracedRequest {
             operation,
             descriptor,
             answered: Some(descriptor),

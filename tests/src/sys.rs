@@ -15,22 +15,24 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::param::page_size;
 
 /// A shared mapping of the pages that hold a range of a file, for one operation.
-pub struct Mapping {
+pub struct FileMapping {
     start: *mut core::ffi::c_void,
     length: usize,
     /// Where the range begins in the mapping.
     skip: usize,
 }
 
-impl Mapping {
-    /// Maps `length` bytes from `offset`; they must lie within the file, whose size nobody changes while the mapping lives.
+impl FileMapping {
+    /// Maps `length` bytes from `offset`; they must lie within the file, whose size nobody changes
+    /// while the mapping lives.
     ///
     /// # Errors
     /// mmap(2)'s.
     pub fn new(file: impl AsFd, offset: usize, length: usize) -> io::Result<Self> {
         let skip = offset % page_size();
         let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust
+        // knows of.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -70,7 +72,8 @@ impl Mapping {
         );
         // SAFETY: `skip` is within the mapping, which is `length` bytes long.
         let to = unsafe { self.start.cast::<u8>().add(self.skip) };
-        // SAFETY: the assertion above holds the end within the mapping, and `bytes` is other memory.
+        // SAFETY: the assertion above holds the end within the mapping, and `bytes` is other
+        // memory.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -84,7 +87,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: nothing borrows from the mapping: its methods copy.
         let _ = unsafe { munmap(self.start, self.length) };

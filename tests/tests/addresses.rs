@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -20,7 +20,7 @@ fn serve(network: &Network, arguments: &[&str]) -> Result<Command> {
 fn both_families_are_served_and_each_port_answers_its_own_programs() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
-    let mut server = Running::start("curt serve", &mut serve(&network, &["--mount-port", "20048"])?)?;
+    let mut server = RunningProcess::start("curt serve", &mut serve(&network, &["--mount-port", "20048"])?)?;
     for line in [
         "listening on 0.0.0.0:2049 for NFS",
         "listening on [::]:2049 for NFS",
@@ -56,8 +56,8 @@ fn both_families_are_served_and_each_port_answers_its_own_programs() -> Result<(
 #[test]
 fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
     let network = Network::new()?;
-    // The first socket is for questions about the server, the second for IPv4, the third for IPv6: the system is made to know no
-    // such family.
+    // The first socket is for questions about the server, the second for IPv4, the third for IPv6:
+    // the system is made to know no such family.
     let mut command = network.command("strace");
     command.args([
         "-D",
@@ -72,7 +72,7 @@ fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
     command
         .arg(program("curt")?)
         .args(["serve", "--memory", "--no-rpcbind"]);
-    let server = Running::start("curt serve", &mut command)?;
+    let server = RunningProcess::start("curt serve", &mut command)?;
     server.wait_for("no IPv6 on this machine", SOON)?;
     server.wait_for("listening on 0.0.0.0:2049", SOON)?;
     network.wait_for_port(ADDRESS, 2049)?;
@@ -83,7 +83,7 @@ fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
 #[test]
 fn an_address_in_use_is_named_with_what_to_do() -> Result<()> {
     let network = Network::new()?;
-    let _server = Running::start("curt serve", &mut serve(&network, &["--bind", ADDRESS])?)?;
+    let _server = RunningProcess::start("curt serve", &mut serve(&network, &["--bind", ADDRESS])?)?;
     network.wait_for_port(ADDRESS, 2049)?;
     let (status, _, errors) = process::finish(&mut serve(&network, &["--bind", ADDRESS])?, SOON)?;
     ensure!(status.code() == Some(1), "{status}");
@@ -103,7 +103,7 @@ fn an_address_in_use_is_named_with_what_to_do() -> Result<()> {
 fn loopback_and_read_only_exports_are_not_warned_of() -> Result<()> {
     let network = Network::new()?;
     for arguments in [&["--bind", "127.0.0.1"][..], &["--ro"]] {
-        let mut server = Running::start("curt serve", &mut serve(&network, arguments)?)?;
+        let mut server = RunningProcess::start("curt serve", &mut serve(&network, arguments)?)?;
         server.wait_for("listening on", SOON)?;
         ensure!(server.stop()?.success(), "{}", server.output());
         ensure!(
@@ -122,7 +122,7 @@ fn clients_on_high_ports_are_refused_unless_insecure() -> Result<()> {
     let list = "setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all --inh-caps=-all \
                 nfs-ls 'nfs://127.0.0.1/memory?version=3&nfsport=2049&mountport=2049'";
     for (option, served) in [("--secure", false), ("--insecure", true)] {
-        let mut server = Running::start(
+        let mut server = RunningProcess::start(
             "curt serve",
             &mut serve(&network, &["--bind", "127.0.0.1", option])?,
         )?;

@@ -1,4 +1,5 @@
-//! The recorded workloads on a mount: bounds of the counts, and that they are what the wire and the server saw.
+//! The recorded workloads on a mount: bounds of the counts, and that they are what the wire and the
+//! server saw.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::make;
-use curt_bench::report::Report;
+use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
 use curt_tests::again::repeated_lookups;
 use curt_tests::capture::Capture;
-use curt_tests::curt::{Serve, program, tree};
+use curt_tests::curt::{CurtServe, program, tree};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -26,7 +27,8 @@ const MAKING: Duration = Duration::from_secs(900);
 /// A kernel that serves them.
 const KERNEL: Duration = Duration::from_secs(1800);
 
-/// What is known of the files of page is believed for so many seconds: inside a run it expires once,
+/// What is known of the files of page is believed for so many seconds: inside a run it expires
+/// once,
 const PAGE_SECONDS: f64 = 3.0;
 /// and in a longer one once more in each further as long time, by so many requests.
 const PAGE_EXPIRED: f64 = 1150.0;
@@ -38,7 +40,7 @@ const BUILD_EXPIRED: f64 = 250.0;
 const EXPIRING: [&str; 3] = ["GETATTR", "LOOKUP", "READDIRPLUS"];
 
 /// `curt bench WORKLOAD … --json` in a network, and what it reported.
-fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<Report> {
+fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<RunReport> {
     bench_within(RUN, network, workload, arguments)
 }
 
@@ -48,7 +50,7 @@ fn bench_within(
     network: &Network,
     workload: Workload,
     arguments: &[&str],
-) -> Result<Report> {
+) -> Result<RunReport> {
     let mut command = network.command(program("curt")?);
     command
         .args(["bench", workload.name(), "--vers", "3", "--json"])
@@ -58,8 +60,8 @@ fn bench_within(
 }
 
 /// The same with a server of its own, once for all tests.
-fn embedded(workload: Workload, options: &str) -> Result<Report> {
-    static RUNS: Mutex<BTreeMap<(&str, String), Report>> = Mutex::new(BTreeMap::new());
+fn embedded(workload: Workload, options: &str) -> Result<RunReport> {
+    static RUNS: Mutex<BTreeMap<(&str, String), RunReport>> = Mutex::new(BTreeMap::new());
     let run = (workload.name(), options.to_owned());
     let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(report) = runs.get(&run) {
@@ -71,7 +73,7 @@ fn embedded(workload: Workload, options: &str) -> Result<Report> {
 }
 
 /// With a server at a port that is captured: the report has to equal what was on the wire.
-fn captured(network: &Network, workload: Workload, options: &str) -> Result<Report> {
+fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunReport> {
     const PORT: u16 = 2049;
     let capture = Capture::start(network, "run", PORT)?;
     let top = tree(workload)?.display().to_string();
@@ -90,7 +92,7 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<Repo
     Ok(report)
 }
 
-fn equal(report: &Report, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
+fn equal(report: &RunReport, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
     for (procedure, count) in report.rpc.iter() {
         let counted = other.get(procedure).copied().unwrap_or(0);
         ensure!(
@@ -103,17 +105,17 @@ fn equal(report: &Report, other: &BTreeMap<String, u64>, who: &str) -> Result<()
 }
 
 /// How many requests more than usual the time that a run of page took explains.
-fn page_expired(report: &Report) -> f64 {
+fn page_expired(report: &RunReport) -> f64 {
     PAGE_EXPIRED * ((report.seconds / PAGE_SECONDS).floor() - 1.0).max(0.0)
 }
 
 /// The same of a run of build.
-fn build_expired(report: &Report) -> f64 {
+fn build_expired(report: &RunReport) -> f64 {
     BUILD_EXPIRED * (report.seconds - 3.0).max(0.0)
 }
 
 /// What page may send: NFSv3 with these options, the run's time taken into account.
-fn check_page(report: &Report) -> Result<()> {
+fn check_page(report: &RunReport) -> Result<()> {
     let (total, access) = (report.rpc.total() as f64, report.rpc.value("ACCESS"));
     let late = explained_by_time(report);
     ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
@@ -129,7 +131,7 @@ fn check_page(report: &Report) -> Result<()> {
 }
 
 /// What build may send with `noaccesscheck,sloppycto=3`.
-fn check_build(report: &Report) -> Result<()> {
+fn check_build(report: &RunReport) -> Result<()> {
     let bound = 1850.0 + build_expired(report);
     ensure!(report.operations == 234_678 && report.wrong == 0, "{report:?}");
     ensure!(report.rpc.total() as f64 <= bound, "{report:?}");
@@ -188,24 +190,26 @@ fn peer_options(workload: Workload) -> &'static [&'static str] {
     }
 }
 
-/// How many requests at most the time explains that a run took: what it asked again for because it had expired.
-fn explained_by_time(report: &Report) -> f64 {
+/// How many requests at most the time explains that a run took: what it asked again for because it
+/// had expired.
+fn explained_by_time(report: &RunReport) -> f64 {
     match report.workload.as_str() {
         "build" => build_expired(report),
         _ => page_expired(report) + repeated_lookups(Workload::Page, report.seconds) as f64,
     }
 }
 
-/// Whether a run with a peer found nothing wrong and sent what it sends our own server, within 5 %. Either run may have been held up, and
-/// have sent as many requests more as the time explains that it took.
-fn near(report: &Report, embedded: &Report) -> Result<()> {
+/// Whether a run with a peer found nothing wrong and sent what it sends our own server, within 5 %.
+/// Either run may have been held up, and have sent as many requests more as the time explains that
+/// it took.
+fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
     ensure!(report.wrong == 0, "{report:?}");
     ensure!(
         report.rpc.value("ACCESS") == 0 || !report.options.contains("noaccesscheck"),
         "{report:?}"
     );
     let (theirs, ours) = (report.rpc.total() as f64, embedded.rpc.total() as f64);
-    let others = |report: &Report| -> f64 {
+    let others = |report: &RunReport| -> f64 {
         let again: u64 = EXPIRING.iter().map(|name| report.rpc.value(name)).sum();
         (report.rpc.total() - again) as f64
     };
@@ -222,7 +226,8 @@ fn near(report: &Report, embedded: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes an ext4 image with both trees, as they are on this machine: made by the kernel itself they would take minutes.
+/// Makes an ext4 image with both trees, as they are on this machine: made by the kernel itself they
+/// would take minutes.
 fn image_of_trees(image: &Path) -> Result<()> {
     let trees = Workload::ALL
         .into_iter()
@@ -242,7 +247,8 @@ fn page_and_build_send_knfsd_what_they_send_us_and_it_counts_the_same() -> Resul
     image_of_trees(&image)?;
     let options = KnfsdOptions {
         image: Some(image),
-        // The image has whole seconds. A later time with all its digits tells a client what time it is and how finely this server counts it.
+        // The image has whole seconds. A later time with all its digits tells a client what time it
+        // is and how finely this server counts it.
         setup: "chmod 755 page build".to_owned(),
         ..KnfsdOptions::default()
     };
@@ -294,7 +300,7 @@ fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
         .tempdir_in("/dev/shm")?;
     let export = export.path();
     std::fs::set_permissions(export, std::fs::Permissions::from_mode(0o755))?;
-    let server = Serve::start(&network, export, &[])?;
+    let server = CurtServe::start(&network, export, &[])?;
     let (source, ports) = (server.source(), server.ports());
     let page = |more: &[&str]| {
         let arguments = ["--server", &source, "--options", &ports, "--pause", "0"];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process;
@@ -35,19 +35,19 @@ fn check(network: &Network, directories: &[&Path]) -> Result<()> {
 }
 
 /// Two mounts of what `source` says.
-fn mounts(network: &Network, source: &str, options: &str) -> Result<[Mount; 2]> {
+fn mounts(network: &Network, source: &str, options: &str) -> Result<[CurtMount; 2]> {
     let options = options.trim_matches(',');
-    let start = |name| Mount::start(network, name, source, options);
+    let start = |name| CurtMount::start(network, name, source, options);
     Ok([start("one")?, start("other")?])
 }
 
 fn over_two_mounts_and_the_export(options: &str) -> Result<()> {
     let network = Network::new()?;
     let export: PathBuf = network.make_directory("export")?;
-    let serve = Serve::start(&network, &export, &[])?;
+    let serve = CurtServe::start(&network, &export, &[])?;
     let mounts = mounts(&network, &serve.source(), &format!("{},{options}", serve.ports()))?;
     check(&network, &[mounts[0].directory(), mounts[1].directory(), &export])?;
-    mounts.into_iter().try_for_each(Mount::unmount)
+    mounts.into_iter().try_for_each(CurtMount::unmount)
 }
 
 // SEMANTICS: cto-1.
@@ -85,5 +85,5 @@ fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     let source = format!("{}:/export", server.address());
     let mounts = mounts(&network, &source, "neg_racy_guard=on")?;
     check(&network, &[mounts[0].directory(), mounts[1].directory()])?;
-    mounts.into_iter().try_for_each(Mount::unmount)
+    mounts.into_iter().try_for_each(CurtMount::unmount)
 }

@@ -1,7 +1,7 @@
 //! Many thousand connections that say nothing, or half of something, beside ones that work.
 //!
-//! The system may let one process have too few descriptors for all of them at once: then there are two rounds, each with all of one kind and
-//! as many of the other as fit.
+//! The system may let one process have too few descriptors for all of them at once: then there are
+//! two rounds, each with all of one kind and as many of the other as fit.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use curt_proto::nfs3;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
 use curt_tests::curt::program;
 use curt_tests::network::Network;
-use curt_tests::process::{Running, until};
+use curt_tests::process::{RunningProcess, until};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -64,7 +64,7 @@ fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> R
         let mut command = network.command(program("many-connections")?);
         let numbers = [PORT.into(), idle / CLIENTS, half / CLIENTS, first];
         command.args(numbers.map(|number: u64| number.to_string()));
-        clients.push(Running::start("many-connections", &mut command)?);
+        clients.push(RunningProcess::start("many-connections", &mut command)?);
     }
     for client in &clients {
         until("all are connected", SECONDS, || {
@@ -102,7 +102,8 @@ fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> R
     })
 }
 
-/// All of both kinds, or else all of each kind with as many of the other as fit into what one process may have here.
+/// All of both kinds, or else all of each kind with as many of the other as fit into what one
+/// process may have here.
 fn rounds() -> Vec<Hanging> {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = 2 * EACH + OTHERS;
@@ -133,14 +134,14 @@ fn rounds() -> Vec<Hanging> {
     ]
 }
 
-fn serve(network: &Network) -> Result<Running> {
+fn serve(network: &Network) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     let bind = format!("127.0.0.1:{PORT}");
     command.args(["serve", "--memory", "--insecure", "--no-rpcbind", "--bind", &bind]);
     command.args(["--mount-port", &PORT.to_string(), "--max-connections", "50000"]);
     // However long it takes until all are there.
     command.args(["--half-record-timeout", "1000", "--idle-timeout", "1000"]);
-    let running = Running::start("curt serve --memory", &mut command)?;
+    let running = RunningProcess::start("curt serve --memory", &mut command)?;
     running.wait_for("listening on", SECONDS)?;
     Ok(running)
 }
@@ -150,14 +151,16 @@ fn answered(xid: u32) -> Result<()> {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))?;
     stream.set_read_timeout(Some(SECONDS))?;
     let mut call = Vec::new();
-    let body = record::open(&mut call);
+    let body = record::begin_record(&mut call);
     encode_call_header(
         &mut call,
         xid,
-        (nfs3::PROGRAM, nfs3::VERSION, 0),
-        &Credential::None,
+        nfs3::PROGRAM,
+        nfs3::VERSION,
+        0,
+        &RpcCredential::None,
     );
-    record::close(&mut call, body, 0);
+    record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
     let mut reply = [0; 28];
     stream.read_exact(&mut reply)?;
@@ -171,25 +174,25 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(process: &Running) -> Result<Self> {
+    fn of(process: &RunningProcess) -> Result<Self> {
         Ok(Self {
             resident: status(process, "VmRSS:")?,
         })
     }
 }
 
-fn threads(process: &Running) -> Result<u64> {
+fn threads(process: &RunningProcess) -> Result<u64> {
     status(process, "Threads:")
 }
 
-fn status(process: &Running, row: &str) -> Result<u64> {
+fn status(process: &RunningProcess, row: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
     let value = status.lines().find_map(|line| line.strip_prefix(row));
     let value = value.and_then(|value| value.split_whitespace().next());
     Ok(value.context("no such row")?.parse()?)
 }
 
-fn descriptors(process: &Running) -> Result<u64> {
+fn descriptors(process: &RunningProcess) -> Result<u64> {
     let listed = std::fs::read_dir(format!("/proc/{}/fd", process.pid()))?;
     Ok(u64::try_from(listed.count())?)
 }

@@ -1,14 +1,15 @@
-//! The process behind a mount: what it asks of the system, where it answers, how much it keeps, how long it takes to end.
+//! The process behind a mount: what it asks of the system, where it answers, how much it keeps, how
+//! long it takes to end.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::Network;
-use curt_tests::process::{self, Running, until};
-use curt_tests::requests::{GETATTR, STATFS, Tracing, descriptors, requests_of};
+use curt_tests::process::{self, RunningProcess, until};
+use curt_tests::requests::{GETATTR, STATFS, StraceSession, descriptors, requests_of};
 use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -23,8 +24,8 @@ const LASTING: &str = "actimeo=600";
 const STEP: u64 = 1 << 20;
 
 struct Scene {
-    mount: Mount,
-    server: Serve,
+    mount: CurtMount,
+    server: CurtServe,
     export: std::path::PathBuf,
     network: Network,
 }
@@ -36,9 +37,9 @@ impl Scene {
         for number in 0..READERS {
             fs::write(export.join(format!("file-{number}")), b"text")?;
         }
-        let server = Serve::start(&network, &export, &[])?;
+        let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},{options}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), options.trim_end_matches(','))?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), options.trim_end_matches(','))?;
         Ok(Self {
             mount,
             server,
@@ -57,8 +58,8 @@ impl Scene {
     }
 }
 
-/// Mounts where everything is allowed and looks at the daemon: the flags come after the name in parentheses, the state and five
-/// numbers (proc(5)).
+/// Mounts where everything is allowed and looks at the daemon: the flags come after the name in
+/// parentheses, the state and five numbers (proc(5)).
 const SPARED: &str = r#"
 modprobe fuse
 $CURT mount $SOURCE /mnt/nfs -o $PORTS || exit 1
@@ -80,7 +81,7 @@ fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("file-0"), b"text")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     // This machine may not let even root have it; the test kernel does.
     let script = format!(
         "CURT={} SOURCE={} PORTS={} NO_IO={NO_IO}\n{SPARED}",
@@ -100,13 +101,14 @@ fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
 fn replies_go_to_the_descriptor_that_their_requests_came_from() -> Result<()> {
     let mut scene = Scene::new("")?;
     let pid = scene.pid();
-    let tracing = Tracing::start(&scene.network, pid)?;
-    // Requests that wait for the server keep threads, so that others read on, each from a descriptor of its own.
+    let tracing = StraceSession::start(&scene.network, pid)?;
+    // Requests that wait for the server keep threads, so that others read on, each from a
+    // descriptor of its own.
     scene.server.process().signal(Signal::STOP)?;
-    let readers: Vec<Running> = (0..READERS)
+    let readers: Vec<RunningProcess> = (0..READERS)
         .map(|number| {
             let file = scene.inside(&format!("file-{number}"));
-            Running::start("cat", scene.network.command("cat").arg(file))
+            RunningProcess::start("cat", scene.network.command("cat").arg(file))
         })
         .collect::<Result<_>>()?;
     until("all wait for the server", MINUTE, || {
@@ -189,7 +191,7 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
     let mut command = scene.network.command("bash");
     // Opening takes the server; what is opened can be written while it is silent.
     let script = format!("exec >{file} && read && exec dd if=/dev/zero bs=1M count=512");
-    let mut writer = Running::start("dd", command.args(["-c", &script]))?;
+    let mut writer = RunningProcess::start("dd", command.args(["-c", &script]))?;
     is_open(&writer, 1, "large")?;
     scene.server.process().signal(Signal::STOP)?;
     writer.say("\n")?;
@@ -218,7 +220,7 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
 }
 
 /// Waits until a process has the file of that name open as `descriptor`.
-fn is_open(process: &Running, descriptor: u32, name: &str) -> Result<()> {
+fn is_open(process: &RunningProcess, descriptor: u32, name: &str) -> Result<()> {
     until("the file is open", MINUTE, || {
         let open = fs::read_link(format!("/proc/{}/fd/{descriptor}", process.pid()));
         Ok(open.is_ok_and(|path| path.ends_with(name)).then_some(()))
@@ -243,7 +245,7 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
     // It keeps the file open: closing it would wait for the server.
     let mut command = scene.network.command(program("stuck-processes")?);
     command.arg("hold").arg(scene.inside("file-0")).arg(&control);
-    let writer = Running::start("the writer", &mut command)?;
+    let writer = RunningProcess::start("the writer", &mut command)?;
     writer.wait_for("opened", MINUTE)?;
     scene.server.process().signal(Signal::STOP)?;
     fs::write(control.join("write"), "")?;
@@ -275,7 +277,8 @@ fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
          assert ctypes.CDLL(None).syncfs(file) == 0; print('synced', flush=True); input()",
         scene.inside("open")
     );
-    let mut writer = Running::start("a writer", scene.network.command("python3").args(["-c", &script]))?;
+    let mut writer =
+        RunningProcess::start("a writer", scene.network.command("python3").args(["-c", &script]))?;
     writer.wait_for("synced", MINUTE)?;
     let there = scene.export.join("open");
     until("the bytes are at the server", MINUTE, || {

@@ -11,7 +11,8 @@ use curt_tests::process;
 /// Longer than it takes anywhere, making the tree included.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs it by a shell script, in which `$DEMO` is the command, and returns what it printed and the chart.
+/// Runs it by a shell script, in which `$DEMO` is the command, and returns what it printed and the
+/// chart.
 fn demo(network: &Network, script: &str, top: &str) -> Result<(String, String)> {
     let svg = network.directory().join("chart.svg");
     let command = format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
 use curt_tests::process;
 
@@ -67,8 +67,8 @@ assert old == 0, f"{old} of {ROUNDS} reads found less than had been written"
 fn a_page_read_after_an_asynchronous_direct_write_shows_what_was_written() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let serve = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports())?;
+    let serve = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &serve.source(), &serve.ports())?;
     let mut command = network.command("python3");
     command.args(["-c", PYTHON]).arg(mount.directory().join("file"));
     process::run(&mut command, LIMIT)?;

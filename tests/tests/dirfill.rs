@@ -1,5 +1,5 @@
-//! Directories that answer for their names, on real mounts: what `dirfill=off` leaves as it was, that filling costs little where it
-//! brings nothing, and that nothing is seen later because of it.
+//! Directories that answer for their names, on real mounts: what `dirfill=off` leaves as it was,
+//! that filling costs little where it brings nothing, and that nothing is seen later because of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use curt_bench::report::Report;
+use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
-use curt_tests::curt::{Mount, Serve, program, tree};
+use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::network::Network;
 use curt_tests::process;
 
@@ -34,13 +34,14 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
             "curt",
             &["bench", workload.name(), "--tree", &top, "--options", options],
         )?;
-        let report: Report = serde_json::from_str(&text)?;
+        let report: RunReport = serde_json::from_str(&text)?;
         ensure!(report.wrong == 0, "{text}");
         let lookups = match workload {
             Workload::Page => 1408,
             Workload::Build => 1174,
         };
-        // A name that nothing is done with may be about to be made: where a run takes its time the server is asked after 1, 2, 4 and 8 s.
+        // A name that nothing is done with may be about to be made: where a run takes its time the
+        // server is asked after 1, 2, 4 and 8 s.
         let sent = report.rpc.value("LOOKUP");
         ensure!((lookups * 98..=lookups * 104).contains(&(sent * 100)), "{text}");
         ensure!(report.rpc.value("ACCESS") == 0, "{text}");
@@ -123,11 +124,13 @@ fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
 /// For how long the mounts of the next test believe anything.
 const BELIEVED: Duration = Duration::from_secs(1);
 
-/// What a kernel's timers and a daemon that has to wait for a processor may add: the kernel counts from when it is told. Missing names
-/// are believed for a minute if nothing speaks against it, so what is not seen in time is not seen for long.
+/// What a kernel's timers and a daemon that has to wait for a processor may add: the kernel counts
+/// from when it is told. Missing names are believed for a minute if nothing speaks against it, so
+/// what is not seen in time is not seen for long.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A change by a second client, and how the first one's answer to a question about it is before and after.
+/// A change by a second client, and how the first one's answer to a question about it is before and
+/// after.
 struct Case {
     change: fn(&Path) -> std::io::Result<()>,
     /// A shell's question about the directory `$1`.
@@ -172,8 +175,8 @@ const CASES: [Case; 5] = [
     },
 ];
 
-/// What has to be counted with `dirfill=auto`, and must not be without: a directory was filled, names of that were used, it was
-/// complete, and it said that a name is missing.
+/// What has to be counted with `dirfill=auto`, and must not be without: a directory was filled,
+/// names of that were used, it was complete, and it said that a name is missing.
 const COUNTERS: [&str; 5] = [
     "dirfill_fills",
     "dirfill_names",
@@ -183,7 +186,7 @@ const COUNTERS: [&str; 5] = [
 ];
 
 /// What a mount has counted of its own doings.
-fn counters(network: &Network, mount: &Mount) -> Result<serde_json::Value> {
+fn counters(network: &Network, mount: &CurtMount) -> Result<serde_json::Value> {
     let mut stat = network.command(program("curt")?);
     let text = process::run(stat.args(["stat", "--json"]).arg(mount.directory()), MINUTE)?;
     let mut mounts: serde_json::Value = serde_json::from_str(&text)?;
@@ -203,8 +206,9 @@ fn make(export: &Path) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Lists a directory and asks for what is not in it, until that is so soon after that nobody else has to be asked.
-fn says_what_is_missing(network: &Network, mount: &Mount, directory: &Path) -> Result<()> {
+/// Lists a directory and asks for what is not in it, until that is so soon after that nobody else
+/// has to be asked.
+fn says_what_is_missing(network: &Network, mount: &CurtMount, directory: &Path) -> Result<()> {
     let mut number = 0;
     process::until("the directory answers for what is missing", MINUTE, || {
         number += 1;
@@ -221,9 +225,9 @@ fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> R
     for mode in ["off", "auto"] {
         let export = network.make_directory(&format!("export-{mode}"))?;
         let directory = make(&export)?;
-        let server = Serve::start(&network, &export, &[])?;
+        let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},noaccesscheck,actimeo=1,dirfill={mode}", server.ports());
-        let mount = Mount::start(&network, &format!("mount-{mode}"), &server.source(), &options)?;
+        let mount = CurtMount::start(&network, &format!("mount-{mode}"), &server.source(), &options)?;
         let seen = mount.directory().join("directory");
         // The second of them is asked for with all others.
         let unlisted = (10..20).map(|number| seen.join(format!("name{number}")));

@@ -1,5 +1,6 @@
-//! `curt serve` by what exports(5) says: every kind of line, checked export by export by the Linux client as three users, read again
-//! while that client works; and what is wrong with files, directories and states.
+//! `curt serve` by what exports(5) says: every kind of line, checked export by export by the Linux
+//! client as three users, read again while that client works; and what is wrong with files,
+//! directories and states.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use curt_tests::curt::program;
 use curt_tests::kernel::{ClientJob, KernelNumber};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{Running, finish};
+use curt_tests::process::{RunningProcess, finish};
 use rustix::process::Signal;
 
 const SECONDS: Duration = Duration::from_secs(60);
@@ -111,19 +112,20 @@ fn machine() -> Result<(Network, String)> {
 }
 
 /// `curt serve` of what /etc/exports of the network says.
-fn serve(network: &Network, arguments: &[&str]) -> Result<Running> {
+fn serve(network: &Network, arguments: &[&str]) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.args(["serve", "--bind", &format!("{ADDRESS}:2049")]);
     command
         .arg("--state")
         .arg(network.make_directory("state")?)
         .args(arguments);
-    let server = Running::start("curt serve", &mut command)?;
+    let server = RunningProcess::start("curt serve", &mut command)?;
     server.wait_for("listening on", SECONDS)?;
     Ok(server)
 }
 
-/// What the Linux client does: a line for each export, with what became of a file that each user made.
+/// What the Linux client does: a line for each export, with what became of a file that each user
+/// made.
 const JOB: &str = r#"
 OPTIONS=vers=3,nolock,proto=tcp,port=2049,mountport=2049
 at() { # at NAME OPTIONS: mounts an export
@@ -220,7 +222,8 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     let script = format!("E={}\nMEETING={}\n{JOB}", export.display(), meeting.display());
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
     job.wait_for("tree: before")?;
-    // Out of the export, but not off its file system: without the check its handle would still be good.
+    // Out of the export, but not off its file system: without the check its handle would still be
+    // good.
     fs::rename(export.join("tree/sub/inner"), export.join("tree/inner"))?;
     fs::write(meeting.join("moved"), "")?;
     job.wait_for("mounted")?;
@@ -286,7 +289,8 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     ] {
         ensure!(of(name)?.contains(by), "{name}: {explained}");
     }
-    // From this machine, which is in the network, and everybody; it is none of those for whom the others are.
+    // From this machine, which is in the network, and everybody; it is none of those for whom the
+    // others are.
     let shown = network.shell("showmount --no-headers -e 10.77.0.1", SECONDS)?;
     for (name, is_shown) in [
         ("host", true),
@@ -373,7 +377,8 @@ fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
     ] {
         ensure!(errors.contains(warning), "{warning}: {errors}");
     }
-    // What is broken is not served, not even in part; what is merely absent keeps nobody else waiting.
+    // What is broken is not served, not even in part; what is merely absent keeps nobody else
+    // waiting.
     fs::write(top.join("exports"), format!("{at}/good *(rw)\n{at}/x *(wrong)\n"))?;
     let (status, errors) = refused(&network, &format!("-c {at}/exports --state {at}/state"))?;
     ensure!(

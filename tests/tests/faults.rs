@@ -1,14 +1,14 @@
-//! Disks that fail at the server: full, over quota, with I/O errors, read-only all of a sudden. Programs on a mount are told, once,
-//! at write, fsync or close, and go on when the disk does.
+//! Disks that fail at the server: full, over quota, with I/O errors, read-only all of a sudden.
+//! Programs on a mount are told, once, at write, fsync or close, and go on when the disk does.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long the kernels of these tests may live.
@@ -16,9 +16,10 @@ const KERNEL: Duration = Duration::from_secs(900);
 /// Who writes: quotas hold for others than root alone.
 const USER: &str = "1000";
 
-/// Opens a file while all is well and says `ready`; then, at a line of input, writes until it is told of a failure or 8 MiB are
-/// written, and calls fsync, fsync again and close. Bytes that are lost after write has told of others are fsync's to tell of: these
-/// two count as one. At another line, when the disk is mended, it writes again.
+/// Opens a file while all is well and says `ready`; then, at a line of input, writes until it is
+/// told of a failure or 8 MiB are written, and calls fsync, fsync again and close. Bytes that are
+/// lost after write has told of others are fsync's to tell of: these two count as one. At another
+/// line, when the disk is mended, it writes again.
 const PROGRAM: &str = r#"
 import errno, os, sys
 def said(name, call):
@@ -52,7 +53,8 @@ os.close(file)
 print("holds", open(name).read(), flush=True)
 "#;
 
-/// The program on `directory` as [`USER`]: `break_` happens once its file is open, `mend` once it has been told.
+/// The program on `directory` as [`USER`]: `break_` happens once its file is open, `mend` once it
+/// has been told.
 fn is_told(
     network: &Network,
     directory: &Path,
@@ -73,7 +75,7 @@ fn is_told(
         "/usr/bin/python3",
     ]);
     command.arg(&script).arg(directory).arg(name);
-    let mut writer = Running::start("the writer", &mut command)?;
+    let mut writer = RunningProcess::start("the writer", &mut command)?;
     writer.wait_for("ready", LIMIT)?;
     break_()?;
     writer.say("\n")?;
@@ -108,8 +110,8 @@ fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
         &format!("mount -t tmpfs -o size=3m,mode=777 tmpfs {}", export.display()),
         LIMIT,
     )?;
-    let serve = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports())?;
+    let serve = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &serve.source(), &serve.ports())?;
     is_told(&network, mount.directory(), "file", "ENOSPC", nothing, nothing)?;
     mount.unmount()
 }
@@ -122,14 +124,15 @@ fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> 
     let shell = |script: &str| network.shell(script, LIMIT).map(drop);
     let place = export.display();
     shell(&format!("mount -t tmpfs -o mode=777 tmpfs {place}"))?;
-    let serve = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &serve.source(), &serve.ports())?;
+    let serve = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &serve.source(), &serve.ports())?;
     is_told(
         &network,
         mount.directory(),
         "file",
         "EROFS",
-        // A server that still has the file open for writing keeps it from being remounted for a while.
+        // A server that still has the file open for writing keeps it from being remounted for a
+        // while.
         || {
             shell(&format!(
                 "timeout 200 sh -c 'until mount -o remount,ro {place} 2>/dev/null; do sleep 0.1; done'"
@@ -140,8 +143,9 @@ fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> 
     mount.unmount()
 }
 
-/// Makes a file system on a disk that can be made to fail, at /mnt/disk inside a kernel, and a directory of [`USER`] in it.
-/// It has no journal, for ext4 ends all writing once the journal fails; and quotas of 1 MiB for [`USER`].
+/// Makes a file system on a disk that can be made to fail, at /mnt/disk inside a kernel, and a
+/// directory of [`USER`] in it. It has no journal, for ext4 ends all writing once the journal
+/// fails; and quotas of 1 MiB for [`USER`].
 const DISK: &str = r#"
 set -e
 modprobe -a loop dm_mod dm_flakey quota_v2 fuse
@@ -167,7 +171,8 @@ fn table(target: &str, arguments: &str) -> String {
     )
 }
 
-/// A kernel with that disk, mounts of it by way of knfsd and of `curt serve` inside, and what breaks and mends the disk.
+/// A kernel with that disk, mounts of it by way of knfsd and of `curt serve` inside, and what
+/// breaks and mends the disk.
 fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
@@ -191,7 +196,7 @@ fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> 
         }
     })?;
     for (server, ports) in [("knfsd", "port=2049"), ("curt", "port=2050,mountport=2050")] {
-        let mount = Mount::start(&network, server, &format!("{address}:/mnt/disk"), ports)?;
+        let mount = CurtMount::start(&network, server, &format!("{address}:/mnt/disk"), ports)?;
         is_told(
             &network,
             &mount.directory().join(directory),

@@ -1,16 +1,18 @@
-//! Files that grow and shrink elsewhere, and what their next user sees at once: bytes, ends, mappings.
+//! Files that grow and shrink elsewhere, and what their next user sees at once: bytes, ends,
+//! mappings.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::time::Duration;
 
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
 use curt_tests::process;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Two arguments: a directory on the mount, and the same at the server. Every claim is tried so often because the kernel works
-/// on several things at once: what was wrong here was wrong in one of five tries or less.
+/// Two arguments: a directory on the mount, and the same at the server. Every claim is tried so
+/// often because the kernel works on several things at once: what was wrong here was wrong in one
+/// of five tries or less.
 const PYTHON: &str = r#"
 import ctypes, os, sys
 mount, export, claim = sys.argv[1:4]
@@ -143,9 +145,9 @@ for number in range(150):
 fn claim(options: &str, claim: &str) {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
-    let serve = Serve::start(&network, &export, &[]).unwrap();
+    let serve = CurtServe::start(&network, &export, &[]).unwrap();
     let options = format!("{},{options}", serve.ports());
-    let mount = Mount::start(&network, "mount", &serve.source(), options.trim_end_matches(',')).unwrap();
+    let mount = CurtMount::start(&network, "mount", &serve.source(), options.trim_end_matches(',')).unwrap();
     let mut command = network.command("python3");
     command.args(["-c", PYTHON]);
     command.arg(mount.directory()).arg(&export).arg(claim);

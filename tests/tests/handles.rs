@@ -1,14 +1,16 @@
-//! Files opened by handle on a mount (name_to_handle_at(2), open_by_handle_at(2)), as programs and NFS servers that export it do.
+//! Files opened by handle on a mount (name_to_handle_at(2), open_by_handle_at(2)), as programs and
+//! NFS servers that export it do.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What becomes of handles of a mount. It is given the mount, the directory that is exported, and a file to keep a handle in.
+/// What becomes of handles of a mount. It is given the mount, the directory that is exported, and a
+/// file to keep a handle in.
 const PROGRAM: &str = r#"
 import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -107,11 +109,11 @@ fn handles_open_what_they_were_made_of_until_it_is_removed_or_the_mount_ends() -
     std::fs::write(&program, PROGRAM)?;
     let server_of = |export: &str| -> Result<_> {
         let export = network.make_directory(export)?;
-        Ok((Serve::start(&network, &export, &[])?, export))
+        Ok((CurtServe::start(&network, &export, &[])?, export))
     };
     for (place, options) in [("a", "noaccesscheck"), ("b", "accesscheck,lookupcache=none")] {
         let (server, export) = server_of(place)?;
-        let mount = Mount::start(
+        let mount = CurtMount::start(
             &network,
             "mount",
             &server.source(),

@@ -1,5 +1,6 @@
-//! A server that is killed over and over while clients change names: each repeats what it had no reply to, over a new connection and
-//! with the same xid, and none may be told that what it did itself exists already, or is gone.
+//! A server that is killed over and over while clients change names: each repeats what it had no
+//! reply to, over a new connection and with the same xid, and none may be told that what it did
+//! itself exists already, or is gone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, DirectoryName, FileHandle, Filename, LinkArguments, MkdirArguments, PROGRAM,
-    Path as Target, Procedure, RenameArguments, Sattr, SymlinkArguments, VERSION,
+    CreateArguments, CreateHow, DirOpArgs, FileHandle, Filename, LinkArguments, MkdirArguments,
+    NfsPath as Target, NfsProcedure, PROGRAM, RenameArguments, Sattr, SymlinkArguments, VERSION,
 };
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
@@ -87,35 +88,36 @@ impl Client<'_> {
             attributes,
             target: Target::new(b"target")?,
         };
-        self.call(Procedure::Mkdir, &mkdir)?;
-        let made = self.call(Procedure::Create, &create)?;
+        self.call(NfsProcedure::Mkdir, &mkdir)?;
+        let made = self.call(NfsProcedure::Create, &create)?;
         let mut made = Decoder::new(&made);
         ensure!(made.bool()?, "no handle");
         let file_handle: FileHandle = made.get()?;
         let rename = |from, to| RenameArguments { from, to };
-        self.call(Procedure::Rename, &rename(file, moved))?;
+        self.call(NfsProcedure::Rename, &rename(file, moved))?;
         let linked = LinkArguments {
             file: file_handle,
             place: file,
         };
-        self.call(Procedure::Link, &linked)?;
-        self.call(Procedure::Symlink, &symlink)?;
+        self.call(NfsProcedure::Link, &linked)?;
+        self.call(NfsProcedure::Symlink, &symlink)?;
         for name in [file, moved, link] {
-            self.call(Procedure::Remove, &name)?;
+            self.call(NfsProcedure::Remove, &name)?;
         }
-        self.call(Procedure::Rmdir, &directory)?;
+        self.call(NfsProcedure::Rmdir, &directory)?;
         Ok(())
     }
 
-    /// The results of a call behind its status, which has to be success, however often it has to be sent.
-    fn call(&mut self, procedure: Procedure, arguments: &dyn Encode) -> Result<Vec<u8>> {
+    /// The results of a call behind its status, which has to be success, however often it has to be
+    /// sent.
+    fn call(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> Result<Vec<u8>> {
         self.xid += 1;
         let mut call = Vec::new();
-        let body = record::open(&mut call);
-        let number = (PROGRAM, VERSION, procedure.number());
-        encode_call_header(&mut call, self.xid, number, &credential());
+        let body = record::begin_record(&mut call);
+        let number = procedure.number();
+        encode_call_header(&mut call, self.xid, PROGRAM, VERSION, number, &credential());
         arguments.encode(&mut call);
-        record::close(&mut call, body, 0);
+        record::finish_record(&mut call, body, 0);
         let deadline = Instant::now() + SOON;
         for attempt in 0.. {
             if let Some(reply) = self.try_call(&call) {
@@ -137,7 +139,8 @@ impl Client<'_> {
         bail!("unreachable")
     }
 
-    /// Sends a record over the present connection or a new one; none if that ends before the reply is there.
+    /// Sends a record over the present connection or a new one; none if that ends before the reply
+    /// is there.
     fn try_call(&mut self, call: &[u8]) -> Option<Vec<u8>> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
@@ -159,8 +162,8 @@ impl Client<'_> {
     }
 }
 
-fn at(directory: FileHandle, name: &str) -> Result<DirectoryName<'_>> {
-    Ok(DirectoryName {
+fn at(directory: FileHandle, name: &str) -> Result<DirOpArgs<'_>> {
+    Ok(DirOpArgs {
         directory,
         name: Filename::new(name.as_bytes())?,
     })

@@ -1,19 +1,20 @@
-//! A server that is killed again and again, and begins again at once: what it had executed and not answered is executed once more, and
-//! its reply cache is gone. No program may be told of an error that comes of that.
+//! A server that is killed again and again, and begins again at once: what it had executed and not
+//! answered is executed once more, and its reply cache is gone. No program may be told of an error
+//! that comes of that.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 
 const MINUTES: Duration = Duration::from_secs(300);
 /// How many programs change names at the same time.
 const PROGRAMS: usize = 12;
 
-/// Makes, links, moves and removes names of its own until it is told to stop; each of that has to succeed. Prints how often it did, and
-/// what did not.
+/// Makes, links, moves and removes names of its own until it is told to stop; each of that has to
+/// succeed. Prints how often it did, and what did not.
 const PROGRAM: &str = r#"
 import os, select, sys
 top, number = sys.argv[1], sys.argv[2]
@@ -58,8 +59,8 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
     };
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let mut server = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let mut server = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
     // A change whose reply comes shows the client the server's time.
     network.shell(&format!("mkdir {}/first", mount.directory().display()), MINUTES)?;
     let script = network.directory().join("program.py");
@@ -71,7 +72,7 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
                 .arg(&script)
                 .arg(mount.directory())
                 .arg(number.to_string());
-            Running::start("a program", &mut command)
+            RunningProcess::start("a program", &mut command)
         })
         .collect::<Result<Vec<_>>>()?;
     let began = Instant::now();

@@ -1,5 +1,6 @@
-//! `cargo xtask bench latency` beside Ganesha: that every operation is measured on every server and nothing comes back wrong. How fast anything is, is
-//! not judged here: `cargo xtask compare latency` measures that.
+//! `cargo xtask bench latency` beside Ganesha: that every operation is measured on every server and
+//! nothing comes back wrong. How fast anything is, is not judged here: `cargo xtask compare
+//! latency` measures that.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::time::Duration;

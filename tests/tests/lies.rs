@@ -1,24 +1,26 @@
-//! Replies that make no sense: whoever asked is told EIO, the log says so in one line, and everything else goes on.
+//! Replies that make no sense: whoever asked is told EIO, the log says so in one line, and
+//! everything else goes on.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_proto::nfs3::Procedure;
+use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::record;
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process;
-use curt_tests::relay::{Lie, Relay};
+use curt_tests::relay::{CountingRelay, ReplyRewrite};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Where in a record with its mark a GETATTR's results begin, behind mark, xid, kind, status, verifier and status again.
+/// Where in a record with its mark a GETATTR's results begin, behind mark, xid, kind, status,
+/// verifier and status again.
 const RESULTS: usize = 28;
 
 /// A record of these bytes, whose mark is replaced.
 fn marked(mut record: Vec<u8>) -> Vec<u8> {
-    let mark = record::mark(record.len() - 4);
+    let mark = record::record_mark(record.len() - 4);
     record[..4].copy_from_slice(&mark);
     record
 }
@@ -29,7 +31,7 @@ fn with_word(mut record: Vec<u8>, at: usize, word: u32) -> Vec<u8> {
 }
 
 /// Replies to GETATTR of which no two fail in the same place.
-const LIES: [(&str, Lie); 7] = [
+const LIES: [(&str, ReplyRewrite); 7] = [
     ("results that end early", |reply| {
         let length = reply.len() - 8;
         marked(reply[..length].to_vec())
@@ -42,31 +44,32 @@ const LIES: [(&str, Lie); 7] = [
     }),
     ("a status of no kind", |reply| with_word(reply, 24, 9)),
     ("a record longer than any reply", |reply| {
-        [&record::mark(1 << 30), &reply[4..8], &[3; 60_000]].concat()
+        [&record::record_mark(1 << 30), &reply[4..8], &[3; 60_000]].concat()
     }),
 ];
 
 struct Bed {
-    relay: Relay,
-    mount: Mount,
-    _server: Serve,
+    relay: CountingRelay,
+    mount: CurtMount,
+    _server: CurtServe,
     network: Network,
 }
 
 impl Bed {
-    /// A mount that asks about a file's attributes each time, and not about names: where it is a name that cannot be told the kernel asks again.
+    /// A mount that asks about a file's attributes each time, and not about names: where it is a
+    /// name that cannot be told the kernel asks again.
     fn new() -> Result<Self> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
         std::fs::write(export.join("file"), "some text")?;
-        let server = Serve::start(&network, &export, &[])?;
-        let relay = Relay::start(&network, SocketAddr::new(ADDRESS.parse()?, Serve::PORT), &[])?;
+        let server = CurtServe::start(&network, &export, &[])?;
+        let relay = CountingRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
         let options = format!(
             "acregmin=0,acregmax=0,acdirmin=600,acdirmax=600,port={},mountport={}",
             relay.port(),
-            Serve::PORT
+            CurtServe::PORT
         );
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         Ok(Self {
             relay,
             mount,
@@ -100,7 +103,7 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
     let mut said = bed.warnings();
     ensure!(said.is_empty(), "{said:?}");
     for (count, (what, lie)) in LIES.into_iter().enumerate() {
-        bed.relay.lie(Procedure::Getattr.number(), lie);
+        bed.relay.rewrite_next_reply(NfsProcedure::Getattr.number(), lie);
         let size = bed.size()?;
         ensure!(!bed.relay.is_about_to_lie(), "{what}: nothing was asked");
         ensure!(
@@ -127,11 +130,12 @@ fn a_reply_that_makes_no_sense_is_eio_and_one_line_of_the_log() -> Result<()> {
 #[test]
 fn a_reply_that_nobody_waits_for_is_passed_over() -> Result<()> {
     let mut bed = Bed::new()?;
-    bed.relay.lie(Procedure::Getattr.number(), |reply| {
-        let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
-        let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
-        [stray.clone(), reply.clone(), reply, stray].concat()
-    });
+    bed.relay
+        .rewrite_next_reply(NfsProcedure::Getattr.number(), |reply| {
+            let xid = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
+            let stray = with_word(reply.clone(), 4, xid.wrapping_add(1000));
+            [stray.clone(), reply.clone(), reply, stray].concat()
+        });
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);
     ensure!(!bed.relay.is_about_to_lie(), "nothing was asked");
     ensure!(bed.size()? == "9\n", "{}", bed.size()?);

@@ -1,5 +1,5 @@
-//! Large directories: `curt bench list` on a small one, and that a Linux client and ours list every name once and remove all of
-//! them, while the directory changes.
+//! Large directories: `curt bench list` on a small one, and that a Linux client and ours list every
+//! name once and remove all of them, while the directory changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,17 +9,19 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions, linux_client};
 use curt_tests::network::Network;
 use curt_tests::process;
 use serde_json::Value;
 
 const MINUTES: Duration = Duration::from_secs(300);
-/// A run of half a million names, with the former behaviour of clients and what programs that list cost.
+/// A run of half a million names, with the former behaviour of clients and what programs that list
+/// cost.
 const LONG: Duration = Duration::from_secs(1800);
 
-/// How large directories are. With `CURT_FULL` in the environment they are those that the benchmarks speak of, which takes minutes.
+/// How large directories are. With `CURT_FULL` in the environment they are those that the
+/// benchmarks speak of, which takes minutes.
 struct Sizes {
     listed: u32,
     removed: u32,
@@ -113,8 +115,8 @@ fn number(report: &Value, key: &str) -> Result<u64> {
     report[key].as_u64().with_context(|| format!("{key} in {report}"))
 }
 
-/// A pass with a writer sends no more than one without and takes no longer; none begins twice, misses a name or tells one twice, or takes
-/// more requests than `most`.
+/// A pass with a writer sends no more than one without and takes no longer; none begins twice,
+/// misses a name or tells one twice, or takes more requests than `most`.
 fn check_passes(report: &Value, sizes: &Sizes, most: u64) -> Result<()> {
     let full_speed = &report["full_speed"];
     for (idle, changing) in [
@@ -205,7 +207,7 @@ fn linux_lists_each_name_once_while_others_are_made_and_removes_all() -> Result<
     // Each removal is several requests of a kernel whose every system call is slow.
     let removed = if sizes.is_full { sizes.removed } else { 1000 };
     fill(&export.join("removed"), removed)?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let script = format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp,acdirmin=1,acdirmax=2,{} {} /mnt/nfs || exit 1\n\
          ls -f -1 /mnt/nfs/list && rm -r /mnt/nfs/removed && umount /mnt/nfs",
@@ -227,9 +229,9 @@ fn a_mount_lists_each_name_once_while_others_are_made_and_removes_all() -> Resul
     let sizes = Sizes::new();
     fill(&export.join("list"), sizes.listed)?;
     fill(&export.join("removed"), sizes.removed)?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},acdirmin=1,acdirmax=2", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let listed = while_changing(&export.join("list"), || {
         process::run(
             network

@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 
 const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(400);
 
-fn serve(network: &Network) -> Result<Running> {
+fn serve(network: &Network) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.args([
         "serve",
@@ -22,7 +22,7 @@ fn serve(network: &Network) -> Result<Running> {
         "--bind",
         ADDRESS,
     ]);
-    let running = Running::start("curt serve --memory", &mut command)?;
+    let running = RunningProcess::start("curt serve --memory", &mut command)?;
     // Its port accepts before it is registered with rpcbind.
     running.wait_for("listening on", SECONDS)?;
     Ok(running)

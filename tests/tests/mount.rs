@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{ClientJob, KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
-/// How long anything here may take: a hundred thousand operations against a kernel whose every system call is slow need three
-/// minutes where nothing else runs.
+/// How long anything here may take: a hundred thousand operations against a kernel whose every
+/// system call is slow need three minutes where nothing else runs.
 const MINUTES: Duration = Duration::from_secs(900);
 
 /// The random writer on a mount.
@@ -32,7 +32,7 @@ impl Writer {
         })
     }
 
-    fn start(&self, network: &Network, directory: &Path) -> Result<Running> {
+    fn start(&self, network: &Network, directory: &Path) -> Result<RunningProcess> {
         let mut command = network.command(&self.program);
         command.args([
             "--seed",
@@ -40,13 +40,13 @@ impl Writer {
             "--operations",
             &self.operations.to_string(),
         ]);
-        Running::start(
+        RunningProcess::start(
             "random-writer",
             command.args(["--keep", "--progress", "1000"]).arg(directory),
         )
     }
 
-    fn finish(&self, mut running: Running) -> Result<()> {
+    fn finish(&self, mut running: RunningProcess) -> Result<()> {
         let status = running.wait(MINUTES)?;
         ensure!(status.success(), "{}", running.output());
         Ok(())
@@ -72,14 +72,14 @@ fn random_writer_on_a_mount_of_knfsd_finds_nothing_wrong() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &KnfsdOptions::default())?;
     let source = format!("{}:/export", server.address());
-    let mount = Mount::start(&network, "mount", &source, "")?;
+    let mount = CurtMount::start(&network, "mount", &source, "")?;
     // Each operation takes this kernel milliseconds.
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let writer = Writer::new(5, if is_full { 100_000 } else { 15_000 })?;
     writer.finish(writer.start(&network, mount.directory())?)?;
     mount.unmount()?;
     // A mount that never saw the files written.
-    let again = Mount::start(&network, "again", &source, "")?;
+    let again = CurtMount::start(&network, "again", &source, "")?;
     writer.verify(&network, again.directory())?;
     again.unmount()
 }
@@ -96,7 +96,7 @@ fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     let number = KernelNumber(1);
     let server = Knfsd::start(&network, number, MINUTES, &options)?;
     let source = format!("{}:/export", server.address());
-    let mount = Mount::start(&network, "mount", &source, "")?;
+    let mount = CurtMount::start(&network, "mount", &source, "")?;
     let writer = Writer::new(6, 12_000)?;
     let running = writer.start(&network, mount.directory())?;
     running.wait_for("\n3000\n", MINUTES)?;
@@ -107,7 +107,7 @@ fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     // Another cut: what is compared is what reached the disk.
     server.power_off(&network)?;
     let _server = Knfsd::start(&network, number, MINUTES, &options)?;
-    let again = Mount::start(&network, "again", &source, "")?;
+    let again = CurtMount::start(&network, "again", &source, "")?;
     writer.verify(&network, again.directory())?;
     again.unmount()
 }
@@ -119,7 +119,7 @@ fn killed_ganesha_loses_nothing_that_was_synced() -> Result<()> {
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
     let server = Ganesha::start(&network, &export)?;
-    let mount = Mount::start(&network, "mount", &server.source(), "")?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), "")?;
     let writer = Writer::new(7, 12_000)?;
     let running = writer.start(&network, mount.directory())?;
     running.wait_for("\n3000\n", MINUTES)?;
@@ -149,7 +149,7 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
     );
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
     // Attributes that are believed for a minute: it is the open that has to see the change.
-    let mount = Mount::start(&network, "mount", &source, "actimeo=60")?;
+    let mount = CurtMount::start(&network, "mount", &source, "actimeo=60")?;
     let file = mount.directory().join("file").display().to_string();
     let reached = |name: &str| {
         let path = meeting.join(name);
@@ -179,7 +179,8 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
     mount.unmount()
 }
 
-/// Another file system inside the export, whose numbers are those of the outer one: both are young tmpfs.
+/// Another file system inside the export, whose numbers are those of the outer one: both are young
+/// tmpfs.
 const INNER: &str = "mkdir inner && mount -t tmpfs tmpfs inner && for n in {1..40}; do echo $n >file-$n; echo $n >inner/file-$n; done";
 
 // SEMANTICS: attr-7.
@@ -205,7 +206,7 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
         there.trim() != "0",
         "the server's own numbers do not collide: nothing is shown"
     );
-    let mount = Mount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
+    let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
     let numbers = || -> Result<String> {
         network.shell(
             &format!(
@@ -248,10 +249,10 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
 fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},actimeo=60,nolock", server.ports());
-    let one = Mount::start(&network, "one", &server.source(), &options)?;
-    let two = Mount::start(&network, "two", &server.source(), &options)?;
+    let one = CurtMount::start(&network, "one", &server.source(), &options)?;
+    let two = CurtMount::start(&network, "two", &server.source(), &options)?;
     let script = format!(
         "one={} two={}
          echo first >$one/file; [[ $(<$two/file) == first ]]
@@ -281,14 +282,15 @@ fn two_mounts_of_one_export_see_each_other_as_two_clients_would() -> Result<()> 
 fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for (name, options) in [("checked", ""), ("unchecked", ",noaccesscheck,sloppycto=3")] {
         let options = format!("{}{options}", server.ports());
-        let mount = Mount::start(&network, name, &server.source(), &options)?;
+        let mount = CurtMount::start(&network, name, &server.source(), &options)?;
         process::until("a removal met an open", MINUTES, || {
             Ok((replace_and_read(&network, &mount)? > 0).then_some(()))
         })?;
-        // The last close removed what was removed while it was open; the kernel tells of it in its own time.
+        // The last close removed what was removed while it was open; the kernel tells of it in its
+        // own time.
         let stays = |name: &str| matches!(name, "shared" | "lasting") || name.starts_with("new-");
         process::until("nothing is left", MINUTES, || {
             let left = network.shell(&format!("ls -A {}", export.display()), MINUTES)?;
@@ -300,7 +302,7 @@ fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Resul
 }
 
 /// How many removals met an open.
-fn replace_and_read(network: &Network, mount: &Mount) -> Result<u64> {
+fn replace_and_read(network: &Network, mount: &CurtMount) -> Result<u64> {
     const PROCESSES: &str = "12";
     const MILLISECONDS: &str = "4000";
     let mut command = network.command(program("replacing-processes")?);
@@ -333,10 +335,11 @@ fn replace_and_read(network: &Network, mount: &Mount) -> Result<u64> {
 fn who_asks_for_the_space_of_a_silent_server_waits_for_it() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let mut server = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let mut server = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
     server.process().signal(Signal::STOP)?;
-    let mut waiting = Running::start("stat", network.command("stat").arg("-f").arg(mount.directory()))?;
+    let mut waiting =
+        RunningProcess::start("stat", network.command("stat").arg("-f").arg(mount.directory()))?;
     // Whoever has this name asks as umount(8) does, and is answered in haste.
     let hasty = network.directory().join("umount");
     std::os::unix::fs::symlink("/usr/bin/stat", &hasty)?;

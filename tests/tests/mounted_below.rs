@@ -1,9 +1,10 @@
-//! What is mounted below a mount's directories, and what runs from there, stays whatever changes around it.
+//! What is mounted below a mount's directories, and what runs from there, stays whatever changes
+//! around it.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::Network;
 use rustix::process::Signal;
 
@@ -39,9 +40,9 @@ fn what_is_mounted_below_stays(options: &str) -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let room = network.make_directory("room")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},actimeo=1,{options}", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let places = format!(
         "m={} s={} w={}\n",
         mount.directory().display(),
@@ -64,7 +65,8 @@ fn what_is_mounted_below_a_mount_stays_where_names_need_no_access_check() -> Res
     what_is_mounted_below_stays("noaccesscheck")
 }
 
-/// In `$m` a mount: what others may not reach, and what in it is in use: a mount point, an overlay, a program and a process's directory.
+/// In `$m` a mount: what others may not reach, and what in it is in use: a mount point, an overlay,
+/// a program and a process's directory.
 const CLOSED: &str = r#"
     mkdir -p $m/closed/{tmpfs/deep,elsewhere,lower,directory/below,cwd}; chmod 755 $m
     echo conf >$m/closed/lower/conf; echo data >$m/closed/file; ln -s file $m/closed/link; mkfifo $m/closed/fifo
@@ -93,7 +95,8 @@ const END: &str = r"
     kill $(<$w/running) $(<$w/other); umount $w/merged $w $m/closed/tmpfs/deep; rm -r $m/closed $m/open
 ";
 
-/// User 2000's attempts at each of the paths below the directory that it is given, and what becomes of them.
+/// User 2000's attempts at each of the paths below the directory that it is given, and what becomes
+/// of them.
 const STRANGER: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 os.chdir(sys.argv[1])
@@ -140,13 +143,13 @@ fn whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing() 
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let room = network.make_directory("room")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for options in [
         "accesscheck",
         "noaccesscheck",
         "noaccesscheck,actimeo=600,lookupcache=none",
     ] {
-        let mount = Mount::start(
+        let mount = CurtMount::start(
             &network,
             "mount",
             &server.source(),
@@ -183,9 +186,9 @@ fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Res
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let room = network.make_directory("room")?;
-    let mut server = Serve::start(&network, &export, &[])?;
+    let mut server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},noac,softerr,timeo=2,retrans=1", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let places = format!("m={} w={}\n", mount.directory().display(), room.display());
     network.shell(&(places.clone() + CLOSED), LIMIT)?;
     server.process().signal(Signal::STOP)?;
@@ -214,9 +217,9 @@ fn a_server_that_is_silent_for_too_long_takes_nothing_from_a_soft_mount() -> Res
 fn whoever_the_mount_is_not_for_takes_nothing_from_whoever_it_is_for() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},allow_root", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let script = format!(
         "m={}; mkdir $m/directory $m/idle; mount -t tmpfs none $m/directory; touch $m/directory/inside
          export LC_ALL=C

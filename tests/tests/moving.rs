@@ -1,12 +1,13 @@
-//! A server that comes back at another address: its name is resolved again, and the mount goes on there.
+//! A server that comes back at another address: its name is resolved again, and the mount goes on
+//! there.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, program};
+use curt_tests::curt::{CurtMount, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
 /// Where the server is afterwards.
@@ -17,14 +18,14 @@ const PORT: u16 = 2049;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// `curt serve` at an address, with the key that the next one will have.
-fn serve(network: &Network, export: &Path, address: &str) -> Result<Running> {
+fn serve(network: &Network, export: &Path, address: &str) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.arg("serve").arg(export).arg("--state");
     command.arg(network.make_directory("state")?);
     command.args(["--bind", &format!("{address}:{PORT}")]);
     command.args(["--mount-port", &PORT.to_string()]);
     command.args(["--squash", "none", "--insecure", "--no-rpcbind"]);
-    let server = Running::start("curt serve", &mut command)?;
+    let server = RunningProcess::start("curt serve", &mut command)?;
     network.wait_for_port(address, PORT)?;
     Ok(server)
 }
@@ -43,7 +44,7 @@ fn a_server_that_comes_back_at_another_address_is_found_by_its_name() -> Result<
     let mut server = serve(&network, &export, ADDRESS)?;
     let source = format!("{NAME}:{}", export.display());
     // Attributes are asked for each time.
-    let mount = Mount::start(
+    let mount = CurtMount::start(
         &network,
         "mount",
         &source,

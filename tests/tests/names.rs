@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process::{self, until};
 
@@ -55,9 +55,9 @@ fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},noaccesscheck,actimeo=600", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let seen = mount.directory().join("name");
     until("the missing name is kept", MINUTE, || {
         let before = counted(&network, mount.directory(), "requests")?;
@@ -75,7 +75,8 @@ fn what_a_listing_shows_is_there_although_it_was_known_as_missing() -> Result<()
     mount.unmount()
 }
 
-/// Removes a file while it is open, closes it, and removes or replaces its directory, a hundred times each.
+/// Removes a file while it is open, closes it, and removes or replaces its directory, a hundred
+/// times each.
 const CLOSING: &str = r#"
 import os, sys
 def empty(number):
@@ -98,10 +99,10 @@ for number in range(100):
 fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for (name, options) in [("checked", ""), ("unchecked", ",noaccesscheck,sloppycto=3")] {
         let options = format!("{}{options}", server.ports());
-        let mount = Mount::start(&network, name, &server.source(), &options)?;
+        let mount = CurtMount::start(&network, name, &server.source(), &options)?;
         let program = network.directory().join("closing.py");
         fs::write(&program, CLOSING)?;
         process::run(
@@ -119,10 +120,10 @@ fn every_name_is_asked_of_the_daemon() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("name"), b"x")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for option in ["accesscheck", "noaccesscheck"] {
         let options = format!("{},actimeo=600,{option}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         let before = lookups(&network, mount.directory())?;
         for _ in 0..10 {
             ensure!(exists(&network, &mount.directory().join("name"))?);
@@ -133,7 +134,8 @@ fn every_name_is_asked_of_the_daemon() -> Result<()> {
     Ok(())
 }
 
-/// Each way of making a name that fails if the name is there, as a program that does nothing else first.
+/// Each way of making a name that fails if the name is there, as a program that does nothing else
+/// first.
 const MAKERS: [(&str, &[&str]); 5] = [
     ("directory", &["mkdir", "{}"]),
     (
@@ -154,17 +156,17 @@ fn make(network: &Network, how: &[&str], path: &Path) -> Result<bool> {
 }
 
 /// A server, and two mounts that believe names for ten minutes.
-fn two_mounts(network: &Network, options: &str) -> Result<(Serve, Mount, Mount)> {
+fn two_mounts(network: &Network, options: &str) -> Result<(CurtServe, CurtMount, CurtMount)> {
     let export = network.make_directory("export")?;
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
     for (name, _) in MAKERS {
         fs::create_dir(export.join(name))?;
         fs::write(export.join(format!("{name}.source")), b"x")?;
     }
-    let server = Serve::start(network, &export, &[])?;
+    let server = CurtServe::start(network, &export, &[])?;
     let options = format!("{},actimeo=600,nametimeo=600{options}", server.ports());
-    let one = Mount::start(network, "one", &server.source(), &options)?;
-    let other = Mount::start(network, "other", &server.source(), &options)?;
+    let one = CurtMount::start(network, "one", &server.source(), &options)?;
+    let other = CurtMount::start(network, "other", &server.source(), &options)?;
     Ok((server, one, other))
 }
 
@@ -198,17 +200,17 @@ fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() ->
     for number in 0..LASTING {
         fs::write(directory.join(format!("stays-{number}")), b"")?;
     }
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     // Its attributes are never believed: each listing asks for all that it tells.
     let options = format!("{},acdirmax=0,acdirmin=0", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command("bash");
     let script = format!(
         "cd {}; echo begun; while :; do for n in {{1..40}}; do : >goes-$RANDOM; done; rm -f goes-*; sleep 0.05; done",
         directory.display()
     );
     command.args(["-euc", &script]);
-    let changes = process::Running::start("who changes it", &mut command)?;
+    let changes = process::RunningProcess::start("who changes it", &mut command)?;
     changes.wait_for("begun", MINUTE)?;
     let (mut passes, mut others) = (0, 0);
     until("a listing during which names come and go", MINUTE, || {

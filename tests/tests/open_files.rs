@@ -1,4 +1,5 @@
-//! What an open file allows whoever opened it, and what a path allows: sizes, data on their way to the server, and holes.
+//! What an open file allows whoever opened it, and what a path allows: sizes, data on their way to
+//! the server, and holes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
@@ -14,7 +15,8 @@ use curt_tests::network::Network;
 const MINUTE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
 
-/// What every script below begins with: `become` changes who the process is, `said` what a call answers.
+/// What every script below begins with: `become` changes who the process is, `said` what a call
+/// answers.
 const PRELUDE: &str = r#"
 import errno, os, sys
 os.chdir(sys.argv[1])
@@ -47,7 +49,8 @@ fn python(network: &Network, directory: &Path, script: &str) -> Result<Vec<Strin
     Ok(said.lines().map(str::to_owned).collect())
 }
 
-/// The same on a mount of `curt serve` with each way to decide about rights, and in a local directory: all say `expected`.
+/// The same on a mount of `curt serve` with each way to decide about rights, and in a local
+/// directory: all say `expected`.
 fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
     let network = Network::new()?;
     let local = network.make_directory("local")?;
@@ -58,9 +61,9 @@ fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
         fs::set_permissions(&export, fs::Permissions::from_mode(0o777))?;
-        let server = Serve::start(&network, &export, &[])?;
+        let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},{options}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         let said = python(&network, mount.directory(), script)?;
         ensure!(said == expected, "{options}: {said:#?}");
         mount.unmount()?;
@@ -204,7 +207,7 @@ fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_wri
         ..KnfsdOptions::default()
     };
     let server = Knfsd::start(&network, KernelNumber(1), 5 * MINUTE, &options)?;
-    let mount = Mount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
+    let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
     // ext4 has 2^32 - 1 blocks of 4096 bytes in a file.
     let script = r#"
 largest = ((1 << 32) - 1) << 12
@@ -243,7 +246,7 @@ fn names_on_a_mount_of_ganesha_have_255_bytes_at_most() -> Result<()> {
     let export = network.make_directory("export")?;
     let _server = Ganesha::start(&network, &export)?;
     let source = format!("{}:{}", curt_tests::network::ADDRESS, export.display());
-    let mount = Mount::start(&network, "mount", &source, "")?;
+    let mount = CurtMount::start(&network, "mount", &source, "")?;
     let script = r#"
 print(os.statvfs(".").f_namemax, os.pathconf(".", "PC_NAME_MAX"))
 os.close(make("known", 0o644))
@@ -271,8 +274,8 @@ for length in 255, 256, 1023, 1024, 1025:
 fn times_that_nfs_has_no_room_for_become_its_first_and_last_second() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
     let script = r#"
 os.close(make("f", 0o644))
 for time in -1, -315593940 * 10**9 + 5, 1, ((1 << 32) - 1) * 10**9 + 7, (1 << 32) * 10**9 + 7:
@@ -300,9 +303,9 @@ fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Re
         &format!("mount -t tmpfs -o strictatime none {}", export.display()),
         MINUTE,
     )?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},strictatime,acregmin=1,acregmax=1", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     // What was read while the file's times were young is read again at the next open.
     let script = format!(
         "there={}/f here={}/f

@@ -1,12 +1,12 @@
-//! A network that drops every packet without a word, and comes back: what waits goes on at once, and not only when TCP's next
-//! retransmission is due.
+//! A network that drops every packet without a word, and comes back: what waits goes on at once,
+//! and not only when TCP's next retransmission is due.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, program};
+use curt_tests::curt::{CurtMount, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 
 /// Where the server is, behind the network that fails.
 const SERVER: &str = "10.77.0.21";
@@ -19,7 +19,8 @@ const SHORT: Duration = Duration::from_secs(14);
 /// How long after the return of the network calls may still wait.
 const BOUND: Duration = Duration::from_secs(3);
 
-/// What waits in an outage: operations that need the server, each of them one that shall be done once.
+/// What waits in an outage: operations that need the server, each of them one that shall be done
+/// once.
 const WAITING: [&str; 5] = [
     "mkdir made",
     "mv old new",
@@ -30,9 +31,9 @@ const WAITING: [&str; 5] = [
 
 /// A server in a network namespace of its own, at the other end of a cable that can be cut.
 struct Far {
-    server: Running,
-    mount: Mount,
-    _holder: Running,
+    server: RunningProcess,
+    mount: CurtMount,
+    _holder: RunningProcess,
     network: Network,
 }
 
@@ -48,7 +49,7 @@ enum Lost {
 impl Far {
     fn start(lost: Lost, options: &str) -> Result<Self> {
         let network = Network::new()?;
-        let holder = Running::start(
+        let holder = RunningProcess::start(
             "the server's network",
             network
                 .command("unshare")
@@ -93,11 +94,11 @@ impl Far {
             .args(["--bind", &format!("{SERVER}:{PORT}")])
             .args(["--mount-port", &PORT.to_string()])
             .args(["--squash", "none", "--insecure", "--no-rpcbind"]);
-        let server = Running::start("curt serve", &mut command)?;
+        let server = RunningProcess::start("curt serve", &mut command)?;
         network.wait_for_port(SERVER, PORT)?;
         let source = format!("{SERVER}:{}", export.display());
         let options = format!("port={PORT},mountport={PORT}{options}");
-        let mount = Mount::start(&network, "mount", &source, &options)?;
+        let mount = CurtMount::start(&network, "mount", &source, &options)?;
         Ok(Self {
             server,
             mount,
@@ -121,12 +122,12 @@ impl Far {
     }
 
     /// Begins what waits, once the cable is cut.
-    fn begin(&self) -> Result<Vec<Running>> {
+    fn begin(&self) -> Result<Vec<RunningProcess>> {
         WAITING
             .iter()
             .map(|what| {
                 let script = format!("cd {}; {what}", self.tree());
-                Running::start(what, self.network.command("bash").args(["-euc", &script]))
+                RunningProcess::start(what, self.network.command("bash").args(["-euc", &script]))
             })
             .collect()
     }
@@ -138,7 +139,8 @@ impl Far {
     }
 }
 
-/// Cuts the cable for `outage` while operations wait; all of them succeed within [`BOUND`] of its return.
+/// Cuts the cable for `outage` while operations wait; all of them succeed within [`BOUND`] of its
+/// return.
 fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
     let mut far = Far::start(lost, options)?;
     // The names are known, the data are not; the connection is in use.

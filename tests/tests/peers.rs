@@ -11,7 +11,8 @@ use curt_tests::network::Network;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
-/// Also shows that our programs run inside the kernel, and that three counts of the same requests agree.
+/// Also shows that our programs run inside the kernel, and that three counts of the same requests
+/// agree.
 #[test]
 fn linux_client_and_knfsd_agree_with_tshark_and_the_model() -> Result<()> {
     let network = Network::new()?;

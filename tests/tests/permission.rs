@@ -1,5 +1,6 @@
-//! Who may do what on a mount: the kernel leaves it all to the daemon, so running, access(2), chdir(2) and passing through
-//! directories have to be refused by it, and what the server grants has to be allowed whatever the mode bits say.
+//! Who may do what on a mount: the kernel leaves it all to the daemon, so running, access(2),
+//! chdir(2) and passing through directories have to be refused by it, and what the server grants
+//! has to be allowed whatever the mode bits say.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -7,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
@@ -44,7 +45,7 @@ for name in sys.argv[2:]:
 "#;
 
 /// What user 2000 is told of the attempts, a line each.
-fn attempt(network: &Network, mount: &Mount, attempts: &[&str]) -> Result<Vec<String>> {
+fn attempt(network: &Network, mount: &CurtMount, attempts: &[&str]) -> Result<Vec<String>> {
     let program = network.directory().join("program.py");
     fs::write(&program, PROGRAM)?;
     let script = format!(
@@ -93,9 +94,9 @@ fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
             fs::write(export.join(name).join("inside"), "x")?;
             set_mode(&export.join(name), mode)?;
         }
-        let server = Serve::start(&network, &export, &[])?;
+        let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},{options}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         // Root has been everywhere: what it made the kernel keep opens nothing to others.
         network.shell(&format!("ls -lR {}", mount.directory().display()), MINUTE)?;
         let said = attempt(&network, &mount, &cases.map(|(attempt, _)| attempt))?;
@@ -124,11 +125,11 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
         command.arg(program("curt")?).arg("serve").arg(&export);
         command.args(["--bind", &format!("{ADDRESS}:2049"), "--mount-port", "2049"]);
         command.args(["--insecure", "--state"]).arg(&state);
-        let mut server = Running::start("curt serve", &mut command)?;
+        let mut server = RunningProcess::start("curt serve", &mut command)?;
         network.wait_for_port(ADDRESS, 2049)?;
         let source = format!("{ADDRESS}:{}", export.display());
         let options = format!("port=2049,mountport=2049,{options}");
-        let mount = Mount::start(&network, "mount", &source, &options)?;
+        let mount = CurtMount::start(&network, "mount", &source, &options)?;
         let said = attempt(&network, &mount, &["list:.", "read:file", "may-read:file"])?;
         ensure!(
             said == ["list . ok", "read file ok", "may read file True"],
@@ -146,10 +147,10 @@ fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     set_mode(&export, 0o777)?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for options in OPTIONS {
         let options = format!("{},{options}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         let as_user = |user: u32, script: &str| {
             let mut command = network.command("setpriv");
             command

@@ -5,18 +5,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_proto::nfs3::Procedure;
+use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::record;
-use curt_tests::curt::{Mount, Serve};
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process;
-use curt_tests::relay::{Lie, Relay};
+use curt_tests::relay::{CountingRelay, ReplyRewrite};
 
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// Reads a directory with the C library; goes back to every so many positions, the last first, and to the beginning. Prints how many names
-/// there were, how many different ones, with which error they ended, how often another name was at a position, whether the
-/// beginning was the same, and whether the end that lseek(2) tells is the directory's size.
+/// Reads a directory with the C library; goes back to every so many positions, the last first, and
+/// to the beginning. Prints how many names there were, how many different ones, with which error
+/// they ended, how often another name was at a position, whether the beginning was the same, and
+/// whether the end that lseek(2) tells is the directory's size.
 const READ: &str = r"
 import ctypes, os, sys
 c = ctypes.CDLL(None, use_errno=True)
@@ -74,8 +75,8 @@ fn every_position_of_40000_names_leads_back_to_its_name() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fill(&export.join("many"), 40_000)?;
-    let server = Serve::start(&network, &export, &[])?;
-    let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
     let said = read(&network, &mount.directory().join("many"), 997)?;
     ensure!(said == "40002 40002 0 0 True True", "{said}");
     mount.unmount()
@@ -112,8 +113,9 @@ fn with_cookies(mut record: Vec<u8>, cookie: impl Fn(u64) -> u64) -> Vec<u8> {
 
 const NAMES: u32 = 100;
 
-/// First replies to READDIR, and what a program is told then. A whole listing is one, and is told once each.
-const LIES: [(&str, Lie, Told); 7] = [
+/// First replies to READDIR, and what a program is told then. A whole listing is one, and is told
+/// once each.
+const LIES: [(&str, ReplyRewrite, Told); 7] = [
     (
         "cookies-of-2-to-the-63-and-more",
         |reply| with_cookies(reply, |number| (1 << 63) + number),
@@ -148,7 +150,7 @@ const LIES: [(&str, Lie, Told); 7] = [
         |mut reply| {
             reply.truncate(ENTRIES);
             reply.extend([0; 8]);
-            let mark = record::mark(reply.len() - 4);
+            let mark = record::record_mark(reply.len() - 4);
             reply[..4].copy_from_slice(&mark);
             reply
         },
@@ -179,12 +181,12 @@ fn a_listing_that_lies_is_told_whole_or_ends_with_an_error() -> Result<()> {
     for (what, ..) in LIES {
         fill(&export.join(what), NAMES)?;
     }
-    let server = Serve::start(&network, &export, &[])?;
-    let relay = Relay::start(&network, SocketAddr::new(ADDRESS.parse()?, Serve::PORT), &[])?;
-    let options = format!("nordirplus,port={},mountport={}", relay.port(), Serve::PORT);
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let relay = CountingRelay::start(&network, SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT), &[])?;
+    let options = format!("nordirplus,port={},mountport={}", relay.port(), CurtServe::PORT);
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     for (what, lie, told) in LIES {
-        relay.lie(Procedure::Readdir.number(), lie);
+        relay.rewrite_next_reply(NfsProcedure::Readdir.number(), lie);
         let said = read(&network, &mount.directory().join(what), 1)?;
         ensure!(!relay.is_about_to_lie(), "{what}: nothing was asked");
         let all = format!("{0} {0} 0 0 True True", NAMES + 2);

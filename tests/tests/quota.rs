@@ -1,10 +1,11 @@
-//! Quotas, root's reserve and suid bits on an ext4 file system that `curt serve` exports from inside the test kernel: what a caller
-//! may take of a disk is the caller's, whoever the server runs as.
+//! Quotas, root's reserve and suid bits on an ext4 file system that `curt serve` exports from
+//! inside the test kernel: what a caller may take of a disk is the caller's, whoever the server
+//! runs as.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::Mount;
+use curt_tests::curt::CurtMount;
 use curt_tests::inside::{INSIDE, InsideOptions, ServeInside};
 use curt_tests::kernel::KernelNumber;
 use curt_tests::network::Network;
@@ -20,7 +21,7 @@ const RESERVED: u8 = 10;
 
 /// A network with a server inside a kernel and our mount of it.
 struct Bed {
-    mount: Mount,
+    mount: CurtMount,
     server: ServeInside,
     network: Network,
 }
@@ -34,7 +35,7 @@ impl Bed {
             ..InsideOptions::default()
         };
         let server = ServeInside::start(&network, KernelNumber(0), KERNEL, &options)?;
-        let mount = Mount::start(&network, "mount", &server.source(), &server.ports())?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
         Ok(Self {
             mount,
             server,
@@ -42,7 +43,8 @@ impl Bed {
         })
     }
 
-    /// Runs a script in the mount as `uid`; its output with its errors, and its status in the last line.
+    /// Runs a script in the mount as `uid`; its output with its errors, and its status in the last
+    /// line.
     fn on_mount(&self, uid: u32, script: &str) -> Result<String> {
         let script = format!(
             "cd {}; status=0; setpriv --reuid={uid} --regid={uid} --clear-groups bash -c '{script}' 2>&1 || status=$?; echo status $status",
@@ -125,7 +127,8 @@ fn reserve_is_roots(bed: &Bed) -> Result<()> {
         "{said}"
     );
     let (free, available) = (bed.number("stat -f -c %f .")?, bed.number("stat -f -c %a .")?);
-    // What the file system keeps for itself is not in %b; a twentieth is far more than it needs for its own rounding.
+    // What the file system keeps for itself is not in %b; a twentieth is far more than it needs for
+    // its own rounding.
     let reserve = blocks * u64::from(RESERVED) / 100;
     ensure!(
         free >= reserve * 19 / 20 && available <= blocks / 50,

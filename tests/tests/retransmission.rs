@@ -1,29 +1,30 @@
-//! A connection that breaks after the server has executed a call and before the client has its reply: what the client sends again
-//! over a new connection must not be executed again, and no program may be told of an error.
+//! A connection that breaks after the server has executed a call and before the client has its
+//! reply: what the client sends again over a new connection must not be executed again, and no
+//! program may be told of an error.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_proto::nfs3::Procedure;
-use curt_tests::curt::{Mount, Serve};
+use curt_proto::nfs3::NfsProcedure;
+use curt_tests::curt::{CurtMount, CurtServe};
 use curt_tests::kernel::{KernelNumber, linux_client};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::relay::Relay;
+use curt_tests::relay::CountingRelay;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
 /// Every procedure that cannot be repeated.
-const CHOSEN: [Procedure; 9] = [
-    Procedure::Setattr,
-    Procedure::Create,
-    Procedure::Mkdir,
-    Procedure::Symlink,
-    Procedure::Mknod,
-    Procedure::Remove,
-    Procedure::Rmdir,
-    Procedure::Rename,
-    Procedure::Link,
+const CHOSEN: [NfsProcedure; 9] = [
+    NfsProcedure::Setattr,
+    NfsProcedure::Create,
+    NfsProcedure::Mkdir,
+    NfsProcedure::Symlink,
+    NfsProcedure::Mknod,
+    NfsProcedure::Remove,
+    NfsProcedure::Rmdir,
+    NfsProcedure::Rename,
+    NfsProcedure::Link,
 ];
 
 /// One call of each, as programs make them; ends at the first that fails.
@@ -34,8 +35,8 @@ mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; m
 ";
 
 struct Bed {
-    relay: Relay,
-    server: Serve,
+    relay: CountingRelay,
+    server: CurtServe,
     network: Network,
 }
 
@@ -43,9 +44,9 @@ impl Bed {
     fn new() -> Result<Self> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
-        let server = Serve::start(&network, &export, &[])?;
-        let address = SocketAddr::new(ADDRESS.parse()?, Serve::PORT);
-        let relay = Relay::start(&network, address, &CHOSEN.map(Procedure::number))?;
+        let server = CurtServe::start(&network, &export, &[])?;
+        let address = SocketAddr::new(ADDRESS.parse()?, CurtServe::PORT);
+        let relay = CountingRelay::start(&network, address, &CHOSEN.map(NfsProcedure::number))?;
         Ok(Self {
             relay,
             server,
@@ -54,7 +55,7 @@ impl Bed {
     }
 
     fn options(&self) -> String {
-        format!("port={},mountport={}", self.relay.port(), Serve::PORT)
+        format!("port={},mountport={}", self.relay.port(), CurtServe::PORT)
     }
 
     fn check(&self) -> Result<()> {
@@ -68,7 +69,7 @@ impl Bed {
 #[test]
 fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
-    let mount = Mount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
+    let mount = CurtMount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
     bed.network
         .shell(&format!("cd {}\n{EACH}", mount.directory().display()), MINUTES)?;
     bed.check()?;

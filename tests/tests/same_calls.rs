@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process;
 
@@ -13,17 +13,18 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// How long a script may take.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Makes random calls in a directory in memory and on a mount of another, which is mounted with `options`.
+/// Makes random calls in a directory in memory and on a mount of another, which is mounted with
+/// `options`.
 fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let operations = if is_full { 10 * operations } else { operations };
     let network = Network::new()?;
     let [local, export] = ["local", "export"].map(|name| in_memory(&network, name));
     let (local, export) = (local?, export?);
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     // Device nodes are opened, too.
     let options = format!("{},dev,{options}", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command(program("same-calls")?);
     command.args([local.as_path(), mount.directory(), &export]);
     command.args([
@@ -36,7 +37,8 @@ fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
     mount.unmount()
 }
 
-/// A file system of its own, which keeps no times of reading, at a directory of the test that everybody may write to.
+/// A file system of its own, which keeps no times of reading, at a directory of the test that
+/// everybody may write to.
 fn in_memory(network: &Network, name: &str) -> Result<PathBuf> {
     let directory = network.make_directory(name)?;
     let script = format!("mount -t tmpfs -o noatime,mode=777 none {}", directory.display());
@@ -67,9 +69,9 @@ fn random_calls_answer_so_where_the_kernel_keeps_attributes() -> Result<()> {
 fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> Result<()> {
     let network = Network::new()?;
     let export = in_memory(&network, "export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},noaccesscheck,actimeo=600", server.ports());
-    let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+    let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     // The file has another name, so that it stays.
     let script = format!(
         "there={} here={}
@@ -90,10 +92,10 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
 fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     for (option, opens) in [("defaults", false), ("defaults,dev", true)] {
         let options = format!("{},{option}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         let node = mount.directory().join("null").display().to_string();
         let made = format!("[[ -c {node} ]] || mknod -m 600 {node} c 1 3");
         network.shell(&made, SHORT)?;

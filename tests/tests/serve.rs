@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use curt_bench::workload::Workload;
 use curt_tests::capture::Capture;
-use curt_tests::curt::{Serve, program, tree};
+use curt_tests::curt::{CurtServe, program, tree};
 use curt_tests::kernel::{ClientJob, KernelNumber, linux_client};
 use curt_tests::network::Network;
 use curt_tests::process::until;
@@ -19,7 +19,7 @@ const MINUTES: Duration = Duration::from_secs(800);
 const LONG: Duration = Duration::from_secs(900);
 
 /// The Linux client's mount of a server, at /mnt/nfs.
-fn mounting(server: &Serve) -> String {
+fn mounting(server: &CurtServe) -> String {
     format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\n",
         server.ports(),
@@ -35,9 +35,9 @@ fn libnfs_tools_list_read_and_write() -> Result<()> {
     fs::create_dir(export.join("folder"))?;
     let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
     fs::write(export.join("large"), &large)?;
-    let server = Serve::start(&network, &export, &[])?;
-    let capture = Capture::start(&network, "libnfs", Serve::PORT)?;
-    let ports = format!("version=3&nfsport={0}&mountport={0}", Serve::PORT);
+    let server = CurtServe::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "libnfs", CurtServe::PORT)?;
+    let ports = format!("version=3&nfsport={0}&mountport={0}", CurtServe::PORT);
     let url = |path: &str| format!("'nfs://10.77.0.1{}/{path}?{ports}'", export.display());
     let listed = network.shell(&format!("nfs-ls {}", url("")), SECONDS)?;
     ensure!(
@@ -70,8 +70,8 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
-    let capture = Capture::start(&network, "showmount", Serve::PORT)?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "showmount", CurtServe::PORT)?;
     let path = export.display().to_string();
     let ask = |option: &str| network.shell(&format!("showmount --no-headers {option} 10.77.0.1"), SECONDS);
     let exports = ask("-e")?;
@@ -104,7 +104,8 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     Ok(())
 }
 
-/// What makes the Linux client send each of the 22 procedures: once with READDIRPLUS and once without, with successes and refusals.
+/// What makes the Linux client send each of the 22 procedures: once with READDIRPLUS and once
+/// without, with successes and refusals.
 const EVERY_PROCEDURE: &str = r#"
 at() { mount -t nfs -o vers=3,nolock,proto=tcp,$1,$PORTS $SOURCE /mnt/nfs || exit 1; cd /mnt/nfs; }
 at rdirplus
@@ -126,8 +127,8 @@ cd /; umount /mnt/nfs
 fn every_procedure_is_well_formed_on_the_wire() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
-    let capture = Capture::start(&network, "every", Serve::PORT)?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "every", CurtServe::PORT)?;
     let script = format!(
         "PORTS={} SOURCE={}\n{EVERY_PROCEDURE}",
         server.ports(),
@@ -154,8 +155,8 @@ fn every_procedure_is_well_formed_on_the_wire() -> Result<()> {
 fn linux_builds_a_c_project_in_an_export() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
-    let capture = Capture::start(&network, "build", Serve::PORT)?;
+    let server = CurtServe::start(&network, &export, &[])?;
+    let capture = Capture::start(&network, "build", CurtServe::PORT)?;
     let project = r##"
 cd /mnt/nfs && mkdir -p project/include && cd project || exit 1
 for n in 1 2 3 4 5 6; do
@@ -186,7 +187,7 @@ make && ./program && mv program kept && make clean && ls -la . include && rm -r 
 #[test]
 fn linux_replays_page_without_a_wrong_result() -> Result<()> {
     let network = Network::new()?;
-    let server = Serve::start(&network, &tree(Workload::Page)?, &["--ro"])?;
+    let server = CurtServe::start(&network, &tree(Workload::Page)?, &["--ro"])?;
     let replay = program("curt-replay")?.display().to_string();
     let script = format!(
         "{}setpriv --reuid=65534 --regid=65534 --clear-groups {replay} page /mnt/nfs",
@@ -201,7 +202,7 @@ fn linux_replays_page_without_a_wrong_result() -> Result<()> {
 fn linux_writes_100_000_times_at_random() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let writer = program("random-writer")?.display().to_string();
     let run = format!("{writer} --seed 3 --operations 100000 --keep /mnt/nfs; umount /mnt/nfs");
     let output = linux_client(
@@ -211,7 +212,8 @@ fn linux_writes_100_000_times_at_random() -> Result<()> {
         &format!("{}{run}", mounting(&server)),
     )?;
     ensure!(output.contains("all as it should be"), "{output}");
-    // What the client believed may have been its own cache: the files themselves have to say it, too.
+    // What the client believed may have been its own cache: the files themselves have to say it,
+    // too.
     verify(&network, &writer, &export, 3, 100_000)
 }
 
@@ -227,7 +229,7 @@ fn verify(network: &Network, writer: &str, directory: &Path, seed: u64, operatio
 fn killed_server_loses_nothing_that_was_synced() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
-    let mut server = Serve::start(&network, &export, &[])?;
+    let mut server = CurtServe::start(&network, &export, &[])?;
     let writer = program("random-writer")?.display().to_string();
     let run =
         format!("{writer} --seed 4 --operations 12000 --progress 2000 --keep /mnt/nfs; umount /mnt/nfs");
@@ -255,7 +257,7 @@ fn two_linux_clients_see_each_others_changes_at_the_next_open() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let meeting = network.make_directory("meeting")?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let head = format!("MEETING={}\n{MEET}{}", meeting.display(), mounting(&server));
     let one = format!(
         "{head}echo first >/mnt/nfs/file; meet one-1 two-1; echo second, longer >/mnt/nfs/file; meet one-2 two-2\n\
@@ -276,20 +278,22 @@ fn two_linux_clients_see_each_others_changes_at_the_next_open() -> Result<()> {
     Ok(())
 }
 
-/// The one row in which an export differs from a local file system, on purpose: a write takes the suid bit away even if root writes, for a server cannot
-/// know that nobody else's data are among what a client's root sends.
+/// The one row in which an export differs from a local file system, on purpose: a write takes the
+/// suid bit away even if root writes, for a server cannot know that nobody else's data are among
+/// what a client's root sends.
 const LOCAL_ROOT_KEEPS_SUID: (&str, &str) = (
     "0 0 suid: status 0 6777 1000 1000 7",
     "0 0 suid: status 0 777 1000 1000 7",
 );
 
-/// Six callers try twelve things on a tmpfs and on the export, in the same kernel; what succeeds there has to succeed here, and nothing else.
+/// Six callers try twelve things on a tmpfs and on the export, in the same kernel; what succeeds
+/// there has to succeed here, and nothing else.
 #[test]
 fn permissions_equal_those_of_a_local_file_system() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::set_permissions(&export, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let server = Serve::start(&network, &export, &[])?;
+    let server = CurtServe::start(&network, &export, &[])?;
     let script = format!("{}{PERMISSIONS}", mounting(&server));
     let output = linux_client(&network, KernelNumber(0), MINUTES, &script)?;
     let rows = |prefix: &str| -> Vec<String> {

@@ -1,4 +1,5 @@
-//! `curt serve` as a service: what systemd hands over and is told, what is left of root's rights, and the units that are shipped.
+//! `curt serve` as a service: what systemd hands over and is told, what is left of root's rights,
+//! and the units that are shipped.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -8,9 +9,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::{Mount, program};
+use curt_tests::curt::{CurtMount, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{Running, finish, until};
+use curt_tests::process::{RunningProcess, finish, until};
 use rustix::process::Signal;
 
 const SHORT: Duration = Duration::from_secs(60);
@@ -63,7 +64,8 @@ impl Place {
     }
 }
 
-/// The socket of a service manager. What is told is taken at once: a socket keeps few messages, and what does not fit is lost.
+/// The socket of a service manager. What is told is taken at once: a socket keeps few messages, and
+/// what does not fit is lost.
 struct Manager {
     told: Receiver<String>,
     path: PathBuf,
@@ -112,7 +114,7 @@ fn a_service_manager_is_told_of_the_servers_life() -> Result<()> {
     command
         .env("NOTIFY_SOCKET", &manager.path)
         .env("WATCHDOG_USEC", "600000");
-    let mut server = Running::start("curt serve", &mut command)?;
+    let mut server = RunningProcess::start("curt serve", &mut command)?;
     let ready = manager.next()?;
     ensure!(ready.contains("READY=1") && ready.contains("STATUS="), "{ready}");
     ensure!(place.list(PORT)?.contains("file"), "it was not ready");
@@ -143,7 +145,7 @@ fn it_can_be_ended_while_a_reload_hangs() -> Result<()> {
     let address = format!("{ADDRESS}:{PORT}");
     command.args(["--bind", &address, "--mount-port", &PORT.to_string()]);
     command.env("NOTIFY_SOCKET", &manager.path);
-    let mut server = Running::start("curt serve", &mut command)?;
+    let mut server = RunningProcess::start("curt serve", &mut command)?;
     manager.wait_for("READY=1")?;
     // Whoever opens a pipe to read waits for somebody who writes, and nobody does.
     fs::remove_file(&exports)?;
@@ -166,10 +168,10 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
     let mut behind = place.network.command(program("curt")?);
     behind.args(place.words(&[])?);
     behind.args(["--bind", &format!("{ADDRESS}:3049"), "--mount-port", "3049"]);
-    let mut behind = Running::start("the server behind", &mut behind)?;
+    let mut behind = RunningProcess::start("the server behind", &mut behind)?;
     place.network.wait_for_port(ADDRESS, 3049)?;
     let source = format!("{ADDRESS}:{}", place.export.display());
-    let mount = Mount::start(&place.network, "behind", &source, "port=3049,mountport=3049,noac")?;
+    let mount = CurtMount::start(&place.network, "behind", &source, "port=3049,mountport=3049,noac")?;
     let manager = Manager::new(&place.network)?;
     let state = place.network.make_directory("other-state")?;
     let mut command = place.network.command(program("curt")?);
@@ -188,7 +190,7 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
     command
         .env("NOTIFY_SOCKET", &manager.path)
         .env("WATCHDOG_USEC", "600000");
-    let server = Running::start("curt serve", &mut command)?;
+    let server = RunningProcess::start("curt serve", &mut command)?;
     manager.wait_for("WATCHDOG=1")?;
     behind.signal(Signal::STOP)?;
     let url = format!(
@@ -198,7 +200,7 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
     let clients = (0..4).map(|_| {
         let mut client = place.network.command("timeout");
         client.args(["50", "nfs-ls", &url]);
-        Running::start("a client", &mut client)
+        RunningProcess::start("a client", &mut client)
     });
     let clients: Vec<_> = clients.collect::<Result<_>>()?;
     server.wait_for("requests are not answered any more", SHORT)?;
@@ -218,13 +220,13 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
 #[test]
 fn sockets_of_systemd_are_served_by_their_names() -> Result<()> {
     let place = Place::new()?;
-    let activated = |listen: &[&str], arguments: &[&str]| -> Result<Running> {
+    let activated = |listen: &[&str], arguments: &[&str]| -> Result<RunningProcess> {
         let mut command = place.network.command("systemd-socket-activate");
         command
             .args(listen)
             .arg(program("curt")?)
             .args(place.words(arguments)?);
-        let running = Running::start("systemd-socket-activate", &mut command)?;
+        let running = RunningProcess::start("systemd-socket-activate", &mut command)?;
         running.wait_for("Listening on", SHORT)?;
         Ok(running)
     };
@@ -296,7 +298,7 @@ fn lines_for_the_journal_carry_their_level() -> Result<()> {
         log.display()
     );
     shell.arg(script).arg("-").args(&words[at..]);
-    let mut server = Running::start("curt serve", &mut shell)?;
+    let mut server = RunningProcess::start("curt serve", &mut shell)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     server.stop()?;
     let text = fs::read_to_string(&log)?;
@@ -322,7 +324,8 @@ fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
 /// What threads that serve may do, and the others.
 const SERVE: u64 = 0x0800_00df;
 const MANAGE: u64 = SERVE | 1 << 10 | 1 << 21;
-/// What would let suid bits survive, quotas be exceeded and every file be read: not in force between requests.
+/// What would let suid bits survive, quotas be exceeded and every file be read: not in force
+/// between requests.
 const WITHIN_REQUESTS: u64 = 1 << 4 | 1 << 24 | 1 << 2;
 
 /// A set of capabilities in a thread's status.
@@ -330,7 +333,8 @@ fn capabilities(status: &str, set: &str) -> Result<u64> {
     Ok(u64::from_str_radix(field(status, set)?, 16)?)
 }
 
-/// Waits until a thread does not begin, serve or end: whoever asked has its answer before that. Whether it is one that serves.
+/// Waits until a thread does not begin, serve or end: whoever asked has its answer before that.
+/// Whether it is one that serves.
 fn comes_to_rest(status: &Path, held: u64) -> Result<bool> {
     let mut last = anyhow::anyhow!("not looked at");
     let serves = until("a thread within its limits", SHORT, || {
@@ -378,7 +382,7 @@ fn hold_to_its_limits(status: &str, held: u64) -> Result<()> {
 #[test]
 fn serving_threads_hold_eight_capabilities_and_a_filter() -> Result<()> {
     let place = Place::new()?;
-    let server = Running::start("curt serve", &mut place.command(&[])?)?;
+    let server = RunningProcess::start("curt serve", &mut place.command(&[])?)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     ensure!(place.list(PORT)?.contains("file"));
     let held = capabilities(&fs::read_to_string("/proc/thread-self/status")?, "CapPrm")?;
@@ -406,7 +410,7 @@ fn without_descriptors_old_connections_make_room_for_new_ones() -> Result<()> {
         .args(&words[..at + 3])
         .args(["prlimit", "--nofile=64:64", "--"])
         .args(&words[at + 3..]);
-    let server = Running::start("curt serve", &mut limited)?;
+    let server = RunningProcess::start("curt serve", &mut limited)?;
     place.network.wait_for_port(ADDRESS, PORT)?;
     let connections =
         format!("for fd in {{10..209}}; do eval \"exec $fd<>/dev/tcp/{ADDRESS}/{PORT}\"; done; ");

@@ -1,4 +1,5 @@
-//! A server that stops answering: who waits can be killed, what is known is served, and a mount can be left.
+//! A server that stops answering: who waits can be killed, what is known is served, and a mount can
+//! be left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::ganesha::Ganesha;
 use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
-use curt_tests::process::{self, Running, until};
+use curt_tests::process::{self, RunningProcess, until};
 use rustix::process::Signal;
 
 const PROCESSES: usize = 1000;
@@ -24,20 +25,21 @@ const LASTING: &str = "actimeo=600,dirfill=off";
 
 /// A server that can be stopped.
 enum Server {
-    Curt(Serve),
+    Curt(CurtServe),
     Ganesha(
         Ganesha,
-        #[expect(dead_code, reason = "Ganesha registers with it as long as it lives")] Running,
+        #[expect(dead_code, reason = "Ganesha registers with it as long as it lives")] RunningProcess,
     ),
     Knfsd(
         Knfsd,
-        #[expect(dead_code, reason = "clients ask it for knfsd's ports as long as that lives")] Running,
+        #[expect(dead_code, reason = "clients ask it for knfsd's ports as long as that lives")]
+        RunningProcess,
     ),
 }
 
 impl Server {
     fn curt(network: &Network, export: &Path) -> Result<Self> {
-        Serve::start(network, export, &[]).map(Self::Curt)
+        CurtServe::start(network, export, &[]).map(Self::Curt)
     }
 
     fn ganesha(network: &Network, export: &Path) -> Result<Self> {
@@ -101,7 +103,7 @@ type Start = fn(&Network, &Path) -> Result<Server>;
 struct Scene {
     network: Network,
     server: Server,
-    mount: Mount,
+    mount: CurtMount,
     export: PathBuf,
     control: PathBuf,
 }
@@ -121,7 +123,7 @@ impl Scene {
         let control = network.make_directory("control")?;
         let server = start(&network, &export)?;
         let options = format!("{},{options}", server.ports());
-        let mount = Mount::start(&network, "mount", &server.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
         Ok(Self {
             network,
             server,
@@ -135,15 +137,16 @@ impl Scene {
         self.mount.directory().join(name).display().to_string()
     }
 
-    /// Starts the processes, stops the server once they are prepared, and waits until all are stuck.
-    fn stick(&mut self) -> Result<Running> {
+    /// Starts the processes, stops the server once they are prepared, and waits until all are
+    /// stuck.
+    fn stick(&mut self) -> Result<RunningProcess> {
         let mut command = self.network.command(program("stuck-processes")?);
         command
             .arg("launch")
             .arg(self.mounted("tree"))
             .arg(&self.control)
             .arg(PROCESSES.to_string());
-        let processes = Running::start("stuck-processes", &mut command)?;
+        let processes = RunningProcess::start("stuck-processes", &mut command)?;
         processes.wait_for("prepared", MINUTES)?;
         self.run(&["stat", &self.mounted("known")])?;
         self.server.signal(&self.network, Signal::STOP)?;
@@ -178,7 +181,7 @@ fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-fn killed(processes: &mut Running) -> Result<()> {
+fn killed(processes: &mut RunningProcess) -> Result<()> {
     ensure!(processes.wait(MINUTES)?.success(), "{}", processes.output());
     let output = processes.output();
     let text = output
@@ -254,9 +257,12 @@ fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
         scene.server.signal(&scene.network, Signal::STOP)?;
         let mut waiting = Vec::new();
         for file in &files {
-            waiting.push(Running::start("cat", scene.network.command("cat").arg(file))?);
+            waiting.push(RunningProcess::start(
+                "cat",
+                scene.network.command("cat").arg(file),
+            )?);
         }
-        let count = |mount: &mut Mount, words: &str| mount.process().output().matches(words).count();
+        let count = |mount: &mut CurtMount, words: &str| mount.process().output().matches(words).count();
         until("the outage is told", MINUTE, || {
             Ok((count(&mut scene.mount, "not responding, still trying") == outage).then_some(()))
         })?;
@@ -285,7 +291,7 @@ fn a_mount_whose_log_nobody_reads_any_more_lives_through_an_outage() -> Result<(
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("known"), b"known")?;
-    let mut server = Serve::start(&network, &export, &[])?;
+    let mut server = CurtServe::start(&network, &export, &[])?;
     let directory = network.make_directory("mount")?;
     let script = format!(
         "exec {} mount --foreground {} {} -o {},noac,timeo=5,retrans=1 2> >(true)",
@@ -294,14 +300,14 @@ fn a_mount_whose_log_nobody_reads_any_more_lives_through_an_outage() -> Result<(
         directory.display(),
         server.ports(),
     );
-    let mut daemon = Running::start("curt mount", network.command("bash").args(["-c", &script]))?;
+    let mut daemon = RunningProcess::start("curt mount", network.command("bash").args(["-c", &script]))?;
     let known = directory.join("known").display().to_string();
     until("the mount is there", MINUTE, || {
         let (status, _, _) = process::finish(network.command("cat").arg(&known), MINUTE)?;
         Ok(status.success().then_some(()))
     })?;
     server.process().signal(Signal::STOP)?;
-    let mut waiting = Running::start("cat", network.command("cat").arg(&known))?;
+    let mut waiting = RunningProcess::start("cat", network.command("cat").arg(&known))?;
     // Longer than until the line that says that the server is silent.
     let mut command = network.command("timeout");
     let (status, _, _) = process::finish(command.args(["-s", "KILL", "4", "stat", &known]), MINUTE)?;
@@ -332,14 +338,18 @@ fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     Ok(())
 }
 
-/// A process that has written to `known` and keeps it open; `before_it_writes` happens once the file is open.
-fn writer(scene: &mut Scene, before_it_writes: impl FnOnce(&mut Scene) -> Result<()>) -> Result<Running> {
+/// A process that has written to `known` and keeps it open; `before_it_writes` happens once the
+/// file is open.
+fn writer(
+    scene: &mut Scene,
+    before_it_writes: impl FnOnce(&mut Scene) -> Result<()>,
+) -> Result<RunningProcess> {
     let mut command = scene.network.command(program("stuck-processes")?);
     command
         .arg("hold")
         .arg(scene.mounted("known"))
         .arg(&scene.control);
-    let writer = Running::start("a writer", &mut command)?;
+    let writer = RunningProcess::start("a writer", &mut command)?;
     writer.wait_for("opened", MINUTE)?;
     before_it_writes(scene)?;
     scene.say("write")?;
@@ -367,7 +377,8 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lo
     until("the mount is gone", MINUTE, || {
         Ok((!scene.is_mounted()?).then_some(()))
     })?;
-    // The daemon tries for 30 s to write what the kernel has handed over, and the mount does not wait for that.
+    // The daemon tries for 30 s to write what the kernel has handed over, and the mount does not
+    // wait for that.
     ensure!(
         scene.mount.process().is_running()?,
         "{}",
@@ -463,8 +474,8 @@ fn growth_and_shrinking_by_others_is_seen_at_open() -> Result<()> {
         fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
         let file = export.join("file");
         fs::write(&file, vec![b'a'; 5000])?;
-        let server = Serve::start(&network, &export, &[])?;
-        let mount = Mount::start(
+        let server = CurtServe::start(&network, &export, &[])?;
+        let mount = CurtMount::start(
             &network,
             "mount",
             &server.source(),

@@ -1,4 +1,5 @@
-//! A slow file system behind one export keeps nobody waiting who asks for a file of another over the same connection.
+//! A slow file system behind one export keeps nobody waiting who asks for a file of another over
+//! the same connection.
 
 use std::process::Command;
 use std::time::Duration;
@@ -27,7 +28,8 @@ fn a_quick_call_behind_a_slow_one_of_another_export_is_answered_long_before_it()
         let number = |key: &str| row[key].as_f64().with_context(|| format!("no {key}: {row}"));
         let (slow, behind) = (number("slow_us")?, number("behind_us")?);
         ensure!(slow >= SLOWNESS_US, "nothing was slow: {row}");
-        // It would take as long as the slow one if it waited for that; how little it takes is for the benchmark to say.
+        // It would take as long as the slow one if it waited for that; how little it takes is for
+        // the benchmark to say.
         ensure!(behind < slow / 2.0, "it waited for the slow one: {row}");
     }
     Ok(())

@@ -1,12 +1,13 @@
-//! What a running server tells of itself: `curt serve --stages`, `curt stat --server` and `curt trace --graph`.
+//! What a running server tells of itself: `curt serve --stages`, `curt stat --server` and `curt
+//! trace --graph`.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::process::Command;
 use std::time::Duration;
 
-use curt_tests::curt::{Serve, program};
+use curt_tests::curt::{CurtServe, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 use serde_json::Value;
 
 /// How long a command may take that waits for a client.
@@ -47,7 +48,7 @@ fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
 fn a_server_tells_where_its_time_goes() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
-    let mut serve = Serve::start(&network, &export, &["--stages=1"]).unwrap();
+    let mut serve = CurtServe::start(&network, &export, &["--stages=1"]).unwrap();
     let pid = serve.process().pid().to_string();
     copy(&network, &export, 5);
     // What is measured of a request is told when its reply has gone.
@@ -101,7 +102,7 @@ fn a_server_tells_where_its_time_goes() {
 fn one_request_is_shown_as_a_call_graph() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
-    let _serve = Serve::start(&network, &export, &[]).unwrap();
+    let _serve = CurtServe::start(&network, &export, &[]).unwrap();
     // Nothing is measured, and yet the next WRITE is shown to who asks.
     let mut trace = curt(&network, &["trace", "--graph", "write"]);
     let shown = std::thread::scope(|scope| {
@@ -140,12 +141,12 @@ fn one_request_is_shown_as_a_call_graph() {
 fn a_server_tells_which_limits_were_met() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
-    let mut serve = Serve::start(&network, &export, &["--max-connections-per-client=2"]).unwrap();
+    let mut serve = CurtServe::start(&network, &export, &["--max-connections-per-client=2"]).unwrap();
     let pid = serve.process().pid().to_string();
-    let place = format!("/dev/tcp/{ADDRESS}/{}", Serve::PORT);
+    let place = format!("/dev/tcp/{ADDRESS}/{}", CurtServe::PORT);
     // Four at once: the last ones take the places of the first.
     let script = format!("exec 3<>{place} 4<>{place} 5<>{place} 6<>{place}; echo open; exec cat");
-    let open = Running::start("a client", network.command("bash").args(["-c", &script])).unwrap();
+    let open = RunningProcess::start("a client", network.command("bash").args(["-c", &script])).unwrap();
     open.wait_for("open", LIMIT).unwrap();
     let report = process::until("the limit is met twice", LIMIT, || {
         let report = json(&network, &["stat", "--server", &pid, "--json"]);

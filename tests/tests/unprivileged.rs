@@ -1,20 +1,21 @@
-//! `curt serve` started by somebody who is not root: handles by table, everybody works as that user.
+//! `curt serve` started by somebody who is not root: handles by table, everybody works as that
+//! user.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Mount, program};
+use curt_tests::curt::{CurtMount, program};
 use curt_tests::network::{ADDRESS, Network};
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 use rustix::process::Signal;
 
 const USER: &str = "1000";
 const PORT: u16 = 2049;
 const SHORT: Duration = Duration::from_secs(60);
 
-fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running> {
+fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<RunningProcess> {
     serve_what(
         network,
         &[export.as_os_str(), OsStr::new("--insecure")],
@@ -23,7 +24,7 @@ fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running
 }
 
 /// `what` says what is exported.
-fn serve_what(network: &Network, what: &[&OsStr], arguments: &[&str]) -> Result<Running> {
+fn serve_what(network: &Network, what: &[&OsStr], arguments: &[&str]) -> Result<RunningProcess> {
     let mut command = network.command("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]);
     command.arg(program("curt")?).arg("serve").args(what);
@@ -37,7 +38,7 @@ fn serve_what(network: &Network, what: &[&OsStr], arguments: &[&str]) -> Result<
         "--state",
     ]);
     command.arg(network.directory().join("state")).args(arguments);
-    Running::start("curt serve", &mut command)
+    RunningProcess::start("curt serve", &mut command)
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn a_server_without_roots_rights_serves_its_user_and_its_handles_survive_kill() 
     server.wait_for("everybody works as user 1000", SHORT)?;
     network.wait_for_port(ADDRESS, PORT)?;
     let source = format!("{ADDRESS}:{}", export.display());
-    let mount = Mount::start(&network, "mount", &source, "port=2049,mountport=2049,noac")?;
+    let mount = CurtMount::start(&network, "mount", &source, "port=2049,mountport=2049,noac")?;
     let inside = mount.directory().display();
     network.shell(
         &format!("mkdir -p {inside}/a/b; echo kept > {inside}/a/b/file; mv {inside}/a {inside}/c"),
@@ -113,7 +114,7 @@ fn what_exports_5_says_is_served_without_roots_rights_as_the_servers_own_user() 
     let export = |name: &str| network.directory().join(name);
     let mount = |name: &str| {
         let source = format!("{ADDRESS}:{}", export(name).display());
-        Mount::start(
+        CurtMount::start(
             &network,
             &format!("mount-{name}"),
             &source,

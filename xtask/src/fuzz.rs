@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, by cargo-fuzz and a nightly compiler, which are installed where they
-//! are missing.
+//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, by cargo-fuzz and a nightly compiler,
+//! which are installed where they are missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,25 +13,28 @@ use crate::root;
 const CARGO_FUZZ: &str = "^0.13";
 /// Longest input in bytes: enough for several calls in one.
 const INPUT_MAX: u32 = 2048;
-/// Most memory of a target in MiB, AddressSanitizer's included: what a peer sends must not make more be kept.
+/// Most memory of a target in MiB, AddressSanitizer's included: what a peer sends must not make
+/// more be kept.
 const MEMORY_MAX: u32 = 2048;
 /// One input may take so long, in seconds, on a machine that does something else as well.
 const INPUT_SECONDS: u32 = 20;
 
 /// How the targets are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Build {
+pub(crate) enum FuzzBuild {
     /// With AddressSanitizer.
     Sanitized,
     /// Without: built and run in less time, for a short look.
     Plain,
 }
 
-/// Runs one target, or all of them, for `seconds` each; without a seed each run tries something else. What is found anew stays out of the repository, in `fuzz/target/corpus`.
+/// Runs one target, or all of them, for `seconds` each; without a seed each run tries something
+/// else. What is found anew stays out of the repository, in `fuzz/target/corpus`.
 ///
 /// # Errors
-/// There is no such target, a tool cannot be installed, or a target found an input that breaks its law (it is named).
-pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build, seed: Option<u64>) -> Result<()> {
+/// There is no such target, a tool cannot be installed, or a target found an input that breaks its
+/// law (it is named).
+pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Option<u64>) -> Result<()> {
     let fuzz = root().join("fuzz");
     let known = targets(&fuzz)?;
     let wanted: Vec<&str> = match target {
@@ -41,8 +44,8 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: Build, seed: Option
     };
     install()?;
     let sanitizer = match build {
-        Build::Sanitized => "--sanitizer=address",
-        Build::Plain => "--sanitizer=none",
+        FuzzBuild::Sanitized => "--sanitizer=address",
+        FuzzBuild::Plain => "--sanitizer=none",
     };
     cargo_fuzz(&["build", sanitizer], "building the targets")?;
     let seed = libfuzzer_seed(seed);
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_refused_by_name() {
-        let error = run(Some("nonsense"), 1, Build::Plain, None).expect_err("no such target");
+        let error = run(Some("nonsense"), 1, FuzzBuild::Plain, None).expect_err("no such target");
         assert!(error.to_string().contains("nonsense"));
     }
 }

@@ -1,7 +1,9 @@
-//! Puts the program and mount(8)'s helpers where a system looks for them, and takes them away again.
+//! Puts the program and mount(8)'s helpers where a system looks for them, and takes them away
+//! again.
 //!
-//! mount(8) looks for helpers in /sbin alone: `mount.curt` for fstab lines and `mount -t curt`, and `mount.fuse.curt` for a
-//! remount of a mount that has no line, of which it only knows the type `fuse.curt`. Both are links to the one program.
+//! mount(8) looks for helpers in /sbin alone: `mount.curt` for fstab lines and `mount -t curt`, and
+//! `mount.fuse.curt` for a remount of a mount that has no line, of which it only knows the type
+//! `fuse.curt`. Both are links to the one program.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -13,14 +15,14 @@ use anyhow::{Context, Result, ensure};
 const HELPERS: [&str; 2] = ["mount.curt", "mount.fuse.curt"];
 
 /// Where things go.
-pub(crate) struct Places {
+pub(crate) struct InstallPaths {
     /// Put before every path: for packagers.
     root: PathBuf,
     /// Where the program goes, below `bin`.
     prefix: PathBuf,
 }
 
-impl Places {
+impl InstallPaths {
     pub(crate) fn new(root: &Path, prefix: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -40,7 +42,7 @@ impl Places {
 }
 
 /// Builds and installs.
-pub(crate) fn install(repository: &Path, places: &Places) -> Result<()> {
+pub(crate) fn install(repository: &Path, places: &InstallPaths) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .current_dir(repository)
@@ -53,7 +55,7 @@ pub(crate) fn install(repository: &Path, places: &Places) -> Result<()> {
 }
 
 /// Copies the program and makes the links. A program that runs keeps its old file.
-fn put(built: &Path, places: &Places) -> Result<()> {
+fn put(built: &Path, places: &InstallPaths) -> Result<()> {
     let program = places.below_root(&places.program());
     let helpers = places.below_root(Path::new("/sbin"));
     for directory in [program.parent().context("PREFIX/bin")?, &helpers] {
@@ -74,7 +76,7 @@ fn put(built: &Path, places: &Places) -> Result<()> {
 }
 
 /// Removes what [`install`] put there.
-pub(crate) fn uninstall(places: &Places) -> Result<()> {
+pub(crate) fn uninstall(places: &InstallPaths) -> Result<()> {
     for name in HELPERS {
         remove_link(&places.below_root(Path::new("/sbin")).join(name))?;
     }
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_installed_twice_is_there_once_and_goes_again() {
         let root = std::env::temp_dir().join(format!("curt-install-{}", std::process::id()));
-        let places = Places::new(&root, Path::new("/usr/local"));
+        let places = InstallPaths::new(&root, Path::new("/usr/local"));
         std::fs::create_dir_all(&root).unwrap();
         let built = root.join("built");
         std::fs::write(&built, "program").unwrap();

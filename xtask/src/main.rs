@@ -17,24 +17,27 @@ use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(about = "The project's chores")]
-struct Arguments {
+struct XtaskArguments {
     #[command(subcommand)]
-    chore: Chore,
+    chore: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Chore {
-    /// Install what the tests need, then check and test everything; ends in a line "N passed, N failed, N of those that passed are unsteady"
+enum XtaskCommand {
+    /// Install what the tests need, then check and test everything; ends in a line "N passed, N
+    /// failed, N of those that passed are unsteady"
     Test {
-        /// Leave out the tests of whole programs, which need root, a kernel's boots and most of the time
+        /// Leave out the tests of whole programs, which need root, a kernel's boots and most of the
+        /// time
         #[arg(long)]
         quick: bool,
         /// Run only whole-program tests whose name contains this, and nothing else
         #[arg(long, conflicts_with = "quick")]
         only: Option<String>,
-        /// What all choices at random follow from: a number, or "random" for another each time; the same in each run without it
+        /// What all choices at random follow from: a number, or "random" for another each time; the
+        /// same in each run without it
         #[arg(long)]
-        seed: Option<test::Seed>,
+        seed: Option<test::TestSeed>,
         /// What fails beside other tests has failed, although it would pass by itself
         #[arg(long)]
         once: bool,
@@ -43,7 +46,8 @@ enum Chore {
     Tidy,
     /// Write docs/semantics-tests.md, which lists the tests of each statement of SEMANTICS.md
     Semantics,
-    /// Fuzz what takes bytes of peers and operators; installs cargo-fuzz and a nightly compiler where they are missing
+    /// Fuzz what takes bytes of peers and operators; installs cargo-fuzz and a nightly compiler
+    /// where they are missing
     Fuzz {
         /// The target; all of them, one after another, without it
         target: Option<String>,
@@ -62,7 +66,8 @@ enum Chore {
         #[arg(long)]
         json: bool,
     },
-    /// Measure what Curt costs: builds the program of tools/bench and runs it; `cargo xtask bench --help` lists what there is
+    /// Measure what Curt costs: builds the program of tools/bench and runs it; `cargo xtask
+    /// bench --help` lists what there is
     #[command(disable_help_flag = true)]
     Bench {
         /// What to measure, and its options
@@ -72,9 +77,10 @@ enum Chore {
     /// Measure beside other servers, and write the tables of BENCHMARKS.md
     Compare {
         #[command(subcommand)]
-        what: Comparison,
+        what: CompareCommand,
     },
-    /// Build curt and install it with mount(8)'s helpers, as root: /usr/local/bin/curt, /sbin/mount.curt, /sbin/mount.fuse.curt
+    /// Build curt and install it with mount(8)'s helpers, as root: /usr/local/bin/curt,
+    /// /sbin/mount.curt, /sbin/mount.fuse.curt
     Install {
         /// Remove them instead
         #[arg(long)]
@@ -89,7 +95,7 @@ enum Chore {
 }
 
 #[derive(Subcommand)]
-enum Comparison {
+enum CompareCommand {
     /// Each NFS operation, beside Ganesha on the same directory in memory (as root; some minutes)
     Latency {
         /// Rounds, each of everything that is compared
@@ -108,31 +114,35 @@ enum Comparison {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().chore {
-        Chore::Test {
+    let done = match XtaskArguments::parse().chore {
+        XtaskCommand::Test {
             quick,
             only,
             seed,
             once,
         } => {
-            let tries = if once { test::Tries::One } else { test::Tries::Two };
+            let tries = if once {
+                test::RetryPolicy::One
+            } else {
+                test::RetryPolicy::Two
+            };
             test::run(
-                &test::Scope::new(quick, only),
-                seed.unwrap_or(test::Seed::Usual),
+                &test::TestScope::new(quick, only),
+                seed.unwrap_or(test::TestSeed::Usual),
                 tries,
             )
         }
-        Chore::Tidy => tidy::run(&root()),
-        Chore::Semantics => tidy::semantics::write(&root()).map(|()| true),
-        Chore::Fuzz { target, seconds } => {
-            fuzz::run(target.as_deref(), seconds, fuzz::Build::Sanitized, None).map(|()| true)
+        XtaskCommand::Tidy => tidy::run(&root()),
+        XtaskCommand::Semantics => tidy::semantics::write(&root()).map(|()| true),
+        XtaskCommand::Fuzz { target, seconds } => {
+            fuzz::run(target.as_deref(), seconds, fuzz::FuzzBuild::Sanitized, None).map(|()| true)
         }
-        Chore::Bench { arguments } => bench::run(&root(), &arguments),
-        Chore::Packages => packages::install().map(|()| true),
-        Chore::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
-        Chore::Compare {
+        XtaskCommand::Bench { arguments } => bench::run(&root(), &arguments),
+        XtaskCommand::Packages => packages::install().map(|()| true),
+        XtaskCommand::Size { base, json } => size::run(&root(), base.as_deref(), json).map(|()| true),
+        XtaskCommand::Compare {
             what:
-                Comparison::Latency {
+                CompareCommand::Latency {
                     rounds,
                     json,
                     from,
@@ -143,12 +153,12 @@ fn main() -> ExitCode {
             None => compare::latency(&root(), rounds, json, &more),
         }
         .map(|()| true),
-        Chore::Install {
+        XtaskCommand::Install {
             uninstall,
             prefix,
             root: below,
         } => {
-            let places = install::Places::new(&below, &prefix);
+            let places = install::InstallPaths::new(&below, &prefix);
             let done = if uninstall {
                 install::uninstall(&places)
             } else {
@@ -182,13 +192,13 @@ mod tests {
     #[test]
     fn what_follows_bench_is_the_benchmarks_own() {
         let words = ["xtask", "bench", "latency", "--only", "READ", "--help"];
-        match Arguments::try_parse_from(words).map(|parsed| parsed.chore) {
-            Ok(Chore::Bench { arguments }) => assert_eq!(arguments, words[2..]),
+        match XtaskArguments::try_parse_from(words).map(|parsed| parsed.chore) {
+            Ok(XtaskCommand::Bench { arguments }) => assert_eq!(arguments, words[2..]),
             Ok(_) | Err(_) => panic!("it is not passed on"),
         }
-        let help = Arguments::try_parse_from(["xtask", "bench", "--help"]);
+        let help = XtaskArguments::try_parse_from(["xtask", "bench", "--help"]);
         assert!(
-            matches!(help.map(|parsed| parsed.chore), Ok(Chore::Bench { arguments }) if arguments == ["--help"])
+            matches!(help.map(|parsed| parsed.chore), Ok(XtaskCommand::Bench { arguments }) if arguments == ["--help"])
         );
     }
 }

@@ -1,6 +1,7 @@
 //! A replay in a process of its own, which may be another user's.
 //!
-//! The parent starts a program whose `main` ends in [`perform`]; the child prints a line of JSON for each page and one for the outcome.
+//! The parent starts a program whose `main` ends in [`perform`]; the child prints a line of JSON
+//! for each page and one for the outcome.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,20 +11,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::replay::{Outcome, Page, Replay};
+use crate::replay::{PageView, Replay, ReplayOutcome};
 use crate::workload::Workload;
 
 /// A user and group id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct UserIds {
     /// The user's id.
     pub uid: u32,
     /// The group's id.
     pub gid: u32,
 }
 
-impl User {
-    /// Nobody: whom a replay runs as where root started it, for root is a special case to every server.
+impl UserIds {
+    /// Nobody: whom a replay runs as where root started it, for root is a special case to every
+    /// server.
     pub const NOBODY: Self = Self {
         uid: 65534,
         gid: 65534,
@@ -33,9 +35,9 @@ impl User {
 /// What the child says.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Message {
-    Page(Page),
-    Outcome(Outcome),
+enum ChildMessage {
+    Page(PageView),
+    Outcome(ReplayOutcome),
 }
 
 /// Why a replay in a child came to nothing.
@@ -59,41 +61,43 @@ pub enum ChildError {
 pub fn perform(
     workload: Workload,
     top: &Path,
-    (pause, pages_max): (Duration, usize),
+    pause: Duration,
+    pages_max: usize,
     out: &mut dyn Write,
-) -> io::Result<Outcome> {
+) -> io::Result<ReplayOutcome> {
     let (tree, trace) = (workload.tree(), workload.trace());
     let replay = Replay::new(&trace, &tree, top)?.pages(pages_max);
     let mut lost = None;
     let outcome = replay.run(pause, |page| {
-        if let Err(error) = say(out, &Message::Page(page.clone())) {
+        if let Err(error) = say(out, &ChildMessage::Page(page.clone())) {
             lost = Some(error);
         }
     });
     if let Some(error) = lost {
         return Err(error);
     }
-    say(out, &Message::Outcome(outcome.clone()))?;
+    say(out, &ChildMessage::Outcome(outcome.clone()))?;
     Ok(outcome)
 }
 
-fn say(out: &mut dyn Write, message: &Message) -> io::Result<()> {
+fn say(out: &mut dyn Write, message: &ChildMessage) -> io::Result<()> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
     out.write_all(line.as_bytes())?;
     out.flush()
 }
 
-/// The parent's part: runs `command`, whose process calls [`perform`] with its standard output, as `user` if one is given (which needs root).
+/// The parent's part: runs `command`, whose process calls [`perform`] with its standard output, as
+/// `user` if one is given (which needs root).
 ///
 /// # Errors
 /// The child could not be started, ended early, or said something else.
 pub fn supervise(
     command: &mut Command,
-    user: Option<User>,
-    mut page_done: impl FnMut(&Page),
-) -> Result<Outcome, ChildError> {
-    if let Some(User { uid, gid }) = user {
+    user: Option<UserIds>,
+    mut page_done: impl FnMut(&PageView),
+) -> Result<ReplayOutcome, ChildError> {
+    if let Some(UserIds { uid, gid }) = user {
         // As root this also drops all supplementary groups.
         command.uid(uid).gid(gid);
     }
@@ -107,8 +111,8 @@ pub fn supervise(
     for line in BufReader::new(output).lines() {
         let message = line.map_err(ChildError::Io);
         match message.and_then(|line| serde_json::from_str(&line).map_err(|_| ChildError::Unexpected(line))) {
-            Ok(Message::Page(page)) => page_done(&page),
-            Ok(Message::Outcome(done)) => outcome = Some(done),
+            Ok(ChildMessage::Page(page)) => page_done(&page),
+            Ok(ChildMessage::Outcome(done)) => outcome = Some(done),
             Err(error) => heard = Err(error),
         }
         if heard.is_err() {
@@ -139,22 +143,22 @@ mod tests {
 
     #[test]
     fn pages_and_outcome_are_heard() {
-        let outcome = Outcome {
+        let outcome = ReplayOutcome {
             operations: 7,
             wrong: 1,
             described: vec!["x".into()],
-            ..Outcome::default()
+            ..ReplayOutcome::default()
         };
         let mut said = Vec::new();
         say(
             &mut said,
-            &Message::Page(Page {
+            &ChildMessage::Page(PageView {
                 operations: 3,
                 seconds: 0.5,
             }),
         )
         .unwrap();
-        say(&mut said, &Message::Outcome(outcome.clone())).unwrap();
+        say(&mut said, &ChildMessage::Outcome(outcome.clone())).unwrap();
         let script = format!("printf '%s' '{}'", String::from_utf8(said).unwrap());
         let mut pages = 0;
         assert_eq!(

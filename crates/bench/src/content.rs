@@ -9,9 +9,9 @@ pub const PERIOD_BYTES: usize = 64;
 
 /// The content of one file, for any size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content([u8; PERIOD_BYTES]);
+pub struct ContentPattern([u8; PERIOD_BYTES]);
 
-impl Content {
+impl ContentPattern {
     /// The content of the file at `path`, relative to the tree's top, without a leading `/`.
     #[must_use]
     pub fn of(path: &[u8]) -> Self {
@@ -20,7 +20,8 @@ impl Content {
 
     /// Fills `buffer` with the bytes from `offset` on.
     pub fn fill(&self, offset: u64, buffer: &mut [u8]) {
-        // Whole periods are copied from what is already filled, doubling, so that a megabyte costs a few copies.
+        // Whole periods are copied from what is already filled, doubling, so that a megabyte costs
+        // a few copies.
         let head = buffer.len().min(PERIOD_BYTES);
         let phase = phase(offset);
         for (at, byte) in buffer[..head].iter_mut().enumerate() {
@@ -34,7 +35,8 @@ impl Content {
         }
     }
 
-    /// The position in `bytes` of the first byte that differs from the content from `offset` on; `None`: all are right.
+    /// The position in `bytes` of the first byte that differs from the content from `offset` on;
+    /// `None`: all are right.
     #[must_use]
     pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
         let mut rotated = self.0;
@@ -61,7 +63,7 @@ pub struct PathContent;
 impl PathContent {
     /// Fills `buffer` with the bytes from `offset` of the file at `path`.
     pub fn fill(self, path: &[u8], offset: u64, buffer: &mut [u8]) {
-        Content::of(path).fill(offset, buffer);
+        ContentPattern::of(path).fill(offset, buffer);
     }
 }
 
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn fill_equals_the_repeated_digest_at_any_offset() {
-        let content = Content::of(b"src/server.c");
+        let content = ContentPattern::of(b"src/server.c");
         for offset in [0, 1, 63, 64, 65, 4095, 4096, 1_000_003] {
             for length in [0, 1, 63, 64, 65, 200, 4096] {
                 let mut buffer = vec![0; length];
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn first_wrong_finds_every_single_wrong_byte() {
-        let content = Content::of(b"a");
+        let content = ContentPattern::of(b"a");
         let right = plain(b"a", 7, 200);
         for at in 0..right.len() {
             let mut bytes = right.clone();
@@ -106,6 +108,6 @@ mod tests {
 
     #[test]
     fn paths_have_different_content() {
-        assert_ne!(Content::of(b"a"), Content::of(b"b"));
+        assert_ne!(ContentPattern::of(b"a"), ContentPattern::of(b"b"));
     }
 }

@@ -1,6 +1,7 @@
 //! Makes a workload's tree below a directory, and checks that one is there.
 //!
-//! Files belong to whoever makes them and may be read by everybody, whatever the umask: a replay runs as another user.
+//! Files belong to whoever makes them and may be read by everybody, whatever the umask: a replay
+//! runs as another user.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use indicatif::ProgressBar;
 
-use crate::content::Content;
-use crate::tree::{Entry, Kind, Tree};
+use crate::content::ContentPattern;
+use crate::tree::{TreeEntry, TreeEntryKind, WorkloadTree};
 
 /// Bytes written by one system call; a multiple of the content's period.
 const PIECE_BYTES: usize = 1 << 20;
@@ -37,17 +38,18 @@ pub enum MakeError {
     },
 }
 
-/// Makes `tree` below `top` with `jobs` threads; what is there already is written again. `progress` counts entries; its length is set here.
+/// Makes `tree` below `top` with `jobs` threads; what is there already is written again. `progress`
+/// counts entries; its length is set here.
 ///
 /// # Errors
 /// The first system call that failed. What was made until then stays.
-pub fn make(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+pub fn make(tree: &WorkloadTree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
     progress.set_length(tree.entries().len() as u64);
     make_directory(top)?;
     for entry in tree
         .entries()
         .iter()
-        .filter(|entry| entry.kind == Kind::Directory)
+        .filter(|entry| entry.kind == TreeEntryKind::Directory)
     {
         make_directory(&top.join(&entry.path))?;
         progress.inc(1);
@@ -55,14 +57,16 @@ pub fn make(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Res
     let others: Vec<_> = tree
         .entries()
         .iter()
-        .filter(|entry| entry.kind != Kind::Directory)
+        .filter(|entry| entry.kind != TreeEntryKind::Directory)
         .collect();
     in_parallel(&others, jobs, &|entry, buffer| {
         let path = top.join(&entry.path);
         match &entry.kind {
-            Kind::File { size } => write_file(&path, Content::of(entry.path.as_bytes()), *size, buffer),
-            Kind::Link { target } => make_link(&path, target),
-            Kind::Directory => Ok(()),
+            TreeEntryKind::File { size } => {
+                write_file(&path, ContentPattern::of(entry.path.as_bytes()), *size, buffer)
+            }
+            TreeEntryKind::Link { target } => make_link(&path, target),
+            TreeEntryKind::Directory => Ok(()),
         }
         .map_err(|source| MakeError::Io { path, source })?;
         progress.inc(1);
@@ -74,7 +78,12 @@ pub fn make(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Res
 ///
 /// # Errors
 /// The first system call that failed; what was made until then is removed.
-pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+pub fn make_once(
+    tree: &WorkloadTree,
+    top: &Path,
+    jobs: usize,
+    progress: &ProgressBar,
+) -> Result<(), MakeError> {
     if check(tree, top).is_ok() {
         return Ok(());
     }
@@ -88,7 +97,8 @@ pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -
         source,
     };
     let made = make(tree, &partial, jobs, progress).and_then(|()| {
-        // What is at `top` now is not the tree: an older version's, or somebody removed files of it.
+        // What is at `top` now is not the tree: an older version's, or somebody removed files of
+        // it.
         match fs::remove_dir_all(top) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(top, error)),
             _ => {}
@@ -104,8 +114,9 @@ pub fn make_once(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -
     made
 }
 
-/// Makes a directory and keeps other makers of trees out of it: a tree that one has made is not removed while it is used, because
-/// another had begun before it was there. Where no directory can be locked, nobody is kept out.
+/// Makes a directory and keeps other makers of trees out of it: a tree that one has made is not
+/// removed while it is used, because another had begun before it was there. Where no directory can
+/// be locked, nobody is kept out.
 fn hold(directory: &Path) -> Option<File> {
     // Why it cannot be made is said when the tree is.
     fs::create_dir_all(directory).ok()?;
@@ -118,7 +129,7 @@ fn hold(directory: &Path) -> Option<File> {
 ///
 /// # Errors
 /// The first entry that is missing or different.
-pub fn check(tree: &Tree, top: &Path) -> Result<(), MakeError> {
+pub fn check(tree: &WorkloadTree, top: &Path) -> Result<(), MakeError> {
     for entry in tree.entries() {
         let path = top.join(&entry.path);
         let found = match fs::symlink_metadata(&path) {
@@ -126,12 +137,12 @@ pub fn check(tree: &Tree, top: &Path) -> Result<(), MakeError> {
             Err(source) => return Err(MakeError::Io { path, source }),
         };
         let (right, wanted) = match &entry.kind {
-            Kind::Directory => (found.is_dir(), "a directory".to_owned()),
-            Kind::File { size } => (
+            TreeEntryKind::Directory => (found.is_dir(), "a directory".to_owned()),
+            TreeEntryKind::File { size } => (
                 found.is_file() && found.len() == *size,
                 format!("a file of {size} bytes"),
             ),
-            Kind::Link { target } => (
+            TreeEntryKind::Link { target } => (
                 fs::read_link(&path).is_ok_and(|is| is.as_os_str() == target.as_str()),
                 format!("a link to {target}"),
             ),
@@ -143,20 +154,26 @@ pub fn check(tree: &Tree, top: &Path) -> Result<(), MakeError> {
     Ok(())
 }
 
-/// Whether each file of `tree` below `top` has every byte that it should have; reads all of them. Counts files on `progress`.
+/// Whether each file of `tree` below `top` has every byte that it should have; reads all of them.
+/// Counts files on `progress`.
 ///
 /// # Errors
 /// The first entry that is missing or different.
-pub fn check_content(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
+pub fn check_content(
+    tree: &WorkloadTree,
+    top: &Path,
+    jobs: usize,
+    progress: &ProgressBar,
+) -> Result<(), MakeError> {
     let files: Vec<_> = tree
         .entries()
         .iter()
-        .filter(|entry| matches!(entry.kind, Kind::File { .. }))
+        .filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. }))
         .collect();
     progress.set_length(files.len() as u64);
     in_parallel(&files, jobs, &|entry, _| {
         let path = top.join(&entry.path);
-        let Kind::File { size } = entry.kind else {
+        let TreeEntryKind::File { size } = entry.kind else {
             return Ok(());
         };
         let bytes = fs::read(&path).map_err(|source| MakeError::Io {
@@ -170,7 +187,7 @@ pub fn check_content(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBa
                 wanted: format!("{size} bytes, not {}", bytes.len()),
             });
         }
-        match Content::of(entry.path.as_bytes()).first_wrong(0, &bytes) {
+        match ContentPattern::of(entry.path.as_bytes()).first_wrong(0, &bytes) {
             None => Ok(()),
             Some(at) => Err(MakeError::Different {
                 path,
@@ -181,15 +198,16 @@ pub fn check_content(tree: &Tree, top: &Path, jobs: usize, progress: &ProgressBa
 }
 
 fn in_parallel(
-    entries: &[&Entry],
+    entries: &[&TreeEntry],
     jobs: usize,
-    work: &(impl Fn(&Entry, &mut Vec<u8>) -> Result<(), MakeError> + Sync),
+    work: &(impl Fn(&TreeEntry, &mut Vec<u8>) -> Result<(), MakeError> + Sync),
 ) -> Result<(), MakeError> {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let one_thread = || {
             let mut buffer = Vec::new();
-            // Relaxed: the counter only hands out numbers, the entries were there before the threads.
+            // Relaxed: the counter only hands out numbers, the entries were there before the
+            // threads.
             while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(error) = work(entry, &mut buffer) {
                     next.store(entries.len(), Ordering::Relaxed);
@@ -215,7 +233,7 @@ fn make_directory(path: &Path) -> Result<(), MakeError> {
     })
 }
 
-fn write_file(path: &Path, content: Content, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+fn write_file(path: &Path, content: ContentPattern, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut left = size;
     while left > 0 {
@@ -248,8 +266,8 @@ mod tests {
     const TREE: &str =
         "d empty\nf 0 nothing\nf 3000000 deep/er/large\nf 64 exact\nf 65 more\nl large deep/er/link\n";
 
-    fn tree() -> Tree {
-        Tree::parse(TREE.as_bytes()).unwrap()
+    fn tree() -> WorkloadTree {
+        WorkloadTree::parse(TREE.as_bytes()).unwrap()
     }
 
     #[test]

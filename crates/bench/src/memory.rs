@@ -1,30 +1,36 @@
-//! A workload's tree in memory, for servers inside one process: the bytes follow from the paths and take no room.
+//! A workload's tree in memory, for servers inside one process: the bytes follow from the paths and
+//! take no room.
 
 use std::sync::Arc;
 
-use curt_vfs::{Formula, MemoryOptions, MemoryVfs, Time, TreeBuilder};
+use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs, Timestamp};
 
 use crate::content::PathContent;
-use crate::tree::{Kind, Tree};
+use crate::tree::{TreeEntryKind, WorkloadTree};
 
-impl Formula for PathContent {
+impl ContentFormula for PathContent {
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
         Self::fill(*self, path, offset, buffer);
     }
 }
 
-/// The tree as a file system in memory, whose entries all have the time `time` and may be read by everybody.
+/// The tree as a file system in memory, whose entries all have the time `time` and may be read by
+/// everybody.
 ///
 /// # Errors
 /// The file system's, where the options leave too little room.
-pub fn memory(tree: &Tree, options: MemoryOptions, time: Time) -> Result<MemoryVfs, rustix::io::Errno> {
-    let mut builder = TreeBuilder::new(options, Arc::new(PathContent), time);
+pub fn memory(
+    tree: &WorkloadTree,
+    options: MemoryOptions,
+    time: Timestamp,
+) -> Result<MemoryVfs, rustix::io::Errno> {
+    let mut builder = MemoryTreeBuilder::new(options, Arc::new(PathContent), time);
     for entry in tree.entries() {
         let path = entry.path.as_bytes();
         match &entry.kind {
-            Kind::Directory => builder.directory(path)?,
-            Kind::File { size } => builder.file(path, *size)?,
-            Kind::Link { target } => builder.symlink(path, target.as_bytes())?,
+            TreeEntryKind::Directory => builder.directory(path)?,
+            TreeEntryKind::File { size } => builder.file(path, *size)?,
+            TreeEntryKind::Link { target } => builder.symlink(path, target.as_bytes())?,
         }
     }
     Ok(builder.build())
@@ -42,7 +48,7 @@ mod tests {
         memory(
             &Workload::Page.tree(),
             MemoryOptions::default(),
-            Time {
+            Timestamp {
                 seconds: 1,
                 nanoseconds: 0,
             },

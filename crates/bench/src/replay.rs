@@ -1,7 +1,8 @@
 //! Performs a trace below a directory by system calls and checks everything that comes back.
 //!
-//! Invariant: what is compared was computed before the clock starts, so that a run measures the file system and not the checks. The one exception
-//! is the bytes read: each is compared as it comes.
+//! Invariant: what is compared was computed before the clock starts, so that a run measures the
+//! file system and not the checks. The one exception is the bytes read: each is compared as it
+//! comes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,9 +18,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::content::Content;
-use crate::trace::{Expected, OpenId, Operation, PathId, PathOperation, Trace};
-use crate::tree::{Entry, Kind, Resolved, Tree};
+use crate::content::ContentPattern;
+use crate::trace::{ExpectedResult, PathOperation, TraceOpenId, TraceOperation, TracePathId, WorkloadTrace};
+use crate::tree::{ResolvedPath, TreeEntry, TreeEntryKind, WorkloadTree};
 
 /// How many wrong results are described; all are counted.
 pub(crate) const DESCRIBED_MAX: usize = 5;
@@ -28,8 +29,8 @@ const NAMES_BYTES: usize = 64 << 10;
 
 /// What a replay came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Operations performed ([`Operation::operations`]).
+pub struct ReplayOutcome {
+    /// Operations performed ([`TraceOperation::operations`]).
     pub operations: u64,
     /// Results, sizes, names or bytes that were not what tree and trace say.
     pub wrong: u64,
@@ -38,14 +39,14 @@ pub struct Outcome {
     /// From the first operation to the last, pauses included, in seconds.
     pub seconds: f64,
     /// Each page view, where the trace has such.
-    pub pages: Vec<Page>,
+    pub pages: Vec<PageView>,
     /// The first few wrong results in words.
     pub described: Vec<String>,
 }
 
 /// One page view of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Page {
+pub struct PageView {
     /// Operations performed.
     pub operations: u64,
     /// Its duration in seconds, without the pause after it.
@@ -54,19 +55,19 @@ pub struct Page {
 
 /// What is known of a path before anything is asked.
 #[derive(Clone, Copy)]
-enum Known<'a> {
+enum ExpectedObject<'a> {
     Nothing,
     Directory(&'a str),
-    File { size: u64, content: Content },
+    File { size: u64, content: ContentPattern },
     Link(&'a str),
 }
 
-impl<'a> Known<'a> {
-    fn of(resolved: Option<Resolved<'a>>) -> Self {
+impl<'a> ExpectedObject<'a> {
+    fn of(resolved: Option<ResolvedPath<'a>>) -> Self {
         match resolved {
             None => Self::Nothing,
-            Some(Resolved::Entry(Entry {
-                kind: Kind::Link { target },
+            Some(ResolvedPath::Entry(TreeEntry {
+                kind: TreeEntryKind::Link { target },
                 ..
             })) => Self::Link(target),
             Some(at) => match (at.file(), at.directory()) {
@@ -79,25 +80,25 @@ impl<'a> Known<'a> {
 }
 
 /// An open file or directory of the trace.
-struct Open<'a> {
+struct ReplayOpenFile<'a> {
     fd: OwnedFd,
-    known: Known<'a>,
-    path: PathId,
+    known: ExpectedObject<'a>,
+    path: TracePathId,
     position: u64,
 }
 
 /// A trace that is ready to be performed below a directory.
 pub struct Replay<'a> {
-    trace: &'a Trace,
-    tree: &'a Tree,
+    trace: &'a WorkloadTrace,
+    tree: &'a WorkloadTree,
     top: OwnedFd,
     /// By path: what it leads to with links followed, and without the last.
-    followed: Vec<Known<'a>>,
-    unfollowed: Vec<Known<'a>>,
-    open: Vec<Option<Open<'a>>>,
+    followed: Vec<ExpectedObject<'a>>,
+    unfollowed: Vec<ExpectedObject<'a>>,
+    open: Vec<Option<ReplayOpenFile<'a>>>,
     buffer: Vec<u8>,
     pages_max: usize,
-    outcome: Outcome,
+    outcome: ReplayOutcome,
 }
 
 impl<'a> Replay<'a> {
@@ -105,12 +106,13 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// The directory cannot be opened.
-    pub fn new(trace: &'a Trace, tree: &'a Tree, top: &Path) -> io::Result<Self> {
+    pub fn new(trace: &'a WorkloadTrace, tree: &'a WorkloadTree, top: &Path) -> io::Result<Self> {
         let known = |follow| {
-            (0..trace.paths_count()).map(move |path| Known::of(tree.resolve(trace.path_at(path), follow)))
+            (0..trace.paths_count())
+                .map(move |path| ExpectedObject::of(tree.resolve(trace.path_at(path), follow)))
         };
-        let count = |operation: &Operation| {
-            if let Operation::Read { count, .. } = operation {
+        let count = |operation: &TraceOperation| {
+            if let TraceOperation::Read { count, .. } = operation {
                 *count
             } else {
                 0
@@ -131,7 +133,7 @@ impl<'a> Replay<'a> {
             open: (0..trace.open_ids_count()).map(|_| None).collect(),
             buffer: vec![0; largest as usize],
             pages_max: usize::MAX,
-            outcome: Outcome::default(),
+            outcome: ReplayOutcome::default(),
         })
     }
 
@@ -141,14 +143,15 @@ impl<'a> Replay<'a> {
         Self { pages_max, ..self }
     }
 
-    /// Performs all operations, waiting for `pause` between two pages. `page_done` is told of each page's end.
+    /// Performs all operations, waiting for `pause` between two pages. `page_done` is told of each
+    /// page's end.
     #[must_use]
-    pub fn run(mut self, pause: Duration, mut page_done: impl FnMut(&Page)) -> Outcome {
+    pub fn run(mut self, pause: Duration, mut page_done: impl FnMut(&PageView)) -> ReplayOutcome {
         let start = Instant::now();
         let (mut page_start, mut before) = (start, 0);
-        let mut end_page = |outcome: &mut Outcome, since: Instant, before: u64| {
+        let mut end_page = |outcome: &mut ReplayOutcome, since: Instant, before: u64| {
             if outcome.operations > before {
-                let page = Page {
+                let page = PageView {
                     operations: outcome.operations - before,
                     seconds: since.elapsed().as_secs_f64(),
                 };
@@ -159,7 +162,7 @@ impl<'a> Replay<'a> {
         for operation in self.trace.operations() {
             self.outcome.operations += operation.operations();
             match *operation {
-                Operation::Page => {
+                TraceOperation::Page => {
                     end_page(&mut self.outcome, page_start, before);
                     if self.outcome.pages.len() >= self.pages_max {
                         before = self.outcome.operations;
@@ -170,10 +173,10 @@ impl<'a> Replay<'a> {
                     }
                     (page_start, before) = (Instant::now(), self.outcome.operations);
                 }
-                Operation::Path { does, path, expected } => self.on_path(does, path, expected),
-                Operation::Read { open, count } => self.read(open, count),
-                Operation::List { open } => self.list(open),
-                Operation::Close { open } => drop(self.open[open.index()].take()),
+                TraceOperation::Path { does, path, expected } => self.on_path(does, path, expected),
+                TraceOperation::Read { open, count } => self.read(open, count),
+                TraceOperation::List { open } => self.list(open),
+                TraceOperation::Close { open } => drop(self.open[open.index()].take()),
             }
         }
         end_page(&mut self.outcome, page_start, before);
@@ -181,7 +184,7 @@ impl<'a> Replay<'a> {
         self.outcome
     }
 
-    fn on_path(&mut self, does: PathOperation, path: PathId, expected: Expected) {
+    fn on_path(&mut self, does: PathOperation, path: TracePathId, expected: ExpectedResult) {
         let name = self.trace.path_for_system_call(path);
         let result = match does {
             PathOperation::Stat => statat(&self.top, name, AtFlags::empty()).map(|stat| self.compare(does, path, &stat)),
@@ -190,7 +193,7 @@ impl<'a> Replay<'a> {
             }
             PathOperation::Access => accessat(&self.top, name, Access::READ_OK, AtFlags::empty()),
             PathOperation::Readlink => readlinkat(&self.top, name, Vec::new()).map(|target| {
-                if !matches!(self.unfollowed[path.index()], Known::Link(wanted) if target.as_bytes() == wanted.as_bytes()) {
+                if !matches!(self.unfollowed[path.index()], ExpectedObject::Link(wanted) if target.as_bytes() == wanted.as_bytes()) {
                     self.wrong(does, path, &"another target");
                 }
             }),
@@ -203,7 +206,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn open(&mut self, open: OpenId, path: PathId, flags: OFlags) -> Result<(), Errno> {
+    fn open(&mut self, open: TraceOpenId, path: TracePathId, flags: OFlags) -> Result<(), Errno> {
         let name = self.trace.path_for_system_call(path);
         let fd = openat(
             &self.top,
@@ -211,7 +214,7 @@ impl<'a> Replay<'a> {
             OFlags::RDONLY | OFlags::CLOEXEC | flags,
             Mode::empty(),
         )?;
-        self.open[open.index()] = Some(Open {
+        self.open[open.index()] = Some(ReplayOpenFile {
             fd,
             known: self.followed[path.index()],
             path,
@@ -221,7 +224,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Compares what a stat said with what the tree says.
-    fn compare(&mut self, does: PathOperation, path: PathId, stat: &Stat) {
+    fn compare(&mut self, does: PathOperation, path: TracePathId, stat: &Stat) {
         let known = if does == PathOperation::Lstat {
             &self.unfollowed
         } else {
@@ -232,17 +235,17 @@ impl<'a> Replay<'a> {
             u64::try_from(stat.st_size).unwrap_or(u64::MAX),
         );
         let right = match known {
-            Known::Directory(_) => is == FileType::Directory,
-            Known::File { size: wanted, .. } => is == FileType::RegularFile && size == wanted,
-            Known::Link(target) => is == FileType::Symlink && size == target.len() as u64,
-            Known::Nothing => false,
+            ExpectedObject::Directory(_) => is == FileType::Directory,
+            ExpectedObject::File { size: wanted, .. } => is == FileType::RegularFile && size == wanted,
+            ExpectedObject::Link(target) => is == FileType::Symlink && size == target.len() as u64,
+            ExpectedObject::Nothing => false,
         };
         if !right {
             self.wrong(does, path, &format_args!("it is {is:?} of {size} bytes"));
         }
     }
 
-    fn read(&mut self, open: OpenId, count: u32) {
+    fn read(&mut self, open: TraceOpenId, count: u32) {
         // An open that went wrong was counted; what follows from it is counted as wrong as well.
         let Some(file) = &mut self.open[open.index()] else {
             return self.nothing_open("read");
@@ -251,7 +254,7 @@ impl<'a> Replay<'a> {
             return;
         }
         let path = file.path;
-        let Known::File { size, content } = file.known else {
+        let ExpectedObject::File { size, content } = file.known else {
             return self.wrong("read", path, &"the tree has no file there");
         };
         let wanted = u64::from(count).min(size.saturating_sub(file.position));
@@ -279,12 +282,12 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn list(&mut self, open: OpenId) {
+    fn list(&mut self, open: TraceOpenId) {
         let Some(directory) = &self.open[open.index()] else {
             return self.nothing_open("list");
         };
         let path = directory.path;
-        let Known::Directory(at) = directory.known else {
+        let ExpectedObject::Directory(at) = directory.known else {
             return self.wrong("list", path, &"the tree has no directory there");
         };
         match names(&directory.fd) {
@@ -314,7 +317,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn wrong(&mut self, does: impl fmt::Debug, path: PathId, what: &dyn fmt::Display) {
+    fn wrong(&mut self, does: impl fmt::Debug, path: TracePathId, what: &dyn fmt::Display) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
             self.outcome
@@ -339,14 +342,14 @@ fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
 }
 
 /// The error that stands for an expectation; `None`: success.
-pub(crate) fn errno(expected: Expected) -> Option<Errno> {
+pub(crate) fn errno(expected: ExpectedResult) -> Option<Errno> {
     match expected {
-        Expected::Success => None,
-        Expected::NotFound => Some(Errno::NOENT),
-        Expected::Invalid => Some(Errno::INVAL),
-        Expected::NotDirectory => Some(Errno::NOTDIR),
-        Expected::AccessDenied => Some(Errno::ACCESS),
-        Expected::TooManyLinks => Some(Errno::LOOP),
+        ExpectedResult::Success => None,
+        ExpectedResult::NotFound => Some(Errno::NOENT),
+        ExpectedResult::Invalid => Some(Errno::INVAL),
+        ExpectedResult::NotDirectory => Some(Errno::NOTDIR),
+        ExpectedResult::AccessDenied => Some(Errno::ACCESS),
+        ExpectedResult::TooManyLinks => Some(Errno::LOOP),
     }
 }
 

@@ -36,7 +36,7 @@ mod requests {
 
 /// One run of a workload on a mount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// The workload's name.
     pub workload: String,
     /// The version of NFS.
@@ -62,7 +62,7 @@ fn percent(part: u64, whole: u64) -> u64 {
 
 /// One column of a comparison.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct ComparisonColumn {
     /// What is written over it: the options in few words.
     pub title: String,
     /// The requests.
@@ -71,9 +71,10 @@ pub struct Column {
     pub pages: Vec<f64>,
 }
 
-/// Runs side by side: the requests by procedure with their share, those that nobody sent left out; then how long each page took.
+/// Runs side by side: the requests by procedure with their share, those that nobody sent left out;
+/// then how long each page took.
 #[must_use]
-pub fn comparison(columns: &[Column]) -> String {
+pub fn comparison(columns: &[ComparisonColumn]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     rows.push(row("requests", columns, |column| column.title.clone()));
     rows.push(row("calls", columns, |column| column.rpc.total().to_string()));
@@ -97,13 +98,14 @@ pub fn comparison(columns: &[Column]) -> String {
     lay_out(&rows)
 }
 
-fn row(first: &str, columns: &[Column], cell: impl Fn(&Column) -> String) -> Vec<String> {
+fn row(first: &str, columns: &[ComparisonColumn], cell: impl Fn(&ComparisonColumn) -> String) -> Vec<String> {
     std::iter::once(first.to_owned())
         .chain(columns.iter().map(cell))
         .collect()
 }
 
-/// Rows of equally many cells as text: the first column to the left, the others to the right, a line under the head.
+/// Rows of equally many cells as text: the first column to the left, the others to the right, a
+/// line under the head.
 #[must_use]
 pub fn lay_out(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn json_has_every_procedure_and_the_total_and_reads_back() {
-        let report = Report {
+        let report = RunReport {
             workload: "page".into(),
             vers: "3".into(),
             options: String::new(),
@@ -175,12 +177,12 @@ mod tests {
         let head = r#"{"workload":"page","vers":"3","options":"","server":"127.0.0.1:/tree","operations":24387,"wrong":0,"seconds":5.25,"rpc":{"NULL":0,"GETATTR":1308,"#;
         assert!(json.starts_with(head), "{json}");
         assert!(json.ends_with(r#""COMMIT":0,"total":2609}}"#), "{json}");
-        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+        assert_eq!(serde_json::from_str::<RunReport>(&json).unwrap(), report);
     }
 
     #[test]
     fn comparison_leaves_out_what_nobody_sent() {
-        let column = |title: &str, pages: &[f64]| Column {
+        let column = |title: &str, pages: &[f64]| ComparisonColumn {
             title: title.into(),
             rpc: counts(),
             pages: pages.to_vec(),

@@ -1,6 +1,7 @@
 //! What a workload does: the operations of a trace, in order.
 //!
-//! The format is described in `workloads/README.md`. A path or name is kept once, however often it is used.
+//! The format is described in `workloads/README.md`. A path or name is kept once, however often it
+//! is used.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -8,7 +9,7 @@ use std::io::{self, BufRead};
 
 /// An error that a trace may expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedResult {
     /// The operation succeeds.
     Success,
     /// There is no such file or directory.
@@ -23,7 +24,7 @@ pub enum Expected {
     TooManyLinks,
 }
 
-impl Expected {
+impl ExpectedResult {
     /// Each result by the word that traces have for it.
     pub const WORDS: [(Self, &'static str); 6] = [
         (Self::Success, "ok"),
@@ -51,12 +52,12 @@ impl Expected {
     }
 }
 
-/// A path of a trace; [`Trace::path`] says which.
+/// A path of a trace; [`WorkloadTrace::path`] says which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PathId(u32);
+pub struct TracePathId(u32);
 
-impl PathId {
-    /// Its number in the trace, from 0 to below [`Trace::paths_count`].
+impl TracePathId {
+    /// Its number in the trace, from 0 to below [`WorkloadTrace::paths_count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -65,10 +66,10 @@ impl PathId {
 
 /// An open file of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpenId(u32);
+pub struct TraceOpenId(u32);
 
-impl OpenId {
-    /// Its number in the trace, from 0 to below [`Trace::open_ids_count`].
+impl TraceOpenId {
+    /// Its number in the trace, from 0 to below [`WorkloadTrace::open_ids_count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -87,45 +88,46 @@ pub enum PathOperation {
     /// readlink(2).
     Readlink,
     /// open(2) for reading.
-    OpenFile(OpenId),
+    OpenFile(TraceOpenId),
     /// open(2) of a directory.
-    OpenDirectory(OpenId),
+    OpenDirectory(TraceOpenId),
 }
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum TraceOperation {
     /// Something done to a path.
     Path {
         /// What.
         does: PathOperation,
         /// To which path.
-        path: PathId,
+        path: TracePathId,
         /// How it ends.
-        expected: Expected,
+        expected: ExpectedResult,
     },
-    /// Reads the next bytes of an open file; 0: the recorded program found the end, which asks no server anything and is not performed.
+    /// Reads the next bytes of an open file; 0: the recorded program found the end, which asks no
+    /// server anything and is not performed.
     Read {
         /// Which file.
-        open: OpenId,
+        open: TraceOpenId,
         /// How many bytes.
         count: u32,
     },
     /// Reads all names of an open directory.
     List {
         /// Which directory.
-        open: OpenId,
+        open: TraceOpenId,
     },
     /// Closes an open file or directory.
     Close {
         /// Which.
-        open: OpenId,
+        open: TraceOpenId,
     },
     /// A new page view begins here; no operation of its own.
     Page,
 }
 
-impl Operation {
+impl TraceOperation {
     /// For how many operations it counts: a list reads the names, and finds the end.
     #[must_use]
     pub fn operations(&self) -> u64 {
@@ -155,8 +157,8 @@ pub enum TraceError {
 
 /// A trace.
 #[derive(Debug, Default)]
-pub struct Trace {
-    operations: Vec<Operation>,
+pub struct WorkloadTrace {
+    operations: Vec<TraceOperation>,
     paths: Vec<CString>,
     open_ids_count: usize,
 }
@@ -164,13 +166,14 @@ pub struct Trace {
 /// Open files that a trace may number: what a reader of ids must be ready to hold.
 const OPEN_IDS_MAX: u32 = 1 << 24;
 
-impl Trace {
-    /// Reads the lines of a trace. Reads, lists and closes have to name what an earlier line opened.
+impl WorkloadTrace {
+    /// Reads the lines of a trace. Reads, lists and closes have to name what an earlier line
+    /// opened.
     ///
     /// # Errors
     /// Lines that are not of the format.
     pub fn parse(lines: impl BufRead) -> Result<Self, TraceError> {
-        let mut parser = Parser::default();
+        let mut parser = TraceParser::default();
         for (number, line) in lines.lines().enumerate() {
             let operation = parser.line(&line?).map_err(|why| TraceError::Line {
                 line: number + 1,
@@ -183,23 +186,23 @@ impl Trace {
 
     /// All operations in order.
     #[must_use]
-    pub fn operations(&self) -> &[Operation] {
+    pub fn operations(&self) -> &[TraceOperation] {
         &self.operations
     }
 
-    /// How many operations it performs ([`Operation::operations`]).
+    /// How many operations it performs ([`TraceOperation::operations`]).
     #[must_use]
     pub fn operations_count(&self) -> u64 {
-        self.operations.iter().map(Operation::operations).sum()
+        self.operations.iter().map(TraceOperation::operations).sum()
     }
 
     /// The path's text.
     #[must_use]
-    pub fn path(&self, path: PathId) -> &str {
+    pub fn path(&self, path: TracePathId) -> &str {
         self.path_at(path.index())
     }
 
-    /// The text of the path whose [`PathId::index`] is `index`; `""` where there is none.
+    /// The text of the path whose [`TracePathId::index`] is `index`; `""` where there is none.
     #[must_use]
     pub fn path_at(&self, index: usize) -> &str {
         self.paths
@@ -210,11 +213,11 @@ impl Trace {
 
     /// The path as system calls want it.
     #[must_use]
-    pub fn path_for_system_call(&self, path: PathId) -> &CStr {
+    pub fn path_for_system_call(&self, path: TracePathId) -> &CStr {
         &self.paths[path.index()]
     }
 
-    /// How many paths there are; [`PathId`]s count from 0.
+    /// How many paths there are; [`TracePathId`]s count from 0.
     #[must_use]
     pub fn paths_count(&self) -> usize {
         self.paths.len()
@@ -228,17 +231,17 @@ impl Trace {
 }
 
 #[derive(Default)]
-struct Parser {
-    trace: Trace,
-    known_paths: HashMap<String, PathId>,
+struct TraceParser {
+    trace: WorkloadTrace,
+    known_paths: HashMap<String, TracePathId>,
     /// By open id: whether it is open.
     open: Vec<bool>,
 }
 
-impl Parser {
-    fn line(&mut self, line: &str) -> Result<Operation, &'static str> {
+impl TraceParser {
+    fn line(&mut self, line: &str) -> Result<TraceOperation, &'static str> {
         if line == "page" {
-            return Ok(Operation::Page);
+            return Ok(TraceOperation::Page);
         }
         let (does, rest) = line.split_once(' ').ok_or("it has one word only")?;
         match does {
@@ -249,35 +252,35 @@ impl Parser {
             "open" => self.open(rest),
             "read" => {
                 let (open, count) = rest.split_once(' ').ok_or("a read needs a number of bytes")?;
-                Ok(Operation::Read {
+                Ok(TraceOperation::Read {
                     open: self.opened(open)?,
                     count: count.parse().map_err(|_| "no number of bytes")?,
                 })
             }
-            "list" => Ok(Operation::List {
+            "list" => Ok(TraceOperation::List {
                 open: self.opened(rest)?,
             }),
             "close" => {
                 let open = self.opened(rest)?;
                 self.open[open.index()] = false;
-                Ok(Operation::Close { open })
+                Ok(TraceOperation::Close { open })
             }
             _ => Err("the operation is not known"),
         }
     }
 
     /// `PATH RESULT`, where the path may contain spaces.
-    fn on_path(&mut self, does: PathOperation, rest: &str) -> Result<Operation, &'static str> {
+    fn on_path(&mut self, does: PathOperation, rest: &str) -> Result<TraceOperation, &'static str> {
         let (path, result) = rest.rsplit_once(' ').ok_or("a path and a result are needed")?;
-        Ok(Operation::Path {
+        Ok(TraceOperation::Path {
             does,
             path: self.path(path)?,
-            expected: Expected::parse(result)?,
+            expected: ExpectedResult::parse(result)?,
         })
     }
 
     /// `ID PATH r|dir RESULT`
-    fn open(&mut self, rest: &str) -> Result<Operation, &'static str> {
+    fn open(&mut self, rest: &str) -> Result<TraceOperation, &'static str> {
         let (id, rest) = rest.split_once(' ').ok_or("an open needs an id")?;
         let (rest, result) = rest.rsplit_once(' ').ok_or("an open needs a result")?;
         let (path, mode) = rest.rsplit_once(' ').ok_or("an open needs a mode")?;
@@ -285,30 +288,30 @@ impl Parser {
         if number >= OPEN_IDS_MAX {
             return Err("the id is too large");
         }
-        let open = OpenId(number);
+        let open = TraceOpenId(number);
         let does = match mode {
             "r" => PathOperation::OpenFile(open),
             "dir" => PathOperation::OpenDirectory(open),
             _ => return Err("the mode is neither r nor dir"),
         };
-        let expected = Expected::parse(result)?;
+        let expected = ExpectedResult::parse(result)?;
         if self.open.len() <= open.index() {
             self.open.resize(open.index() + 1, false);
         }
         if self.open[open.index()] {
             return Err("the id is open already");
         }
-        self.open[open.index()] = expected == Expected::Success;
+        self.open[open.index()] = expected == ExpectedResult::Success;
         self.trace.open_ids_count = self.open.len();
-        Ok(Operation::Path {
+        Ok(TraceOperation::Path {
             does,
             path: self.path(path)?,
             expected,
         })
     }
 
-    fn opened(&self, id: &str) -> Result<OpenId, &'static str> {
-        let open = OpenId(id.parse().map_err(|_| "the id is no number")?);
+    fn opened(&self, id: &str) -> Result<TraceOpenId, &'static str> {
+        let open = TraceOpenId(id.parse().map_err(|_| "the id is no number")?);
         if self.open.get(open.index()) == Some(&true) {
             Ok(open)
         } else {
@@ -316,14 +319,14 @@ impl Parser {
         }
     }
 
-    fn path(&mut self, path: &str) -> Result<PathId, &'static str> {
+    fn path(&mut self, path: &str) -> Result<TracePathId, &'static str> {
         if let Some(&known) = self.known_paths.get(path) {
             return Ok(known);
         }
         if path.is_empty() || path.starts_with('/') {
             return Err("the path is not one below the tree");
         }
-        let id = PathId(u32::try_from(self.trace.paths.len()).map_err(|_| "there are too many paths")?);
+        let id = TracePathId(u32::try_from(self.trace.paths.len()).map_err(|_| "there are too many paths")?);
         self.trace
             .paths
             .push(CString::new(path).map_err(|_| "the path has a NUL")?);
@@ -342,22 +345,22 @@ mod tests {
     fn every_kind_of_line_is_understood() {
         let text = "page\nstat a ok\nlstat b c ENOENT\naccess a ok\nreadlink a EINVAL\nopen 1 a r ok\nread 1 42\n\
                     open 2 b c dir ok\nlist 2\nclose 2\nclose 1\nopen 3 no r ENOTDIR\n";
-        let trace = Trace::parse(text.as_bytes()).unwrap();
+        let trace = WorkloadTrace::parse(text.as_bytes()).unwrap();
         assert_eq!(trace.operations().len(), 12);
         assert_eq!(trace.operations_count(), 12); // page counts for none, list for two
         assert_eq!(trace.paths_count(), 3);
         assert_eq!(trace.open_ids_count(), 4);
-        let Operation::Path { does, path, expected } = trace.operations()[2] else {
+        let TraceOperation::Path { does, path, expected } = trace.operations()[2] else {
             panic!("lstat is no path operation")
         };
         assert_eq!(
             (does, trace.path(path), expected),
-            (PathOperation::Lstat, "b c", Expected::NotFound)
+            (PathOperation::Lstat, "b c", ExpectedResult::NotFound)
         );
         assert_eq!(
             trace.operations()[6],
-            Operation::Read {
-                open: OpenId(1),
+            TraceOperation::Read {
+                open: TraceOpenId(1),
                 count: 42
             }
         );
@@ -382,7 +385,10 @@ mod tests {
             "stat  ok",
             "leap a ok",
         ] {
-            assert!(Trace::parse(bad.as_bytes()).is_err(), "{bad:?} was accepted");
+            assert!(
+                WorkloadTrace::parse(bad.as_bytes()).is_err(),
+                "{bad:?} was accepted"
+            );
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Which files, directories and symbolic links a workload's tree has.
 //!
-//! Paths are relative to the tree's top, without a leading `/`, without `.` and `..`; parsing refuses others, so that making a tree cannot leave it.
+//! Paths are relative to the tree's top, without a leading `/`, without `.` and `..`; parsing
+//! refuses others, so that making a tree cannot leave it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead};
 
-use crate::content::Content;
+use crate::content::ContentPattern;
 
 /// One line of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TreeEntryKind {
     /// A directory.
     Directory,
     /// A regular file of so many bytes; its content follows from its path.
@@ -26,14 +27,14 @@ pub enum Kind {
 
 /// A directory, file or link of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// Where it is below the tree's top.
     pub path: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: TreeEntryKind,
 }
 
-impl Entry {
+impl TreeEntry {
     /// The directory that it is in, `""` for the top.
     #[must_use]
     pub fn parent(&self) -> &str {
@@ -48,7 +49,7 @@ impl Entry {
 
 /// Why a tree could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum TreeError {
+pub enum TreeParseError {
     /// The lines could not be read.
     #[error("the tree cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -64,26 +65,27 @@ pub enum TreeError {
 
 /// A tree: its entries, parents before children.
 #[derive(Debug, Default)]
-pub struct Tree {
-    entries: Vec<Entry>,
+pub struct WorkloadTree {
+    entries: Vec<TreeEntry>,
     by_path: HashMap<String, usize>,
     children: BTreeMap<String, Vec<usize>>,
 }
 
-impl Tree {
-    /// Reads the lines of a tree: `d PATH`, `f SIZE PATH`, `l TARGET PATH`. Directories that are only named as a parent are added.
+impl WorkloadTree {
+    /// Reads the lines of a tree: `d PATH`, `f SIZE PATH`, `l TARGET PATH`. Directories that are
+    /// only named as a parent are added.
     ///
     /// # Errors
     /// Lines that are not of the format, and paths that would leave the tree or are there twice.
-    pub fn parse(lines: impl BufRead) -> Result<Self, TreeError> {
+    pub fn parse(lines: impl BufRead) -> Result<Self, TreeParseError> {
         let mut tree = Self::default();
         tree.children.insert(String::new(), Vec::new());
         for (number, line) in lines.lines().enumerate() {
-            let (path, kind) = parse_line(&line?).map_err(|why| TreeError::Line {
+            let (path, kind) = parse_line(&line?).map_err(|why| TreeParseError::Line {
                 line: number + 1,
                 why,
             })?;
-            tree.add(path, kind).map_err(|why| TreeError::Line {
+            tree.add(path, kind).map_err(|why| TreeParseError::Line {
                 line: number + 1,
                 why,
             })?;
@@ -91,10 +93,11 @@ impl Tree {
         Ok(tree)
     }
 
-    fn add(&mut self, path: String, kind: Kind) -> Result<(), &'static str> {
+    fn add(&mut self, path: String, kind: TreeEntryKind) -> Result<(), &'static str> {
         if let Some(&known) = self.by_path.get(&path) {
             // A directory may have been added as a parent before its own line comes.
-            let again = kind == Kind::Directory && self.entries[known].kind == Kind::Directory;
+            let again =
+                kind == TreeEntryKind::Directory && self.entries[known].kind == TreeEntryKind::Directory;
             return if again {
                 Ok(())
             } else {
@@ -103,7 +106,7 @@ impl Tree {
         }
         let parent = split(&path).0;
         if !self.children.contains_key(parent) {
-            self.add(parent.to_owned(), Kind::Directory)?;
+            self.add(parent.to_owned(), TreeEntryKind::Directory)?;
         }
         let index = self.entries.len();
         let siblings = self
@@ -111,28 +114,28 @@ impl Tree {
             .get_mut(split(&path).0)
             .ok_or("a file is used as a directory")?;
         siblings.push(index);
-        if kind == Kind::Directory {
+        if kind == TreeEntryKind::Directory {
             self.children.insert(path.clone(), Vec::new());
         }
         self.by_path.insert(path.clone(), index);
-        self.entries.push(Entry { path, kind });
+        self.entries.push(TreeEntry { path, kind });
         Ok(())
     }
 
     /// All entries, each directory before what is in it.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[TreeEntry] {
         &self.entries
     }
 
     /// The entry at exactly `path`.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<&Entry> {
+    pub fn get(&self, path: &str) -> Option<&TreeEntry> {
         self.by_path.get(path).map(|&index| &self.entries[index])
     }
 
     /// What is in the directory at `path` (`""`: the top); `None` where it is no directory.
-    pub fn children(&self, path: &str) -> Option<impl ExactSizeIterator<Item = &Entry>> {
+    pub fn children(&self, path: &str) -> Option<impl ExactSizeIterator<Item = &TreeEntry>> {
         self.children
             .get(path)
             .map(|indices| indices.iter().map(|&index| &self.entries[index]))
@@ -143,7 +146,7 @@ impl Tree {
     pub fn files_count(&self) -> usize {
         self.entries
             .iter()
-            .filter(|entry| matches!(entry.kind, Kind::File { .. }))
+            .filter(|entry| matches!(entry.kind, TreeEntryKind::File { .. }))
             .count()
     }
 
@@ -153,7 +156,7 @@ impl Tree {
         self.entries
             .iter()
             .map(|entry| {
-                if let Kind::File { size } = entry.kind {
+                if let TreeEntryKind::File { size } = entry.kind {
                     size
                 } else {
                     0
@@ -162,14 +165,21 @@ impl Tree {
             .sum()
     }
 
-    /// Where a path of a trace leads: `.`, `..` and links in it are followed, the last component only where `follow` says so. `None`: nowhere.
+    /// Where a path of a trace leads: `.`, `..` and links in it are followed, the last component
+    /// only where `follow` says so. `None`: nowhere.
     #[must_use]
-    pub fn resolve(&self, path: &str, follow: bool) -> Option<Resolved<'_>> {
+    pub fn resolve(&self, path: &str, follow: bool) -> Option<ResolvedPath<'_>> {
         let mut links_left = 40; // what Linux follows before ELOOP
         self.walk(String::new(), path, follow, &mut links_left)
     }
 
-    fn walk(&self, mut at: String, path: &str, follow: bool, links_left: &mut u32) -> Option<Resolved<'_>> {
+    fn walk(
+        &self,
+        mut at: String,
+        path: &str,
+        follow: bool,
+        links_left: &mut u32,
+    ) -> Option<ResolvedPath<'_>> {
         let mut components = path
             .split('/')
             .filter(|name| !name.is_empty() && *name != ".")
@@ -183,47 +193,49 @@ impl Tree {
             let entry = self.get(&next)?;
             let last = components.peek().is_none();
             match &entry.kind {
-                Kind::Link { target } if !last || follow => {
+                TreeEntryKind::Link { target } if !last || follow => {
                     *links_left = links_left.checked_sub(1)?;
                     if target.starts_with('/') {
                         return None;
                     }
                     at = match self.walk(at, target, true, links_left)? {
-                        Resolved::Top => String::new(),
-                        Resolved::Entry(entry) => entry.path.clone(),
+                        ResolvedPath::Top => String::new(),
+                        ResolvedPath::Entry(entry) => entry.path.clone(),
                     };
                 }
-                Kind::Directory => at = next,
-                Kind::File { .. } | Kind::Link { .. } if last => return Some(Resolved::Entry(entry)),
-                Kind::File { .. } | Kind::Link { .. } => return None,
+                TreeEntryKind::Directory => at = next,
+                TreeEntryKind::File { .. } | TreeEntryKind::Link { .. } if last => {
+                    return Some(ResolvedPath::Entry(entry));
+                }
+                TreeEntryKind::File { .. } | TreeEntryKind::Link { .. } => return None,
             }
         }
         if at.is_empty() {
-            Some(Resolved::Top)
+            Some(ResolvedPath::Top)
         } else {
-            self.get(&at).map(Resolved::Entry)
+            self.get(&at).map(ResolvedPath::Entry)
         }
     }
 }
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolved<'a> {
+pub enum ResolvedPath<'a> {
     /// The tree's top directory.
     Top,
     /// An entry below it.
-    Entry(&'a Entry),
+    Entry(&'a TreeEntry),
 }
 
-impl<'a> Resolved<'a> {
+impl<'a> ResolvedPath<'a> {
     /// The file's size and content, where it is a regular file.
     #[must_use]
-    pub fn file(self) -> Option<(u64, Content)> {
+    pub fn file(self) -> Option<(u64, ContentPattern)> {
         match self {
-            Self::Entry(Entry {
+            Self::Entry(TreeEntry {
                 path,
-                kind: Kind::File { size },
-            }) => Some((*size, Content::of(path.as_bytes()))),
+                kind: TreeEntryKind::File { size },
+            }) => Some((*size, ContentPattern::of(path.as_bytes()))),
             Self::Top | Self::Entry(_) => None,
         }
     }
@@ -233,9 +245,9 @@ impl<'a> Resolved<'a> {
     pub fn directory(self) -> Option<&'a str> {
         match self {
             Self::Top => Some(""),
-            Self::Entry(Entry {
+            Self::Entry(TreeEntry {
                 path,
-                kind: Kind::Directory,
+                kind: TreeEntryKind::Directory,
             }) => Some(path),
             Self::Entry(_) => None,
         }
@@ -256,15 +268,15 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-fn parse_line(line: &str) -> Result<(String, Kind), &'static str> {
+fn parse_line(line: &str) -> Result<(String, TreeEntryKind), &'static str> {
     let (kind, rest) = line.split_once(' ').ok_or("it has one word only")?;
     let (path, kind) = match kind {
-        "d" => (rest, Kind::Directory),
+        "d" => (rest, TreeEntryKind::Directory),
         "f" => {
             let (size, path) = rest.split_once(' ').ok_or("a file needs a size and a path")?;
             (
                 path,
-                Kind::File {
+                TreeEntryKind::File {
                     size: size.parse().map_err(|_| "the size is no number")?,
                 },
             )
@@ -273,7 +285,7 @@ fn parse_line(line: &str) -> Result<(String, Kind), &'static str> {
             let (target, path) = rest.split_once(' ').ok_or("a link needs a target and a path")?;
             (
                 path,
-                Kind::Link {
+                TreeEntryKind::Link {
                     target: target.to_owned(),
                 },
             )
@@ -295,8 +307,8 @@ mod tests {
 
     use super::*;
 
-    fn tree(text: &str) -> Tree {
-        Tree::parse(text.as_bytes()).unwrap()
+    fn tree(text: &str) -> WorkloadTree {
+        WorkloadTree::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -305,7 +317,7 @@ mod tests {
         let paths: Vec<_> = tree.entries().iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["a", "a/b", "a/b/c", "d e"]);
         assert_eq!((tree.files_count(), tree.bytes()), (2, 8));
-        let top: Vec<_> = tree.children("").unwrap().map(Entry::name).collect();
+        let top: Vec<_> = tree.children("").unwrap().map(TreeEntry::name).collect();
         assert_eq!(top, ["a", "d e"]);
         assert!(tree.children("d e").is_none());
     }
@@ -325,7 +337,10 @@ mod tests {
             "f 1 a\nf 2 a",
             "f 1 a\nf 1 a/b",
         ] {
-            assert!(Tree::parse(bad.as_bytes()).is_err(), "{bad:?} was accepted");
+            assert!(
+                WorkloadTree::parse(bad.as_bytes()).is_err(),
+                "{bad:?} was accepted"
+            );
         }
     }
 
@@ -334,8 +349,8 @@ mod tests {
         let tree =
             tree("f 7 a/b/file\nl b a/link\nl ../a/link/file over/there\nl loop loop\nl /etc/passwd out\n");
         let at = |path: &str| match tree.resolve(path, true) {
-            Some(Resolved::Entry(entry)) => entry.path.as_str(),
-            Some(Resolved::Top) => "",
+            Some(ResolvedPath::Entry(entry)) => entry.path.as_str(),
+            Some(ResolvedPath::Top) => "",
             None => "nowhere",
         };
         for (path, leads) in [
@@ -355,8 +370,8 @@ mod tests {
         let link = tree.resolve("a/link", false).unwrap();
         assert!(matches!(
             link,
-            Resolved::Entry(Entry {
-                kind: Kind::Link { .. },
+            ResolvedPath::Entry(TreeEntry {
+                kind: TreeEntryKind::Link { .. },
                 ..
             })
         ));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use curt_trace::ProcedureCalls;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 
-use crate::trace::Trace;
-use crate::tree::Tree;
+use crate::trace::WorkloadTrace;
+use crate::tree::WorkloadTree;
 
 /// A recorded workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,16 +44,16 @@ impl Workload {
 
     /// The files that it works on.
     #[must_use]
-    pub fn tree(self) -> Tree {
+    pub fn tree(self) -> WorkloadTree {
         let packed: &[u8] = match self {
             Self::Page => include_bytes!("../../../workloads/page.tree.gz"),
             Self::Build => include_bytes!("../../../workloads/build.tree.gz"),
         };
-        Tree::parse(unpack(packed)).expect("the built-in trees are parsed by a test")
+        WorkloadTree::parse(unpack(packed)).expect("the built-in trees are parsed by a test")
     }
 
-    /// The NFSv3 requests that the Linux 6.1 client needs for it with default options against knfsd,
-    /// as recorded once with the command that BENCHMARKS.md names.
+    /// The NFSv3 requests that the Linux 6.1 client needs for it with default options against
+    /// knfsd, as recorded once with the command that BENCHMARKS.md names.
     #[must_use]
     pub fn linux_requests(self) -> ProcedureCalls {
         let counts: &[(&str, u64)] = match self {
@@ -83,17 +83,18 @@ impl Workload {
 
     /// What it does.
     #[must_use]
-    pub fn trace(self) -> Trace {
+    pub fn trace(self) -> WorkloadTrace {
         let packed: &[u8] = match self {
             Self::Page => include_bytes!("../../../workloads/page.trace.gz"),
             Self::Build => include_bytes!("../../../workloads/build.trace.gz"),
         };
-        Trace::parse(unpack(packed)).expect("the built-in traces are parsed by a test")
+        WorkloadTrace::parse(unpack(packed)).expect("the built-in traces are parsed by a test")
     }
 }
 
-/// What a gzip file that is built in says, without gzip's checksum of it, which a test compares: the checksum is computed in AVX registers where there are
-/// some, and replays also run in kernels that do not keep those (tests/kernel).
+/// What a gzip file that is built in says, without gzip's checksum of it, which a test compares:
+/// the checksum is computed in AVX registers where there are some, and replays also run in kernels
+/// that do not keep those (tests/kernel).
 fn unpack(packed: &'static [u8]) -> BufReader<DeflateDecoder<Cursor<&'static [u8]>>> {
     // The decoder reads the header when it is made, and leaves the cursor behind it.
     let behind_header = GzDecoder::new(Cursor::new(packed)).into_inner();
@@ -127,7 +128,7 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-    use crate::trace::{Expected, Operation, PathOperation};
+    use crate::trace::{ExpectedResult, PathOperation, TraceOperation};
 
     #[test]
     fn the_built_in_workloads_are_what_their_readme_says() {
@@ -169,11 +170,11 @@ mod tests {
         for workload in Workload::ALL {
             let (tree, trace) = (workload.tree(), workload.trace());
             for operation in trace.operations() {
-                let Operation::Path { does, path, expected } = *operation else {
+                let TraceOperation::Path { does, path, expected } = *operation else {
                     continue;
                 };
                 let found = tree.resolve(trace.path(path), does != PathOperation::Lstat);
-                let exists = matches!(expected, Expected::Success | Expected::Invalid);
+                let exists = matches!(expected, ExpectedResult::Success | ExpectedResult::Invalid);
                 assert_eq!(
                     found.is_some(),
                     exists,

@@ -35,7 +35,7 @@ fn the_documents_tables_are_met() {
         let [_, _, without, with, disturbed] = &table.columns[..] else {
             panic!("five columns")
         };
-        let lookups = |column: &curt_bench::report::Column| column.rpc.value("LOOKUP");
+        let lookups = |column: &curt_bench::report::ComparisonColumn| column.rpc.value("LOOKUP");
         assert!(lookups(without) >= factor * lookups(with), "{}", table.title);
         assert!(lookups(disturbed) < lookups(without) / 2, "{}", table.title);
         // Without memory of missing names the made-up builds cost what the document's did.

@@ -1,5 +1,6 @@
-//! What it costs to have directories answer for their names (`dirfill=auto`) where few of many names are wanted, or all of them once:
-//! exact counts of requests by a scripted clock, and the bytes of their results, beside `dirfill=off`.
+//! What it costs to have directories answer for their names (`dirfill=auto`) where few of many
+//! names are wanted, or all of them once: exact counts of requests by a scripted clock, and the
+//! bytes of their results, beside `dirfill=off`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -8,11 +9,13 @@ use std::io::BufReader;
 use std::ops::Range;
 use std::time::Duration;
 
-use curt_bench::library::{Kernel, Links, Mounted, World};
-use curt_bench::tree::Tree;
-use curt_client::plan::{Kind, SetAttributes, SetTime};
-use curt_client::{Behaviour, Caller, Client, Entry, Errno, InodeId, Listener, OpenFlags, RenameMode};
-use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
+use curt_bench::library::{FollowLinks, InProcessMount, InProcessServer, SimulatedKernel};
+use curt_bench::tree::WorkloadTree;
+use curt_client::protocol::{FileType, SetAttributes, SetTime};
+use curt_client::{
+    Caller, Client, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode,
+};
+use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ProcedureCalls;
 use curt_vfs::MemoryOptions;
@@ -23,8 +26,8 @@ const OPERATION: Duration = Duration::from_micros(20);
 /// Requests by procedure, and bytes of their results.
 type Cost = (ProcedureCalls, u64);
 
-fn world(lines: &str) -> World {
-    let tree = Tree::parse(BufReader::new(lines.as_bytes())).unwrap();
+fn world(lines: &str) -> InProcessServer {
+    let tree = WorkloadTree::parse(BufReader::new(lines.as_bytes())).unwrap();
     let options = MemoryOptions {
         root_mode: 0o777,
         ..MemoryOptions::default()
@@ -33,14 +36,14 @@ fn world(lines: &str) -> World {
         squash: Squash::None,
         ..ExportRules::default()
     };
-    World::with_rules(&tree, rules, options).unwrap()
+    InProcessServer::with_rules(&tree, rules, options).unwrap()
 }
 
 fn options(access: AccessMode, fill: FillMode) -> CacheOptions {
     CacheOptions {
         access,
         fill,
-        users: Users::Many,
+        users: MountUsers::Many,
         sloppy_open: Duration::from_secs(3),
         ..CacheOptions::default()
     }
@@ -51,10 +54,14 @@ fn me() -> Caller {
 }
 
 /// What `run` costs on a mount of its own that has settled.
-fn cost(world: &World, cache: CacheOptions, run: impl FnOnce(&World, &Mounted)) -> Cost {
-    let behaviour = Behaviour {
+fn cost(
+    world: &InProcessServer,
+    cache: CacheOptions,
+    run: impl FnOnce(&InProcessServer, &InProcessMount),
+) -> Cost {
+    let behaviour = ClientOptions {
         cache,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
     let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
     world.clock().advance(Duration::from_secs(1));
@@ -68,9 +75,14 @@ fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
     sent.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Without and with, by the server's word on access and by mode bits; each has to stay within its bound. Gives the latter.
+/// Without and with, by the server's word on access and by mode bits; each has to stay within its
+/// bound. Gives the latter.
 #[track_caller]
-fn compare(world: &World, bound: impl Fn(&Cost, &Cost) -> bool, run: impl Fn(&World, &Mounted)) -> [Cost; 2] {
+fn compare(
+    world: &InProcessServer,
+    bound: impl Fn(&Cost, &Cost) -> bool,
+    run: impl Fn(&InProcessServer, &InProcessMount),
+) -> [Cost; 2] {
     let [_, by_bits] = [AccessMode::Server, AccessMode::ModeBits].map(|access| {
         let costs = [FillMode::Off, FillMode::Auto].map(|fill| cost(world, options(access, fill), &run));
         let [off, auto] = &costs;
@@ -105,11 +117,11 @@ fn one_name_from_each_of_5000_directories_costs_hardly_more() {
     }
     let [off, auto] = compare(&world(&lines), share, |world, mounted| {
         let me = me();
-        let mut kernel = Kernel::new(&mounted.client, &me, &**world.clock());
+        let mut kernel = SimulatedKernel::new(&mounted.client, &me, &**world.clock());
         for directory in 0..DIRECTORIES {
             world.clock().advance(OPERATION);
             let path = format!("d{directory:04}/f{:03}", NAMES / 2);
-            kernel.stat(path.as_bytes(), Links::Follow).unwrap();
+            kernel.stat(path.as_bytes(), FollowLinks::Follow).unwrap();
         }
     });
     assert_eq!(list(&off.0), [("LOOKUP", 10_000)]);
@@ -125,18 +137,19 @@ fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
     let one_more = |off: &Cost, auto: &Cost| auto.0.total() <= off.0.total() + 1;
     let [off, auto] = compare(&world(&lines), one_more, |world, mounted| {
         let me = me();
-        let mut kernel = Kernel::new(&mounted.client, &me, &**world.clock());
-        kernel.stat(b"d/f250000", Links::Follow).unwrap();
+        let mut kernel = SimulatedKernel::new(&mounted.client, &me, &**world.clock());
+        kernel.stat(b"d/f250000", FollowLinks::Follow).unwrap();
     });
     assert_eq!(list(&off.0), [("LOOKUP", 2)]);
     assert_eq!(list(&auto.0), [("LOOKUP", 2)]);
 }
 
-/// Lists a directory of 40,000 names, and looks so many of them up in another order than the listing's.
-fn list_and_look(world: &World, mounted: &Mounted, count: u32) {
+/// Lists a directory of 40,000 names, and looks so many of them up in another order than the
+/// listing's.
+fn list_and_look(world: &InProcessServer, mounted: &InProcessMount, count: u32) {
     const NAMES: u32 = 40_000;
     let client = &mounted.client;
-    let Ok(Entry::Positive(found)) = client.lookup(&me(), client.root(), b"d") else {
+    let Ok(LookupResult::Positive(found)) = client.lookup(&me(), client.root(), b"d") else {
         panic!("it is there");
     };
     let open = client.opendir(&me(), found.id).unwrap();
@@ -146,7 +159,7 @@ fn list_and_look(world: &World, mounted: &Mounted, count: u32) {
         let told = client.readdir(&me(), &open, cookie, true, &mut |entry| {
             cookie = entry.cookie;
             listed += 1;
-            Listener::Took
+            DirEmit::Taken
         });
         assert_eq!(told, Ok(()));
     }
@@ -187,7 +200,8 @@ fn names_of_a_large_listing_that_are_looked_up_in_another_order_come_with_those_
     }
 }
 
-/// What another client does to a directory before these names of it are wanted, and what they are called.
+/// What another client does to a directory before these names of it are wanted, and what they are
+/// called.
 type Changing = (fn(&Client, InodeId, Range<u32>), fn(u32) -> String);
 
 fn root() -> Caller {
@@ -234,8 +248,8 @@ const NEW: Changing = (
     |access| format!("f{:03}", 200 + access),
 );
 
-/// 1,000 names are wanted one by one in a directory of 200, which another client changes between each `accesses` of them, so that
-/// nothing that was learned before holds any more.
+/// 1,000 names are wanted one by one in a directory of 200, which another client changes between
+/// each `accesses` of them, so that nothing that was learned before holds any more.
 #[track_caller]
 fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'static str, u64)>; 2] {
     let lines = (0..200).map(|name| format!("f 0 d/f{name:03}\n"));
@@ -243,10 +257,10 @@ fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'s
     let [off, auto] = [FillMode::Off, FillMode::Auto].map(|fill| {
         let options = options(AccessMode::ModeBits, fill);
         let (sent, _) = cost(&world(&lines), options, |world, mounted| {
-            let other = world.mount(&Behaviour::default(), REQUEST, None).unwrap();
+            let other = world.mount(&ClientOptions::default(), REQUEST, None).unwrap();
             let below = |client: &Client| match client.lookup(&me(), client.root(), b"d").unwrap() {
-                Entry::Positive(found) => found.id,
-                Entry::Negative { .. } => panic!("it is there"),
+                LookupResult::Positive(found) => found.id,
+                LookupResult::Negative { .. } => panic!("it is there"),
             };
             let (own, others) = (below(&mounted.client), below(&other.client));
             for access in 0..1000 {
@@ -293,8 +307,9 @@ fn directory(number: u32) -> String {
     format!("d{number:03}")
 }
 
-/// What tar -x does: a directory or file is made unless it is there, and given its times when it was written.
-fn extract(world: &World, mounted: &Mounted) {
+/// What tar -x does: a directory or file is made unless it is there, and given its times when it
+/// was written.
+fn extract(world: &InProcessServer, mounted: &InProcessMount) {
     let (client, me) = (&mounted.client, me());
     let top = make_directory(client, client.root(), &top_name(mounted));
     let set = SetAttributes {
@@ -323,7 +338,7 @@ fn extract(world: &World, mounted: &Mounted) {
 }
 
 /// Each mount has a directory of its own.
-fn top_name(mounted: &Mounted) -> String {
+fn top_name(mounted: &InProcessMount) -> String {
     let mut count = 0;
     while !is_missing(&mounted.client, mounted.client.root(), &format!("top{count}")) {
         count += 1;
@@ -333,8 +348,8 @@ fn top_name(mounted: &Mounted) -> String {
 
 fn is_missing(client: &Client, directory: InodeId, name: &str) -> bool {
     match client.lookup(&me(), directory, name.as_bytes()).unwrap() {
-        Entry::Positive(_) => false,
-        Entry::Negative { .. } => true,
+        LookupResult::Positive(_) => false,
+        LookupResult::Negative { .. } => true,
     }
 }
 
@@ -356,9 +371,9 @@ fn extracting_5000_files_costs_hardly_more() {
 }
 
 /// What rm -r does: lists a directory, removes what is in it, and then the directory itself.
-fn remove(world: &World, client: &Client, parent: InodeId, name: &[u8]) {
+fn remove(world: &InProcessServer, client: &Client, parent: InodeId, name: &[u8]) {
     let me = me();
-    let Ok(Entry::Positive(found)) = client.lookup(&me, parent, name) else {
+    let Ok(LookupResult::Positive(found)) = client.lookup(&me, parent, name) else {
         panic!("{} is there", name.escape_ascii());
     };
     let open = client.opendir(&me, found.id).unwrap();
@@ -370,7 +385,7 @@ fn remove(world: &World, client: &Client, parent: InodeId, name: &[u8]) {
             if !matches!(entry.name, b"." | b"..") {
                 names.push((entry.name.to_vec(), entry.kind));
             }
-            Listener::Took
+            DirEmit::Taken
         });
         assert_eq!(listed, Ok(()));
         if cookie == before {
@@ -381,9 +396,9 @@ fn remove(world: &World, client: &Client, parent: InodeId, name: &[u8]) {
         world.clock().advance(OPERATION);
         // The kernel looks a name up before it has it removed.
         match kind {
-            Some(Kind::Directory) => remove(world, client, found.id, &below),
+            Some(FileType::Directory) => remove(world, client, found.id, &below),
             _ => {
-                let Ok(Entry::Positive(_)) = client.lookup(&me, found.id, &below) else {
+                let Ok(LookupResult::Positive(_)) = client.lookup(&me, found.id, &below) else {
                     panic!("{} was listed", below.escape_ascii());
                 };
                 client.unlink(&me, found.id, &below).unwrap();

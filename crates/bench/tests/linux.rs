@@ -1,14 +1,15 @@
-//! The recorded workloads through the model of Linux's client, by a scripted clock: what a real kernel counted, within 5 %.
+//! The recorded workloads through the model of Linux's client, by a scripted clock: what a real
+//! kernel counted, within 5 %.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::time::Duration;
 
 use curt_bench::library::LinuxReplay;
-use curt_bench::trace::Operation;
+use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_linux_model::Options;
-use curt_policy::{CacheOptions, Interval};
+use curt_policy::{CacheOptions, TimeoutRange};
 use curt_trace::ProcedureCalls;
 
 const REQUEST: Duration = Duration::from_micros(200);
@@ -27,7 +28,7 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
         handle_size: 32,
         sync: false,
     };
-    let mut linux = LinuxReplay::new((&trace, &tree), options, REQUEST);
+    let mut linux = LinuxReplay::new(&trace, &tree, options, REQUEST);
     let start = Duration::from_secs(1);
     linux.advance_to(start);
     let total = u32::try_from(trace.operations_count()).unwrap();
@@ -35,8 +36,8 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     for operation in trace.operations() {
         match workload {
             Workload::Page => match operation {
-                Operation::Page if done == 0 => {}
-                Operation::Page => linux.advance_to(linux.passed() + VIEW_PAUSE),
+                TraceOperation::Page if done == 0 => {}
+                TraceOperation::Page => linux.advance_to(linux.passed() + VIEW_PAUSE),
                 _ => {
                     linux.advance_to(linux.passed() + OPERATION_PAUSE);
                     done += 1;
@@ -58,7 +59,7 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
 }
 
 fn nocto_and_ten_minutes() -> CacheOptions {
-    let ten_minutes = Interval {
+    let ten_minutes = TimeoutRange {
         min: Duration::from_secs(600),
         max: Duration::from_secs(600),
     };

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Barrier;
 
 use curt_bench::make::make_once;
-use curt_bench::tree::Tree;
+use curt_bench::tree::WorkloadTree;
 use indicatif::ProgressBar;
 
 const MAKERS: usize = 8;
@@ -17,7 +17,7 @@ fn a_tree_that_several_make_at_once_is_made_by_one_and_stays() {
     for number in 0..200 {
         writeln!(text, "f {number} directory/file-{number}").unwrap();
     }
-    let tree = Tree::parse(text.as_bytes()).unwrap();
+    let tree = WorkloadTree::parse(text.as_bytes()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let top = directory.path().join("trees/small");
     let all_are_there = Barrier::new(MAKERS);

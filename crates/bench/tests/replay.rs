@@ -1,20 +1,21 @@
-//! The recorded workloads through the client library against the server in one process, by a scripted clock: exactly how many
-//! requests of each procedure they cost.
+//! The recorded workloads through the client library against the server in one process, by a
+//! scripted clock: exactly how many requests of each procedure they cost.
 //!
-//! The script: the mount is a second old and the tree an hour when the replay begins; each request takes 200 µs; page waits 20 µs
-//! before each operation and 1 s between two views, build spreads its operations evenly over 3 s. The caller is no superuser, and
-//! more than one user is allowed, as with a mount by root. A change of these numbers is a change of what Curt sends: mend the
+//! The script: the mount is a second old and the tree an hour when the replay begins; each request
+//! takes 200 µs; page waits 20 µs before each operation and 1 s between two views, build spreads
+//! its operations evenly over 3 s. The caller is no superuser, and more than one user is allowed,
+//! as with a mount by root. A change of these numbers is a change of what Curt sends: mend the
 //! table if it is meant, and say why in the commit.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::time::Duration;
 
-use curt_bench::library::{World, replay};
-use curt_bench::trace::Operation;
+use curt_bench::library::{InProcessServer, replay};
+use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
-use curt_client::{Behaviour, Caller};
-use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
+use curt_client::{Caller, ClientOptions};
+use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_trace::ProcedureCalls;
 
 const REQUEST: Duration = Duration::from_micros(200);
@@ -31,10 +32,10 @@ fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
 #[track_caller]
 fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     let (tree, trace) = (workload.tree(), workload.trace());
-    let world = World::new(&tree).unwrap();
-    let behaviour = Behaviour {
+    let world = InProcessServer::new(&tree).unwrap();
+    let behaviour = ClientOptions {
         cache,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
     let mounted = world.mount(&behaviour, REQUEST, None).unwrap();
     let caller = Caller::new(1000, 1000, &[]);
@@ -44,14 +45,16 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     let total = u32::try_from(trace.operations_count()).unwrap();
     let mut done = 0;
     let outcome = replay(
-        (&mounted.client, &caller),
+        &mounted.client,
+        &caller,
         &**clock,
-        (&trace, &tree),
+        &trace,
+        &tree,
         &mut |operation| match workload {
             Workload::Page => match operation {
                 // Before the first view nobody waits; the pause is between two.
-                Operation::Page if done == 0 => {}
-                Operation::Page => clock.advance(VIEW_PAUSE),
+                TraceOperation::Page if done == 0 => {}
+                TraceOperation::Page => clock.advance(VIEW_PAUSE),
                 _ => {
                     clock.advance(OPERATION_PAUSE);
                     done += 1;
@@ -74,7 +77,7 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
 /// What `mount` of an export by root without options has.
 fn default() -> CacheOptions {
     CacheOptions {
-        users: Users::Many,
+        users: MountUsers::Many,
         ..CacheOptions::default()
     }
 }

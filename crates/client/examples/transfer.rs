@@ -13,13 +13,13 @@ use std::{
 };
 
 use curt_client::{
-    Behaviour, Caller, Client, Entry, Environment, MountedRoot, OpenFlags,
-    caller::Security,
+    Caller, Client, ClientOptions, Environment, LookupResult, MountedRoot, OpenFlags,
+    caller::RpcSecurity,
     data::DataOptions,
     mounting::{self, ExportSource},
-    threads::{SystemClock, Threads},
+    threads::{BackgroundThreads, MonotonicClock},
 };
-use curt_rpc::client::{AddressFamily, Interrupt, NoEvents, PortSource, Server, TcpOptions};
+use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
 
 /// Bytes of one read or write.
 const STEP: usize = 1 << 20;
@@ -48,13 +48,13 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
         Some((host, port)) => (host, Some(port.parse()?)),
         None => (server, None),
     };
-    let security = Security::sys();
+    let security = RpcSecurity::sys();
     let root = rustix::process::geteuid().is_root();
     let source = ExportSource {
         path: export.as_bytes().to_vec(),
         transport: TcpOptions {
             reserved_port: root,
-            ..TcpOptions::new(Server::Name(host.to_owned()), PortSource::Fixed(0))
+            ..TcpOptions::new(ServerName::Name(host.to_owned()), PortSource::Fixed(0))
         },
         nfs_port: port,
         mount_server: None,
@@ -63,21 +63,26 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
         credential: security.credential(&us()),
         timeout: Duration::from_secs(10),
     };
-    let clock = Arc::new(SystemClock);
-    let mounted = mounting::mount(&source, Arc::new(NoEvents), clock.clone(), &Interrupt::never())?;
+    let clock = Arc::new(MonotonicClock);
+    let mounted = mounting::mount(
+        &source,
+        Arc::new(NoTransportEvents),
+        clock.clone(),
+        &Interrupt::never(),
+    )?;
     let data = DataOptions {
         read_size: mounting::transfer_size(None, mounted.limits.read_preferred, mounted.limits.read_max),
         write_size: mounting::transfer_size(None, mounted.limits.write_preferred, mounted.limits.write_max),
         read_ahead: read_ahead()?,
         ..DataOptions::default()
     };
-    let behaviour = Behaviour {
+    let behaviour = ClientOptions {
         data,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
     let environment = Environment {
         clock,
-        background: Arc::new(Threads::new(32)),
+        background: Arc::new(BackgroundThreads::new(32)),
         observer: None,
     };
     let root = MountedRoot {
@@ -87,7 +92,7 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
     };
     Ok(Client::new(
         &root,
-        mounted.wire,
+        mounted.rpc,
         security,
         &behaviour,
         &environment,
@@ -116,7 +121,7 @@ fn us() -> Caller {
 }
 
 fn read(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
-    let Entry::Positive(found) = client.lookup(&us(), client.root(), name.as_bytes())? else {
+    let LookupResult::Positive(found) = client.lookup(&us(), client.root(), name.as_bytes())? else {
         return Err(format!("{name}: no such file").into());
     };
     let began = Instant::now();

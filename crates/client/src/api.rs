@@ -6,14 +6,14 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use crate::{
     identity::InodeId,
-    plan::{Attributes, Kind},
+    protocol::{Attributes, FileType},
 };
 
 /// What a look-up found, and for how long it may be remembered without asking this client again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum LookupResult {
     /// The name leads to an object.
-    Positive(Found),
+    Positive(FoundInode),
     /// The name is missing.
     Negative {
         /// How long that may be cached; zero: not at all.
@@ -21,9 +21,10 @@ pub enum Entry {
     },
 }
 
-/// An object that a name leads to. It counts as one look-up of the object, to be given back by [`crate::Client::forget`].
+/// An object that a name leads to. It counts as one look-up of the object, to be given back by
+/// [`crate::Client::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundInode {
     /// The object.
     pub id: InodeId,
     /// Its attributes, with an inode number that is unique within the mount.
@@ -36,8 +37,9 @@ pub struct Found {
 
 /// An object's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    /// What they are, with an inode number that is unique within the mount; unsent writes count for the size.
+pub struct InodeStat {
+    /// What they are, with an inode number that is unique within the mount; unsent writes count for
+    /// the size.
     pub attributes: Attributes,
     /// How long they may be cached.
     pub valid: Duration,
@@ -91,20 +93,21 @@ impl OpenFlags {
 
 /// Whether data that were cached before an open are still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataState {
+pub enum PageCacheState {
     /// They are still the file's.
     Same,
-    /// They are not: a caller with copies (a kernel with pages) has to drop them before it answers the open.
+    /// They are not: a caller with copies (a kernel with pages) has to drop them before it answers
+    /// the open.
     Changed,
 }
 
 /// An open file and what the open found.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenResult {
     /// To be used by reads and writes and given to [`crate::Client::release`].
     pub file: Arc<crate::OpenFile>,
     /// Whether data cached from before are valid.
-    pub data: DataState,
+    pub data: PageCacheState,
 }
 
 /// One name of a directory.
@@ -115,12 +118,13 @@ pub struct DirEntry<'a> {
     /// The inode number, unique within the mount.
     pub fileid: u64,
     /// The type, if it is known.
-    pub kind: Option<Kind>,
+    pub kind: Option<FileType>,
     /// Where a listing continues after this name.
     pub cookie: u64,
-    /// The result of a look-up of the name; only in listings that ask for it, never for `.` and `..`, and not if the server
-    /// said too little. It counts as one look-up if the listener takes the name.
-    pub found: Option<Found>,
+    /// The result of a look-up of the name; only in listings that ask for it, never for `.` and
+    /// `..`, and not if the server said too little. It counts as one look-up if the listener takes
+    /// the name.
+    pub found: Option<FoundInode>,
 }
 
 impl fmt::Debug for DirEntry<'_> {
@@ -137,9 +141,9 @@ impl fmt::Debug for DirEntry<'_> {
 
 /// A listener's answer to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listener {
+pub enum DirEmit {
     /// Taken; the listing continues.
-    Took,
+    Taken,
     /// Not taken, there is no room: the listing ends here and will continue with this name.
     Full,
 }
@@ -156,8 +160,8 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What kind of object [`crate::Client::mknod`] makes is in [`crate::plan::Node`]; a regular file is made by
-/// [`crate::Client::create`].
+/// What kind of object [`crate::Client::mknod`] makes is in [`crate::protocol::Node`]; a regular
+/// file is made by [`crate::Client::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemStatistics {
     /// Bytes of a block, in which the numbers of blocks below are counted.
@@ -176,13 +180,14 @@ pub struct FileSystemStatistics {
     pub name_max: u32,
 }
 
-/// Is notified of changes that a client finds by itself. Called without any lock of the client, on any thread that is inside
-/// an operation; so it must not wait for other operations.
-pub trait Observer: Send + Sync + fmt::Debug {
-    /// A file's data were changed by others: copies are invalid. What an open finds is in [`Opened::data`], too.
+/// Is notified of changes that a client finds by itself. Called without any lock of the client, on
+/// any thread that is inside an operation; so it must not wait for other operations.
+pub trait ChangeObserver: Send + Sync + fmt::Debug {
+    /// A file's data were changed by others: copies are invalid. What an open finds is in
+    /// [`OpenResult::data`], too.
     ///
-    /// `size_before`: the size that attributes told before. Nothing if no attributes tell of the change: what was written went
-    /// elsewhere than whoever keeps copies had thought.
+    /// `size_before`: the size that attributes told before. Nothing if no attributes tell of the
+    /// change: what was written went elsewhere than whoever keeps copies had thought.
     fn contents_changed(&self, id: InodeId, size_before: Option<u64>);
 
     /// The same for a directory: its names are no longer known.
@@ -200,11 +205,12 @@ pub trait Observer: Send + Sync + fmt::Debug {
 
     /// A read of `range` found a file's data changed; the file has `size` now. Copies, those of the
     /// range apart, should be dropped before this returns: it is answered then.
-    /// [`Observer::contents_changed`] was called as well.
+    /// [`ChangeObserver::contents_changed`] was called as well.
     fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
         let _ = (id, range, size);
     }
 
-    /// This client changed an object in the background: cached copies of its attributes are invalid.
+    /// This client changed an object in the background: cached copies of its attributes are
+    /// invalid.
     fn attributes_changed(&self, id: InodeId);
 }

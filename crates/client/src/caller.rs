@@ -1,9 +1,11 @@
-//! The caller of a system call: its groups, which the kernel's request does not carry, and its credential.
+//! The caller of a system call: its groups, which the kernel's request does not carry, and its
+//! credential.
 //!
-//! Owns reading `/proc/TID/status` and caching it for a short while. A cached entry is used only for the same task: the inode of
-//! `/proc/TID` belongs to one task and its start, so a number that is reused is not mistaken. If the status cannot be read
-//! (another pid namespace, the task is gone, no permission), the caller has its uid and gid alone, which can only reduce what it
-//! may do. Must not know requests or other caches.
+//! Owns reading `/proc/TID/status` and caching it for a short while. A cached entry is used only
+//! for the same task: the inode of `/proc/TID` belongs to one task and its start, so a number that
+//! is reused is not mistaken. If the status cannot be read (another pid namespace, the task is
+//! gone, no permission), the caller has its uid and gid alone, which can only reduce what it may
+//! do. Must not know requests or other caches.
 
 use std::{
     collections::HashMap,
@@ -14,7 +16,7 @@ use std::{
 };
 
 use curt_rpc::{
-    auth::{Credential, GROUPS_MAX, Groups, MachineName, SysCredential},
+    auth::{AuthSysCredential, AuthSysGids, GROUPS_MAX, MachineName, RpcCredential},
     client::Interrupt,
 };
 use parking_lot::Mutex;
@@ -22,10 +24,11 @@ use parking_lot::Mutex;
 use crate::{environment::Clock, identity::Caller};
 
 /// How long a task's groups are cached.
-const BELIEVED: Duration = Duration::from_secs(1);
+const GROUPS_LIFETIME: Duration = Duration::from_secs(1);
 
-/// How long a task's number is taken for the same task without checking. Numbers are assigned in turn, so one is reused only
-/// after all others; that takes longer than this by orders of magnitude.
+/// How long a task's number is taken for the same task without checking. Numbers are assigned in
+/// turn, so one is reused only after all others; that takes longer than this by orders of
+/// magnitude.
 const SAME_TASK: Duration = Duration::from_millis(10);
 
 /// Tasks remembered at most.
@@ -38,18 +41,18 @@ const STATUS_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct CallerTable {
     clock: Arc<dyn Clock>,
-    tasks: Mutex<HashMap<Task, Remembered>>,
+    tasks: Mutex<HashMap<TaskKey, CachedGroups>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Task {
+struct TaskKey {
     tid: u32,
     uid: u32,
     gid: u32,
 }
 
 #[derive(Clone, Debug)]
-struct Remembered {
+struct CachedGroups {
     groups: Arc<[u32]>,
     /// Inode of `/proc/TID`: tells a task from an earlier one of the same number.
     start: u64,
@@ -84,9 +87,9 @@ impl CallerTable {
         if tid == 0 {
             return Arc::default();
         }
-        let task = Task { tid, uid, gid };
+        let task = TaskKey { tid, uid, gid };
         let now = self.clock.now();
-        let is_fresh = |known: &Remembered| now.saturating_duration_since(known.read_at) < BELIEVED;
+        let is_fresh = |known: &CachedGroups| now.saturating_duration_since(known.read_at) < GROUPS_LIFETIME;
         let known = self
             .tasks
             .lock()
@@ -125,7 +128,7 @@ impl CallerTable {
         }
         tasks.insert(
             task,
-            Remembered {
+            CachedGroups {
                 groups: Arc::clone(&groups),
                 start,
                 read_at: now,
@@ -165,14 +168,14 @@ fn parse_groups(status: &[u8]) -> Option<Arc<[u32]>> {
 
 /// The security flavour of requests (`sec=`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Security {
+pub enum RpcSecurity {
     /// `sec=sys`: uid, gid and groups, with this host's name.
     Sys(MachineName),
     /// `sec=none`: the server treats everybody as its anonymous user.
     None,
 }
 
-impl Security {
+impl RpcSecurity {
     /// `sec=sys` with the name of this host.
     #[must_use]
     pub fn sys() -> Self {
@@ -181,13 +184,14 @@ impl Security {
 
     /// The credential of requests on behalf of `caller`.
     ///
-    /// AUTH_SYS carries 16 groups besides the gid. If the caller has more, the gid itself is left out, since it is carried anyway,
-    /// and of the others the 16 lowest are sent, as other clients do: administrators can give important groups low numbers, and
-    /// servers that look users' groups up themselves need none of them.
+    /// AUTH_SYS carries 16 groups besides the gid. If the caller has more, the gid itself is left
+    /// out, since it is carried anyway, and of the others the 16 lowest are sent, as other clients
+    /// do: administrators can give important groups low numbers, and servers that look users'
+    /// groups up themselves need none of them.
     #[must_use]
-    pub fn credential(&self, caller: &Caller) -> Credential {
+    pub fn credential(&self, caller: &Caller) -> RpcCredential {
         let machine_name = match self {
-            Self::None => return Credential::None,
+            Self::None => return RpcCredential::None,
             Self::Sys(machine_name) => machine_name.clone(),
         };
         let mut sent: Vec<u32> = caller
@@ -199,8 +203,8 @@ impl Security {
         sent.sort_unstable();
         sent.dedup();
         sent.truncate(GROUPS_MAX);
-        let groups = Groups::first_of(&sent);
-        Credential::Sys(SysCredential {
+        let groups = AuthSysGids::first_of(&sent);
+        RpcCredential::Sys(AuthSysCredential {
             machine_name,
             uid: caller.uid,
             gid: caller.gid,
@@ -229,9 +233,9 @@ mod tests {
     }
 
     fn sent(caller: &Caller) -> Vec<u32> {
-        match Security::sys().credential(caller) {
-            Credential::Sys(sys) => sys.groups.to_vec(),
-            Credential::None => panic!("sec=sys was asked for"),
+        match RpcSecurity::sys().credential(caller) {
+            RpcCredential::Sys(sys) => sys.groups.to_vec(),
+            RpcCredential::None => panic!("sec=sys was asked for"),
         }
     }
 
@@ -276,20 +280,20 @@ mod tests {
         let plant = |uid, gid, groups: &Arc<[u32]>, start| {
             let (read_at, seen_at) = (clock.now(), clock.now());
             let groups = Arc::clone(groups);
-            let remembered = Remembered {
+            let remembered = CachedGroups {
                 groups,
                 start,
                 read_at,
                 seen_at,
             };
-            table.tasks.lock().insert(Task { tid, uid, gid }, remembered);
+            table.tasks.lock().insert(TaskKey { tid, uid, gid }, remembered);
         };
         plant(1, 2, &planted, start);
         plant(3, 4, &planted, start.wrapping_add(1));
         let groups = |uid, gid| table.caller(tid, uid, gid, Interrupt::never()).groups;
         clock.pause(SAME_TASK - Duration::from_millis(1), &Interrupt::never());
         assert_eq!(groups(3, 4), planted, "nothing is looked at within 10 ms");
-        clock.pause(BELIEVED - SAME_TASK, &Interrupt::never());
+        clock.pause(GROUPS_LIFETIME - SAME_TASK, &Interrupt::never());
         assert_eq!(groups(1, 2), planted);
         assert_ne!(groups(3, 4), planted);
         clock.pause(Duration::from_millis(1), &Interrupt::never());
@@ -325,6 +329,6 @@ mod tests {
         let expected: Vec<u32> = (100..117).filter(|group| *group != 103).collect();
         assert_eq!(sent(&caller), expected);
         assert_eq!(sent(&Caller::new(1, 5, &[9, 5, 7])), [7, 9]);
-        assert_eq!(Security::None.credential(&caller), Credential::None);
+        assert_eq!(RpcSecurity::None.credential(&caller), RpcCredential::None);
     }
 }

@@ -1,7 +1,7 @@
 //! The client of one mount.
 //!
-//! Owns the root, the counted look-ups, the names, and the common beginning of all operations. Each operation is a method in the
-//! file of its concept; none holds a mutex across a request.
+//! Owns the root, the counted look-ups, the names, and the common beginning of all operations. Each
+//! operation is a method in the file of its concept; none holds a mutex across a request.
 
 use std::{
     cell::Cell,
@@ -18,25 +18,25 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    caller::Security,
-    config::{Behaviour, Environment},
-    core::{Core, CoreParts},
-    credentials::{Identities, Identity},
+    caller::RpcSecurity,
+    config::{ClientOptions, Environment},
+    core::{MountCore, MountCoreParts},
+    credentials::{CallerInterner, InternedCaller},
     data::DataPlane,
+    dentry_cache::DentryCache,
     environment::Background,
     errno,
-    held::HeldInodes,
     identity::{Caller, InodeId},
-    inode::{Flights, Inode},
+    inode::{Inode, SingleFlight},
     last_found::LastFound,
     listing::ListingMemory,
-    meeting::Turns,
-    names::DentryCache,
-    patience::Patience,
-    plan::{Asker, PathLimits, ServerLimits, Statistics, Wire, v3},
-    silly::SillyPlaces,
-    statistics::KnownSpace,
-    turned_away::TurnedAway,
+    looked_up::LookedUpInodes,
+    open_unlink::NameLocks,
+    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient, Statistics, v3},
+    sillyrename::SillyDirectories,
+    softreval::SoftRevalidation,
+    stale_open::StaleOpenRetries,
+    statfs::CachedFsstat,
 };
 
 /// What the server returned at mount time.
@@ -45,89 +45,91 @@ pub struct MountedRoot {
     /// The handle of the mount's root.
     pub handle: FileHandle,
     /// Its FSINFO.
-    pub limits: ServerLimits,
+    pub limits: Fsinfo,
     /// Its PATHCONF.
-    pub path_limits: PathLimits,
+    pub path_limits: Pathconf,
 }
 
-/// A mounted export. All methods may be called by many threads at once; each waits for what it asks the server.
+/// A mounted export. All methods may be called by many threads at once; each waits for what it asks
+/// the server.
 ///
-/// Each [`crate::Found`] that is returned counts as one look-up of its inode, which keeps the inode's number valid until it is
-/// given back ([`Client::forget`]).
+/// Each [`crate::Found`] that is returned counts as one look-up of its inode, which keeps the
+/// inode's number valid until it is given back ([`Client::forget`]).
 pub struct Client {
-    pub(crate) core: Arc<Core>,
-    pub(crate) names: DentryCache,
+    pub(crate) core: Arc<MountCore>,
+    pub(crate) dentries: DentryCache,
     pub(crate) root: Arc<Inode>,
-    pub(crate) server_limits: ServerLimits,
-    pub(crate) path_limits: PathLimits,
-    pub(crate) space: Mutex<Option<KnownSpace>>,
+    pub(crate) server_limits: Fsinfo,
+    pub(crate) path_limits: Pathconf,
+    pub(crate) cached_fsstat: Mutex<Option<CachedFsstat>>,
     pub(crate) silly_names: AtomicU64,
-    pub(crate) silly_places: SillyPlaces,
+    pub(crate) silly_directories: SillyDirectories,
     /// Serialises changes of one name.
-    pub(crate) turns: Turns,
+    pub(crate) name_locks: NameLocks,
     /// Threads whose opens failed and will be tried again.
-    pub(crate) turned_away: TurnedAway,
+    pub(crate) stale_opens: StaleOpenRetries,
     /// The memory of listings.
     pub(crate) listing_memory: Arc<ListingMemory>,
     /// Runs background work.
     pub(crate) background: Arc<dyn Background>,
     /// `softreval`.
-    pub(crate) patience: Option<Arc<Patience>>,
+    pub(crate) soft_revalidation: Option<Arc<SoftRevalidation>>,
     /// Requests for attributes that others may wait for.
-    pub(crate) flights: Flights,
+    pub(crate) getattrs_in_flight: SingleFlight,
     /// Files of which copies are being dropped.
-    pub(crate) drops: Flights,
+    pub(crate) drops: SingleFlight,
     /// Requests for the names of a directory that others may wait for.
-    pub(crate) fills: Flights,
+    pub(crate) fills_in_flight: SingleFlight,
     /// What names led to that could not be kept.
     pub(crate) last_found: LastFound,
-    held: HeldInodes,
+    looked_up: LookedUpInodes,
 }
 
 /// How often an operation decides anew before it fails.
 const ROUNDS_MAX: usize = 16;
 
 /// After so many rounds an operation uses the last answer.
-const ROUNDS_CONTENT: usize = 12;
+const ROUNDS_BEFORE_CACHE: usize = 12;
 
 /// One operation: who asks, since when.
-pub(crate) struct Asked {
-    pub(crate) identity: Arc<Identity>,
+pub(crate) struct OpContext {
+    pub(crate) identity: Arc<InternedCaller>,
     pub(crate) interrupt: Interrupt,
     pub(crate) began: Moment,
     /// When the server's last restart was noticed.
     server_since: Moment,
     /// The server was silent for as long as `softreval` waits: cached data have to do.
-    pub(crate) is_content: Cell<bool>,
+    pub(crate) uses_cache: Cell<bool>,
 }
 
-impl Asked {
+impl OpContext {
     pub(crate) fn server_since(&self) -> Moment {
         self.server_since
     }
 
-    pub(crate) fn new(identity: Arc<Identity>, interrupt: Interrupt, began: Moment) -> Self {
+    pub(crate) fn new(identity: Arc<InternedCaller>, interrupt: Interrupt, began: Moment) -> Self {
         Self {
             identity,
             interrupt,
             began,
             server_since: Moment::default(),
-            is_content: Cell::new(false),
+            uses_cache: Cell::new(false),
         }
     }
 
-    /// The rounds of deciding and asking. Each has asked the server something, so attributes that are not good enough after
-    /// many are being changed faster than anybody can ask: what the last answer said was true after the operation began.
+    /// The rounds of deciding and asking. Each has asked the server something, so attributes that
+    /// are not good enough after many are being changed faster than anybody can ask: what the last
+    /// answer said was true after the operation began.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = usize> {
         (0..ROUNDS_MAX).inspect(|round| {
-            if *round == ROUNDS_CONTENT {
-                self.is_content.set(true);
+            if *round == ROUNDS_BEFORE_CACHE {
+                self.uses_cache.set(true);
             }
         })
     }
 
-    pub(crate) fn asker(&self) -> Asker<'_> {
-        Asker {
+    pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
+        RpcCaller {
             credential: &self.identity.credential,
             interrupt: &self.interrupt,
         }
@@ -135,25 +137,26 @@ impl Asked {
 }
 
 impl Client {
-    /// A client of an export whose root handle is known; its requests go over `wire`, signed as `security` says.
+    /// A client of an export whose root handle is known; its requests go over `wire`, signed as
+    /// `security` says.
     ///
     /// # Errors
     /// The root's attributes cannot be had.
     pub fn new(
         root: &MountedRoot,
-        wire: Arc<Wire>,
-        security: Security,
-        behaviour: &Behaviour,
+        wire: Arc<RpcClient>,
+        security: RpcSecurity,
+        behaviour: &ClientOptions,
         environment: &Environment,
     ) -> Result<Self, Errno> {
         let counters = Arc::new(ClientCounters {
             watchers: Arc::clone(wire.watchers()),
             ..ClientCounters::default()
         });
-        let identities = Identities::new(security);
+        let identities = CallerInterner::new(security);
         let us = identities.of(&Caller::new(0, 0, &[]));
         let never = Interrupt::never();
-        let asker = Asker {
+        let asker = RpcCaller {
             credential: &us.credential,
             interrupt: &never,
         };
@@ -167,12 +170,12 @@ impl Client {
             Arc::clone(&clock),
             Arc::clone(&environment.background),
         );
-        let patience = behaviour
-            .soft_revalidation
-            .map(|limit| Patience::new(limit, Arc::clone(&clock), Arc::clone(&environment.background)));
-        let core = Core::new(CoreParts {
-            wire,
-            plane,
+        let patience = behaviour.soft_revalidation.map(|limit| {
+            SoftRevalidation::new(limit, Arc::clone(&clock), Arc::clone(&environment.background))
+        });
+        let core = MountCore::new(MountCoreParts {
+            rpc: wire,
+            data: plane,
             counters: Arc::clone(&counters),
             identities,
             root_fsid: attributes.fsid,
@@ -184,26 +187,26 @@ impl Client {
         let inode = core.registry.inode(&core, &root.handle);
         let _ = inode.absorb(&attributes, core.moment(answer.sent_at));
         let listing_memory = ListingMemory::new(behaviour.limits.listing_bytes, Arc::clone(&counters));
-        let held = HeldInodes::default();
+        let held = LookedUpInodes::default();
         held.hold(&inode);
         Ok(Self {
-            names: DentryCache::new(behaviour.limits, counters),
+            dentries: DentryCache::new(behaviour.limits, counters),
             root: inode,
             server_limits: root.limits,
             path_limits: root.path_limits,
-            space: Mutex::default(),
+            cached_fsstat: Mutex::default(),
             silly_names: AtomicU64::new(0),
-            silly_places: SillyPlaces::default(),
-            turns: Turns::default(),
-            turned_away: TurnedAway::default(),
+            silly_directories: SillyDirectories::default(),
+            name_locks: NameLocks::default(),
+            stale_opens: StaleOpenRetries::default(),
             listing_memory,
             background: Arc::clone(&environment.background),
-            patience,
-            flights: Flights::default(),
-            drops: Flights::default(),
-            fills: Flights::default(),
+            soft_revalidation: patience,
+            getattrs_in_flight: SingleFlight::default(),
+            drops: SingleFlight::default(),
+            fills_in_flight: SingleFlight::default(),
             last_found: LastFound::default(),
-            held,
+            looked_up: held,
             core,
         })
     }
@@ -214,25 +217,26 @@ impl Client {
         self.root.id()
     }
 
-    /// Gives back `lookups` look-ups of `id`: after the last one its number may not be used any more. The root stays.
+    /// Gives back `lookups` look-ups of `id`: after the last one its number may not be used any
+    /// more. The root stays.
     pub fn forget(&self, id: InodeId, lookups: u64) {
         if id != self.root.id() {
-            let gone = self.held.release(id, lookups);
+            let gone = self.looked_up.release(id, lookups);
             if let Some(inode) = gone.filter(|_| self.serves_a_kernel()) {
                 self.core.registry.add_forgotten(&inode);
-                self.held.last_forgotten.add(inode);
+                self.looked_up.last_forgotten.add(inode);
             }
         }
     }
 
-    /// Whether a kernel may have cached an object for `name` in `directory`: it was told of names there, and none of what is known
-    /// of this one speaks against it.
+    /// Whether a kernel may have cached an object for `name` in `directory`: it was told of names
+    /// there, and none of what is known of this one speaks against it.
     #[must_use]
     pub fn may_be_cached(&self, directory: InodeId, name: &[u8]) -> bool {
-        let Some(directory) = self.held.find(directory).filter(|held| held.told_names()) else {
+        let Some(directory) = self.looked_up.find(directory).filter(|held| held.told_names()) else {
             return false;
         };
-        match self.names.find(directory.id(), name) {
+        match self.dentries.find(directory.id(), name) {
             Some(kept) => kept.child.is_some_and(|child| child.is_held()),
             None => true,
         }
@@ -253,7 +257,7 @@ impl Client {
     #[must_use]
     pub fn counters(&self) -> ClientSnapshot {
         ClientSnapshot {
-            requests: self.core.wire.statistics().snapshot().calls(),
+            requests: self.core.rpc.statistics().snapshot().calls(),
             events: self.core.counters.events.snapshot(),
         }
     }
@@ -267,44 +271,45 @@ impl Client {
     /// Requests with their bytes and times, per procedure.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
-        self.core.wire.statistics()
+        self.core.rpc.statistics()
     }
 
     /// The server's PATHCONF.
     #[must_use]
-    pub fn path_limits(&self) -> &PathLimits {
+    pub fn path_limits(&self) -> &Pathconf {
         &self.path_limits
     }
 
     /// What the server reported about itself at mount time.
     #[must_use]
-    pub fn server_limits(&self) -> &ServerLimits {
+    pub fn server_limits(&self) -> &Fsinfo {
         &self.server_limits
     }
 
     /// Bytes of the root's file handle; 0 if it is not known.
     #[must_use]
     pub fn handle_bytes(&self) -> usize {
-        self.held(InodeId::ROOT)
+        self.find_inode(InodeId::ROOT)
             .map_or(0, |root| root.handle().as_bytes().len())
     }
 
     /// The way to the server.
     #[must_use]
-    pub fn wire(&self) -> &Arc<Wire> {
-        &self.core.wire
+    pub fn wire(&self) -> &Arc<RpcClient> {
+        &self.core.rpc
     }
 
-    /// For how long a request has been waiting without any reply from the server; `None` while none waits.
+    /// For how long a request has been waiting without any reply from the server; `None` while none
+    /// waits.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
-        self.core.wire.transport().silent_for()
+        self.core.rpc.transport().silent_for()
     }
 
     /// How many objects, names that are there, and names that are missing are known.
     #[must_use]
-    pub fn known(&self) -> (usize, usize, usize) {
-        let (present, missing) = self.names.len();
+    pub fn cached_counts(&self) -> (usize, usize, usize) {
+        let (present, missing) = self.dentries.len();
         (self.core.registry.len(), present, missing)
     }
 
@@ -317,30 +322,30 @@ impl Client {
     /// The data half, for bytes in memory and the end of the mount.
     #[must_use]
     pub fn data_plane(&self) -> &Arc<DataPlane> {
-        &self.core.plane
+        &self.core.data
     }
 
-    pub(crate) fn asked(&self, caller: &Caller) -> Asked {
+    pub(crate) fn op_context(&self, caller: &Caller) -> OpContext {
         let identity = self.core.identities.of(caller);
-        Asked {
+        OpContext {
             server_since: self.core.server_since(),
-            ..Asked::new(identity, caller.interrupt.clone(), self.core.now())
+            ..OpContext::new(identity, caller.interrupt.clone(), self.core.now())
         }
     }
 
     /// The inode that somebody holds a look-up of.
-    pub(crate) fn held(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
+    pub(crate) fn find_inode(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         if id == self.root.id() {
             return Ok(Arc::clone(&self.root));
         }
-        let inode = self.held.find(id).ok_or(Errno::STALE)?;
-        inode.is_operated_on();
+        let inode = self.looked_up.find(id).ok_or(Errno::STALE)?;
+        inode.clear_looked_up();
         Ok(inode)
     }
 
     /// The same, if it can be a directory.
-    pub(crate) fn held_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
-        let inode = self.held(id)?;
+    pub(crate) fn find_directory(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
+        let inode = self.find_inode(id)?;
         let kind = inode.facts().state.facts().map(|known| known.kind);
         match kind {
             Some(ObjectKind::Directory) | None => Ok(inode),
@@ -350,7 +355,7 @@ impl Client {
 
     /// Somebody is given a look-up of `inode`.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) {
-        self.held.hold(inode);
+        self.looked_up.hold(inode);
     }
 
     pub(crate) fn count(&self, counter: ClientCounter) {

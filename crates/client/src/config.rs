@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use curt_policy::CacheOptions;
 
 use crate::{
-    api::Observer,
+    api::ChangeObserver,
     data::DataOptions,
     environment::{Background, Clock},
 };
@@ -13,15 +13,15 @@ use crate::{
 /// Bounds of a client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Positive names, with the attributes and rights of the objects. Beyond it the least recently used are forgotten. Objects
-    /// with counted look-ups do not count.
+    /// Positive names, with the attributes and rights of the objects. Beyond it the least recently
+    /// used are forgotten. Objects with counted look-ups do not count.
     pub names: usize,
     /// Negative names, of all directories.
     pub missing_names: usize,
     /// Negative names of one directory.
     pub missing_names_per_directory: usize,
-    /// Bytes that the names of listed directories take, beside the above. A listing is not hurt by too few, but what it can do
-    /// about a server that refuses its own cookies is.
+    /// Bytes that the names of listed directories take, beside the above. A listing is not hurt by
+    /// too few, but what it can do about a server that refuses its own cookies is.
     pub listing_bytes: u64,
 }
 
@@ -38,17 +38,19 @@ impl Default for Limits {
 
 /// How a client behaves, whatever server it talks to.
 ///
-/// Access times are the server's alone: reading from a cache changes none, whatever `noatime` or `relatime` say.
+/// Access times are the server's alone: reading from a cache changes none, whatever `noatime` or
+/// `relatime` say.
 #[derive(Clone, Debug, Default)]
-pub struct Behaviour {
+pub struct ClientOptions {
     /// What is cached, and for how long.
     pub cache: CacheOptions,
     /// How data are read and written.
     pub data: DataOptions,
     /// The bounds of the caches.
     pub limits: Limits,
-    /// `softreval`: how long revalidation waits for a silent server before cached data are used although they are too old; `None`:
-    /// as long as the transport waits. Without cached data the operation waits in any case.
+    /// `softreval`: how long revalidation waits for a silent server before cached data are used
+    /// although they are too old; `None`: as long as the transport waits. Without cached data the
+    /// operation waits in any case.
     pub soft_revalidation: Option<Duration>,
 }
 
@@ -60,5 +62,5 @@ pub struct Environment {
     /// Runs background work.
     pub background: Arc<dyn Background>,
     /// Is notified of changes that the client finds by itself.
-    pub observer: Option<Arc<dyn Observer>>,
+    pub observer: Option<Arc<dyn ChangeObserver>>,
 }

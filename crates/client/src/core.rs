@@ -1,6 +1,8 @@
-//! What everything of one mount shares: the options in force, the clocks, the counters, the way to the server.
+//! What everything of one mount shares: the options in force, the clocks, the counters, the way to
+//! the server.
 //!
-//! Owns no inode: inodes hold the core, never the other way round. Its locks are leaves: nothing else is locked under them.
+//! Owns no inode: inodes hold the core, never the other way round. Its locks are leaves: nothing
+//! else is locked under them.
 
 use std::{
     collections::HashMap,
@@ -21,41 +23,42 @@ use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    api::Observer,
-    credentials::Identities,
+    api::ChangeObserver,
+    credentials::CallerInterner,
     data::{DataPlane, OFFSET_MAX},
     environment::Clock,
+    fileid_map::FileidMap,
     inode::InodeRegistry,
-    numbering::Numbering,
-    plan::{ServerLimits, Wire},
+    protocol::{Fsinfo, RpcClient},
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.
 const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// The shared part of a mount.
-pub(crate) struct Core {
-    pub(crate) wire: Arc<Wire>,
-    pub(crate) plane: Arc<DataPlane>,
+pub(crate) struct MountCore {
+    pub(crate) rpc: Arc<RpcClient>,
+    pub(crate) data: Arc<DataPlane>,
     pub(crate) counters: Arc<ClientCounters>,
-    pub(crate) identities: Identities,
-    pub(crate) numbering: Numbering,
+    pub(crate) identities: CallerInterner,
+    pub(crate) numbering: FileidMap,
     pub(crate) registry: InodeRegistry,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     /// Whoever asks is a kernel.
     pub(crate) serves_kernel: AtomicBool,
     clock: Arc<dyn Clock>,
-    /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be dated before the first.
+    /// Where the scale of [`Moment`]s begins: a second before the mount, so that a request can be
+    /// dated before the first.
     start: Instant,
     options: RwLock<CacheOptions>,
     server_clocks: Mutex<HashMap<u64, ServerClock>>,
     /// How far each file system's clock is ahead of ours.
     clock_offsets: Mutex<HashMap<u64, ClockOffset>>,
-    server_life: Mutex<ServerLife>,
+    server_life: Mutex<ServerBoot>,
     /// The server said that it has no READDIRPLUS. Orders nothing.
     lacks_plus: AtomicBool,
     /// What asking for names together was worth.
-    fills: Mutex<fill::Mount>,
+    fill_record: Mutex<fill::MountFillRecord>,
     time_step: Duration,
     /// The file system of the mount's root, and how large a file may be there.
     root_fsid: u64,
@@ -64,36 +67,36 @@ pub(crate) struct Core {
 
 /// By which lives of the server are told apart.
 #[derive(Debug, Default)]
-struct ServerLife {
+struct ServerBoot {
     verifier: Option<WriteVerifier>,
     since: Moment,
 }
 
-/// What a [`Core`] is made of.
-pub(crate) struct CoreParts {
-    pub(crate) wire: Arc<Wire>,
-    pub(crate) plane: Arc<DataPlane>,
+/// What a [`MountCore`] is made of.
+pub(crate) struct MountCoreParts {
+    pub(crate) rpc: Arc<RpcClient>,
+    pub(crate) data: Arc<DataPlane>,
     pub(crate) counters: Arc<ClientCounters>,
-    pub(crate) identities: Identities,
+    pub(crate) identities: CallerInterner,
     pub(crate) root_fsid: u64,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observer: Option<Arc<dyn ChangeObserver>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: CacheOptions,
     /// The root's FSINFO.
-    pub(crate) limits: ServerLimits,
+    pub(crate) limits: Fsinfo,
 }
 
-impl Core {
-    pub(crate) fn new(parts: CoreParts) -> Arc<Self> {
+impl MountCore {
+    pub(crate) fn new(parts: MountCoreParts) -> Arc<Self> {
         let step = parts.limits.time_step;
         let now = parts.clock.now();
         let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
         Arc::new(Self {
-            wire: parts.wire,
-            plane: parts.plane,
+            rpc: parts.rpc,
+            data: parts.data,
             counters: parts.counters,
             identities: parts.identities,
-            numbering: Numbering::new(parts.root_fsid),
+            numbering: FileidMap::new(parts.root_fsid),
             registry: InodeRegistry::default(),
             observer: parts.observer,
             serves_kernel: AtomicBool::new(false),
@@ -104,15 +107,15 @@ impl Core {
             clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
-            fills: Mutex::default(),
+            fill_record: Mutex::default(),
             time_step: Duration::new(u64::try_from(step.seconds).unwrap_or(0), step.nanoseconds),
             root_fsid: parts.root_fsid,
             file_size_max: parts.limits.file_size_max,
         })
     }
 
-    /// How large a file in the file system `fsid` may be. FSINFO was asked of the root's alone. There,
-    /// as in Linux' client, no byte is taken that the server could only refuse later.
+    /// How large a file in the file system `fsid` may be. FSINFO was asked of the root's alone.
+    /// There, as in Linux' client, no byte is taken that the server could only refuse later.
     pub(crate) fn size_max(&self, fsid: Option<u64>) -> u64 {
         if fsid == Some(self.root_fsid) && self.file_size_max > 0 {
             return self.file_size_max.min(OFFSET_MAX);
@@ -175,8 +178,8 @@ impl Core {
         }
     }
 
-    /// When a call that was sent at `sent_at` was executed before `lost_at`, if it was, by the clock of file system `fsid`; `None` if
-    /// too little is known of that.
+    /// When a call that was sent at `sent_at` was executed before `lost_at`, if it was, by the
+    /// clock of file system `fsid`; `None` if too little is known of that.
     pub(crate) fn execution(&self, fsid: u64, sent_at: Moment, lost_at: Moment) -> Option<Execution> {
         let slack = self.server_clock(fsid).guard();
         let offset = self.clock_offsets.lock().get(&fsid).copied();
@@ -196,13 +199,13 @@ impl Core {
     }
 
     /// What is remembered of asking for names together on this mount.
-    pub(crate) fn fills(&self) -> fill::Mount {
-        *self.fills.lock()
+    pub(crate) fn fills(&self) -> fill::MountFillRecord {
+        *self.fill_record.lock()
     }
 
     /// Something more is to be remembered of it.
-    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut fill::Mount)) {
-        learn(&mut self.fills.lock());
+    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut fill::MountFillRecord)) {
+        learn(&mut self.fill_record.lock());
     }
 
     /// A name was found that was known to be missing under the same stamp.
@@ -237,7 +240,7 @@ impl Core {
     }
 }
 
-impl fmt::Debug for Core {
+impl fmt::Debug for MountCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
             .field("counters", &self.counters)

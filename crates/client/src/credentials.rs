@@ -1,7 +1,8 @@
 //! Interned callers: one identity per uid, gid and set of groups.
 //!
-//! Owns the key of the AccessCache. Invariants: equal callers have one [`Identity`] while it is in the table; a number is never
-//! given to two different callers, so what was cached under a forgotten number is lost, never mistaken.
+//! Owns the key of the AccessCache. Invariants: equal callers have one [`InternedCaller`] while it
+//! is in the table; a number is never given to two different callers, so what was cached under a
+//! forgotten number is lost, never mistaken.
 
 use std::{
     collections::HashMap,
@@ -12,17 +13,17 @@ use std::{
     },
 };
 
-use curt_rpc::auth::{Credential, GROUPS_MAX};
+use curt_rpc::auth::{GROUPS_MAX, RpcCredential};
 use parking_lot::Mutex;
 
-use crate::{caller::Security, identity::Caller};
+use crate::{caller::RpcSecurity, identity::Caller};
 
 /// Identities remembered at most; beyond it all are forgotten and numbered anew.
 const IDENTITIES_MAX: usize = 65_536;
 
 /// A caller as permissions know it.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct InternedCaller {
     /// The key of cached answers about access.
     pub(crate) number: u32,
     pub(crate) uid: u32,
@@ -30,78 +31,79 @@ pub(crate) struct Identity {
     /// Sorted, each once.
     pub(crate) groups: Arc<[u32]>,
     /// The credential of its requests.
-    pub(crate) credential: Arc<Credential>,
+    pub(crate) credential: Arc<RpcCredential>,
     /// The server once granted it less than the mode bits do: they no longer decide about it.
-    disputed: AtomicBool,
+    distrusts_mode_bits: AtomicBool,
 }
 
-impl Identity {
-    /// Whether mode bits may decide about it: not if it is the superuser, whom the server may squash, nor if it has more groups than
-    /// AUTH_SYS carries, nor once the server has decided otherwise than they do.
-    pub(crate) fn can_be_judged_by_bits(&self) -> bool {
+impl InternedCaller {
+    /// Whether mode bits may decide about it: not if it is the superuser, whom the server may
+    /// squash, nor if it has more groups than AUTH_SYS carries, nor once the server has decided
+    /// otherwise than they do.
+    pub(crate) fn may_use_mode_bits(&self) -> bool {
         let fits = self.groups.iter().filter(|group| **group != self.gid).count() <= GROUPS_MAX;
         self.uid != 0
             && fits
-            && matches!(*self.credential, Credential::Sys(_))
-            && !self.disputed.load(Relaxed)
+            && matches!(*self.credential, RpcCredential::Sys(_))
+            && !self.distrusts_mode_bits.load(Relaxed)
     }
 
     /// From now on mode bits do not decide about it; returns whether they did.
-    pub(crate) fn dispute(&self) -> bool {
-        !self.disputed.swap(true, Relaxed)
+    pub(crate) fn distrust_mode_bits(&self) -> bool {
+        !self.distrusts_mode_bits.swap(true, Relaxed)
     }
 }
 
 /// A caller's ids as they came, whatever their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ids {
+struct CallerKey {
     uid: u32,
     gid: u32,
     groups: Arc<[u32]>,
 }
 
-impl Hash for Ids {
+impl Hash for CallerKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.uid, self.gid, &*self.groups).hash(state);
     }
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_ids: HashMap<Ids, Arc<Identity>>,
+struct CallerIndex {
+    by_ids: HashMap<CallerKey, Arc<InternedCaller>>,
     last: u32,
 }
 
 /// All identities of one mount.
 #[derive(Debug)]
-pub(crate) struct Identities {
-    security: Security,
-    known: Mutex<Known>,
+pub(crate) struct CallerInterner {
+    security: RpcSecurity,
+    index: Mutex<CallerIndex>,
 }
 
-impl Identities {
-    pub(crate) fn new(security: Security) -> Self {
+impl CallerInterner {
+    pub(crate) fn new(security: RpcSecurity) -> Self {
         Self {
             security,
-            known: Mutex::default(),
+            index: Mutex::default(),
         }
     }
 
     /// The identity of `caller`.
-    pub(crate) fn of(&self, caller: &Caller) -> Arc<Identity> {
-        let asked = Ids {
+    pub(crate) fn of(&self, caller: &Caller) -> Arc<InternedCaller> {
+        let asked = CallerKey {
             uid: caller.uid,
             gid: caller.gid,
             groups: Arc::clone(&caller.groups),
         };
-        let mut known = self.known.lock();
+        let mut known = self.index.lock();
         if let Some(identity) = known.by_ids.get(&asked) {
             return Arc::clone(identity);
         }
         let mut groups = caller.groups.to_vec();
         groups.sort_unstable();
         groups.dedup();
-        let sorted = Ids {
+        let sorted = CallerKey {
             groups: groups.into(),
             ..asked.clone()
         };
@@ -114,13 +116,13 @@ impl Identities {
         }
         // 2^32 different callers would have to come by within one mount for a number to come again.
         known.last = known.last.wrapping_add(1);
-        let identity = Arc::new(Identity {
+        let identity = Arc::new(InternedCaller {
             number: known.last,
             uid: caller.uid,
             gid: caller.gid,
             groups: Arc::clone(&sorted.groups),
             credential: Arc::new(self.security.credential(caller)),
-            disputed: AtomicBool::new(false),
+            distrusts_mode_bits: AtomicBool::new(false),
         });
         known.by_ids.insert(asked, Arc::clone(&identity));
         known.by_ids.insert(sorted, Arc::clone(&identity));
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_order_of_groups_makes_no_difference_and_their_set_does() {
-        let identities = Identities::new(Security::sys());
+        let identities = CallerInterner::new(RpcSecurity::sys());
         let number = |groups: &[u32]| identities.of(&Caller::new(1, 2, groups)).number;
         assert_eq!(number(&[3, 4, 4]), number(&[4, 3]));
         assert_ne!(number(&[3, 4]), number(&[3]));
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn numbers_outlive_forgetting_without_being_given_twice() {
-        let identities = Identities::new(Security::sys());
+        let identities = CallerInterner::new(RpcSecurity::sys());
         let first = identities.of(&Caller::new(0, 0, &[])).number;
         for uid in 1..=u32::try_from(IDENTITIES_MAX).expect("a small number") {
             assert_ne!(identities.of(&Caller::new(uid, 0, &[])).number, first);
@@ -153,22 +155,18 @@ mod tests {
             first,
             "it was forgotten meanwhile"
         );
-        assert!(identities.known.lock().by_ids.len() <= IDENTITIES_MAX);
+        assert!(identities.index.lock().by_ids.len() <= IDENTITIES_MAX);
     }
 
     #[test]
     fn mode_bits_judge_neither_root_nor_who_has_many_groups() {
-        let identities = Identities::new(Security::sys());
-        let judged = |uid, groups: &[u32]| {
-            identities
-                .of(&Caller::new(uid, 7, groups))
-                .can_be_judged_by_bits()
-        };
+        let identities = CallerInterner::new(RpcSecurity::sys());
+        let judged = |uid, groups: &[u32]| identities.of(&Caller::new(uid, 7, groups)).may_use_mode_bits();
         let seventeen: Vec<u32> = (100..117).collect();
         assert!(judged(1, &seventeen[..16]));
         assert!(!judged(1, &seventeen));
         assert!(!judged(0, &[]));
-        let nameless = Identities::new(Security::None);
-        assert!(!nameless.of(&Caller::new(1, 1, &[])).can_be_judged_by_bits());
+        let nameless = CallerInterner::new(RpcSecurity::None);
+        assert!(!nameless.of(&Caller::new(1, 1, &[])).may_use_mode_bits());
     }
 }

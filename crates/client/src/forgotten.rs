@@ -1,8 +1,10 @@
-//! Inodes of which a kernel has given back all look-ups, and which it may ask for again by their number: its file handles
-//! (name_to_handle_at(2), a server that exports the mount) hold nothing else.
+//! Inodes of which a kernel has given back all look-ups, and which it may ask for again by their
+//! number: its file handles (name_to_handle_at(2), a server that exports the mount) hold nothing
+//! else.
 //!
-//! Such an inode is found as long as it lives, which [`crate::inode::InodeRegistry`] knows of a bounded number: while its name is in the
-//! DentryCache, or it is one of the last that were given back. These are owned here.
+//! Such an inode is found as long as it lives, which [`crate::inode::InodeRegistry`] knows of a
+//! bounded number: while its name is in the DentryCache, or it is one of the last that were given
+//! back. These are owned here.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    api::Entry,
+    api::LookupResult,
     client::Client,
     identity::{Caller, InodeId},
     inode::Inode,
@@ -34,16 +36,17 @@ impl LastForgotten {
 }
 
 impl Client {
-    /// The object `id` itself, of which no look-up need be held any more; holds one. The server is always asked for it.
+    /// The object `id` itself, of which no look-up need be held any more; holds one. The server is
+    /// always asked for it.
     ///
     /// # Errors
     /// ESTALE: it is gone, or was forgotten too long ago. Those of GETATTR.
-    pub fn lookup_id(&self, caller: &Caller, id: InodeId) -> Result<Entry, Errno> {
-        let held = self.held(id).ok();
+    pub fn lookup_id(&self, caller: &Caller, id: InodeId) -> Result<LookupResult, Errno> {
+        let held = self.find_inode(id).ok();
         let inode = held
             .or_else(|| self.core.registry.forgotten(id))
             .ok_or(Errno::STALE)?;
-        self.ask_attributes(&self.asked(caller), &inode)?;
-        self.found(&inode, &inode, None).map(Entry::Positive)
+        self.send_getattr(&self.op_context(caller), &inode)?;
+        self.found(&inode, &inode, None).map(LookupResult::Positive)
     }
 }

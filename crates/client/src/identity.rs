@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use curt_rpc::client::Interrupt;
 
-/// An inode of this client. Stable while its look-up count is above 0 (see [`crate::Client::forget`]); never used again for
-/// another object within one mount.
+/// An inode of this client. Stable while its look-up count is above 0 (see
+/// [`crate::Client::forget`]); never used again for another object within one mount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(pub u64);
 
@@ -27,7 +27,8 @@ pub struct Caller {
     pub uid: u32,
     /// The group for file access (fsgid).
     pub gid: u32,
-    /// All supplementary groups, in any order; AUTH_SYS carries the first 16 of them (RFC 5531, appendix A).
+    /// All supplementary groups, in any order; AUTH_SYS carries the first 16 of them (RFC 5531,
+    /// appendix A).
     pub groups: Arc<[u32]>,
     /// The process, for log lines only; 0 if there is none.
     pub pid: u32,

@@ -1,7 +1,9 @@
-//! What names led to that could not be kept, since their directory was changing while they were looked up.
+//! What names led to that could not be kept, since their directory was changing while they were
+//! looked up.
 //!
-//! No operation is answered from here. A kernel looks a name up before it moves or removes it, and a change that is refused when it is
-//! sent a second time is recognised by what became of the object that the name led to. The lock is a leaf.
+//! No operation is answered from here. A kernel looks a name up before it moves or removes it, and
+//! a change that is refused when it is sent a second time is recognised by what became of the
+//! object that the name led to. The lock is a leaf.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,7 +14,8 @@ use parking_lot::Mutex;
 
 use crate::{identity::InodeId, inode::Inode};
 
-/// Names at most: far more than changes on their way at any time, of which each is about a name or two.
+/// Names at most: far more than changes on their way at any time, of which each is about a name or
+/// two.
 const NAMES_MAX: usize = 4096;
 
 /// A directory and a name in it.

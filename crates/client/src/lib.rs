@@ -1,8 +1,9 @@
 //! The NFS client: inodes and what is known of them, and the plans that ask for the rest.
 //!
-//! A [`Client`] is one mounted export. Its methods are the operations of a file system; each waits for what it has to ask the
-//! server and answers the rest from memory, by the rules of nfs(5) and of the options in [`config::Behaviour`]. The FUSE mount is
-//! one user of this library; a program can be another:
+//! A [`Client`] is one mounted export. Its methods are the operations of a file system; each waits
+//! for what it has to ask the server and answers the rest from memory, by the rules of nfs(5) and
+//! of the options in [`config::ClientOptions`]. The FUSE mount is one user of this library; a
+//! program can be another:
 //!
 //! ```
 //! use curt_client::{Caller, Client, Entry, Errno, OpenFlags};
@@ -21,61 +22,64 @@
 //! }
 //! ```
 //!
-//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found out (the root's handle, the server's limits, a
-//! [`plan::Wire`] to it), with [`threads::Threads`] and [`threads::SystemClock`] as its [`Environment`].
+//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found out (the root's
+//! handle, the server's limits, a [`plan::Wire`] to it), with [`threads::Threads`] and
+//! [`threads::SystemClock`] as its [`Environment`].
 //!
-//! Where things are: `api` the values of operations, `client` the whole, one file per concept for the operations (`lookup`, `asking`,
-//! `open`, `setattr`, `mutate/`, `listing/`, `statistics`), `inode/` and `names/` what is known, `credentials` whom it is known
-//! of, [`plan`] what is sent, [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
+//! Where things are: `api` the values of operations, `client` the whole, one file per concept for
+//! the operations (`lookup`, `asking`, `open`, `setattr`, `mutate/`, `listing/`, `statistics`),
+//! `inode/` and `names/` what is known, `credentials` whom it is known of, [`plan`] what is sent,
+//! [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
-//! Lock order: a name table or an inode's facts, never both, and never one inode's facts under another's; below the facts the
-//! data half's locks; the inode registry, the clocks, the counts of open files and of turns are leaves. No lock is held across a request.
+//! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
+//! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of
+//! open files and of turns are leaves. No lock is held across a request.
 
 mod api;
-mod asking;
 pub mod caller;
 mod client;
 pub mod config;
 mod core;
+mod create_probe;
 mod credentials;
 pub mod data;
+mod dentry_cache;
+mod dentry_update;
 pub mod environment;
 pub mod errno;
+mod fileid_map;
 mod forgotten;
-mod held;
 mod identity;
 mod inode;
-mod insisting;
-mod known_names;
 mod last_found;
 mod listing;
+mod looked_up;
 mod lookup;
-mod meeting;
 pub mod mounting;
 mod mutate;
-mod names;
-mod numbering;
 mod open;
-mod patience;
-pub mod plan;
-mod recheck;
+mod open_unlink;
+pub mod protocol;
+mod revalidate;
+mod revalidate_open;
 mod setattr;
-mod silly;
-mod statistics;
+mod sillyrename;
+mod softreval;
+mod stale_open;
+mod statfs;
 pub mod threads;
-mod turned_away;
 mod unwritten;
 
 pub use api::{
-    DataState, DirEntry, Entry, FileSystemStatistics, Found, Listener, Observer, OpenFlags, Opened,
-    RenameMode, Stat,
+    ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeStat, LookupResult, OpenFlags,
+    OpenResult, PageCacheState, RenameMode,
 };
 pub use caller::CallerTable;
 pub use client::{Client, MountedRoot};
-pub use config::{Behaviour, Environment, Limits};
-pub use environment::{Background, Clock, Task};
+pub use config::{ClientOptions, Environment, Limits};
+pub use environment::{Background, BackgroundTask, Clock};
 pub use identity::{Caller, InodeId};
-pub use inode::telling::Subject;
+pub use inode::tracepoints::InodeEventFields;
 pub use listing::OpenDirectory;
 pub use open::OpenFile;
 pub use rustix::io::Errno;

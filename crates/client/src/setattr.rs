@@ -7,28 +7,29 @@ use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
 
 use crate::{
-    api::Stat,
-    client::{Asked, Client},
+    api::InodeStat,
+    client::{Client, OpContext},
     errno,
     identity::{Caller, InodeId},
-    inode::{Inode, Kept, LinkText},
+    inode::{CachedLinkText, Inode, TypeState},
     open::OpenFile,
-    plan::{SetAttributes, Wcc, v3},
+    protocol::{SetAttributes, Wcc, v3},
 };
 
 impl Client {
     /// Sets attributes; what is `None` stays. Bytes written before are with the server before it is
-    /// asked, so that it changes times and modes after them. To set a size takes the right to write,
-    /// as truncate(2) does.
+    /// asked, so that it changes times and modes after them. To set a size takes the right to
+    /// write, as truncate(2) does.
     ///
     /// # Errors
     /// EACCES; EFBIG; those of SETATTR; EINTR.
-    pub fn setattr(&self, caller: &Caller, id: InodeId, set: &SetAttributes) -> Result<Stat, Errno> {
-        let inode = self.held(id)?;
-        let asked = self.asked(caller);
+    pub fn setattr(&self, caller: &Caller, id: InodeId, set: &SetAttributes) -> Result<InodeStat, Errno> {
+        let inode = self.find_inode(id)?;
+        let asked = self.op_context(caller);
         if set.size.is_some() {
-            // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says, for
-            // the sake of files that are open for writing (RFC 1813 §4.4). A path is no open file.
+            // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says,
+            // for the sake of files that are open for writing (RFC 1813 §4.4). A path is no open
+            // file.
             self.require(&asked, &inode, Rights::MODIFY)?;
         }
         if *set != SetAttributes::default() {
@@ -46,19 +47,24 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::setattr`].
-    pub fn setattr_open(&self, caller: &Caller, file: &OpenFile, set: &SetAttributes) -> Result<Stat, Errno> {
+    pub fn setattr_open(
+        &self,
+        caller: &Caller,
+        file: &OpenFile,
+        set: &SetAttributes,
+    ) -> Result<InodeStat, Errno> {
         if set.size.is_none() || !file.flags().write {
             return self.setattr(caller, file.id(), set);
         }
-        let asked = self.asked(caller);
-        let opener = Asked::new(file.opener(), asked.interrupt.clone(), asked.began);
+        let asked = self.op_context(caller);
+        let opener = OpContext::new(file.opener(), asked.interrupt.clone(), asked.began);
         self.set_attributes(&opener, &file.inode, set)?;
         self.stat(&asked, &file.inode)
     }
 
     pub(crate) fn set_attributes(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         inode: &Arc<Inode>,
         set: &SetAttributes,
     ) -> Result<(), Errno> {
@@ -73,12 +79,14 @@ impl Client {
             // none afterwards.
             self.settle_durably(asked, inode)?;
         } else {
-            self.settle(asked, inode)?;
+            self.flush_unsent(asked, inode)?;
         }
-        let cur_size = Event::NfsSizeTruncate.is_wanted().then(|| inode.subject().size);
+        let cur_size = Event::NfsSizeTruncate
+            .is_wanted()
+            .then(|| inode.event_fields().size);
         inode.begin_mutation();
         let sent_at = self.core.now();
-        let answer = match v3::setattr(&self.core.wire, asked.asker(), inode.handle(), set, None) {
+        let answer = match v3::setattr(&self.core.rpc, asked.rpc_caller(), inode.handle(), set, None) {
             Ok(answer) => answer,
             Err(error) => {
                 let _ = inode.end_mutation(&Wcc::default(), sent_at);
@@ -91,14 +99,16 @@ impl Client {
             data.truncated(size);
         }
         if let (Ok(()), Some(new_size)) = (&answer.outcome, set.size) {
-            tell_truncation(inode, cur_size, new_size);
+            trace_truncate(inode, cur_size, new_size);
         }
         if answer.outcome.is_ok() && set.size.is_some() {
-            inode.end_resizing(&answer.about, sent_at);
+            inode.end_resizing(&answer.attributes, sent_at);
         } else {
-            let _ = inode.end_mutation(&answer.about, sent_at);
+            let _ = inode.end_mutation(&answer.attributes, sent_at);
         }
-        answer.outcome.map_err(|status| self.refused(inode, status))
+        answer
+            .outcome
+            .map_err(|status| self.note_failed_status(inode, status))
     }
 
     /// The text of a symbolic link; from memory while the link's attributes are believed.
@@ -106,25 +116,28 @@ impl Client {
     /// # Errors
     /// EINVAL if it is no link; those of READLINK and GETATTR.
     pub fn readlink(&self, caller: &Caller, id: InodeId) -> Result<Box<[u8]>, Errno> {
-        let inode = self.held(id)?;
-        let asked = self.asked(caller);
-        if let Some(text) = self.known_text(&asked, &inode)? {
+        let inode = self.find_inode(id)?;
+        let asked = self.op_context(caller);
+        if let Some(text) = self.cached_link_text(&asked, &inode)? {
             return Ok(text);
         }
-        let answer = v3::readlink(&self.core.wire, asked.asker(), inode.handle()).map_err(errno::of_call)?;
+        let answer =
+            v3::readlink(&self.core.rpc, asked.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
         let sent_at = self.core.moment(answer.sent_at);
         let adopted = answer
-            .about
+            .attributes
             .as_ref()
             .is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
-        let text = answer.outcome.map_err(|status| self.refused(&inode, status))?;
+        let text = answer
+            .outcome
+            .map_err(|status| self.note_failed_status(&inode, status))?;
         let mut facts = inode.facts();
         let is_link = facts
             .state
             .facts()
             .is_some_and(|known| known.kind == ObjectKind::Symlink);
         if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
-            facts.kept = Kept::Link(Box::new(LinkText {
+            facts.by_type = TypeState::Link(Box::new(CachedLinkText {
                 text: text.clone(),
                 epoch,
             }));
@@ -132,8 +145,8 @@ impl Client {
         Ok(text)
     }
 
-    fn known_text(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {
-        if !matches!(inode.facts().kept, Kept::Link(_)) {
+    fn cached_link_text(&self, asked: &OpContext, inode: &Arc<Inode>) -> Result<Option<Box<[u8]>>, Errno> {
+        if !matches!(inode.facts().by_type, TypeState::Link(_)) {
             return Ok(None);
         }
         let is_believed = || {
@@ -146,7 +159,7 @@ impl Client {
             self.revalidate(asked, inode)?;
         }
         let facts = inode.facts();
-        let Kept::Link(link) = &facts.kept else {
+        let TypeState::Link(link) = &facts.by_type else {
             return Ok(None);
         };
         Ok((facts.contents() == Some(link.epoch)).then(|| link.text.clone()))
@@ -154,9 +167,9 @@ impl Client {
 }
 
 /// Tells of a size that a program gave to a file; `cur_size` if anybody wanted to know before.
-fn tell_truncation(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
+fn trace_truncate(inode: &Inode, cur_size: Option<u64>, new_size: u64) {
     let Some(cur_size) = cur_size else { return };
-    probe!(let subject = inode.subject(); NfsSizeTruncate {
+    probe!(let subject = inode.event_fields(); NfsSizeTruncate {
         fileid: subject.fileid,
         cur_size,
         new_size,

@@ -1,7 +1,8 @@
 //! Threads for work that nobody waits for, and the real clock.
 //!
-//! Owns the only threads that this crate starts. They are started when there is work and none of them is idle, up to a
-//! bound, and end after a while without work. Delayed tasks are kept by one more thread while there are any.
+//! Owns the only threads that this crate starts. They are started when there is work and none of
+//! them is idle, up to a bound, and end after a while without work. Delayed tasks are kept by one
+//! more thread while there are any.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,16 +16,16 @@ use curt_rpc::client::Interrupt;
 use curt_trace::scope;
 use parking_lot::{Condvar, Mutex};
 
-use crate::environment::{Background, Clock, Task};
+use crate::environment::{Background, BackgroundTask, Clock};
 
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The system's monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
+pub struct MonotonicClock;
 
-impl Clock for SystemClock {
+impl Clock for MonotonicClock {
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -34,34 +35,35 @@ impl Clock for SystemClock {
     }
 }
 
-/// A bounded number of threads that run tasks in order. Tasks still waiting when this is dropped are run.
-pub struct Threads {
-    shared: Arc<Shared>,
+/// A bounded number of threads that run tasks in order. Tasks still waiting when this is dropped
+/// are run.
+pub struct BackgroundThreads {
+    shared: Arc<BackgroundShared>,
 }
 
-struct Shared {
-    work: Mutex<Work>,
+struct BackgroundShared {
+    work: Mutex<BackgroundQueue>,
     has_task: Condvar,
     has_timer: Condvar,
     threads_max: usize,
 }
 
 #[derive(Default)]
-struct Work {
-    tasks: VecDeque<Task>,
+struct BackgroundQueue {
+    tasks: VecDeque<BackgroundTask>,
     threads: usize,
     idle: usize,
-    timers: BTreeMap<(Instant, u64), Task>,
+    timers: BTreeMap<(Instant, u64), BackgroundTask>,
     timers_set: u64,
     timer_runs: bool,
     closed: bool,
 }
 
-impl Threads {
+impl BackgroundThreads {
     /// At most `threads_max` (at least 1) threads at a time.
     #[must_use]
     pub fn new(threads_max: usize) -> Self {
-        let shared = Shared {
+        let shared = BackgroundShared {
             work: Mutex::default(),
             has_task: Condvar::new(),
             has_timer: Condvar::new(),
@@ -73,12 +75,12 @@ impl Threads {
     }
 }
 
-impl Background for Threads {
-    fn spawn(&self, task: Task) {
-        Shared::spawn(&self.shared, scope::carried(task));
+impl Background for BackgroundThreads {
+    fn spawn(&self, task: BackgroundTask) {
+        BackgroundShared::spawn(&self.shared, scope::carried(task));
     }
 
-    fn spawn_after(&self, delay: Duration, task: Task) {
+    fn spawn_after(&self, delay: Duration, task: BackgroundTask) {
         let task = scope::carried_later(task);
         let mut work = self.shared.work.lock();
         work.timers_set += 1;
@@ -99,8 +101,8 @@ impl Background for Threads {
     }
 }
 
-impl Shared {
-    fn spawn(self: &Arc<Self>, task: Task) {
+impl BackgroundShared {
+    fn spawn(self: &Arc<Self>, task: BackgroundTask) {
         let mut work = self.work.lock();
         work.tasks.push_back(task);
         // Each task in line may count on one idle thread.
@@ -130,7 +132,7 @@ impl Shared {
     }
 }
 
-fn run(shared: &Shared) {
+fn run(shared: &BackgroundShared) {
     let mut work = shared.work.lock();
     loop {
         if let Some(task) = work.tasks.pop_front() {
@@ -150,7 +152,7 @@ fn run(shared: &Shared) {
 }
 
 /// Moves delayed tasks to the others when they are due, until there are none.
-fn keep_time(shared: &Weak<Shared>) {
+fn keep_time(shared: &Weak<BackgroundShared>) {
     while let Some(shared) = shared.upgrade() {
         let mut work = shared.work.lock();
         let Some((&(due, number), _)) = work.timers.first_key_value() else {
@@ -165,7 +167,7 @@ fn keep_time(shared: &Weak<Shared>) {
             let task = work.timers.remove(&(due, number));
             drop(work);
             if let Some(task) = task {
-                Shared::spawn(&shared, task);
+                BackgroundShared::spawn(&shared, task);
             }
         } else {
             let _ = shared.has_timer.wait_until(&mut work, due);
@@ -173,7 +175,7 @@ fn keep_time(shared: &Weak<Shared>) {
     }
 }
 
-impl Drop for Threads {
+impl Drop for BackgroundThreads {
     fn drop(&mut self) {
         let mut work = self.shared.work.lock();
         work.closed = true;
@@ -184,7 +186,7 @@ impl Drop for Threads {
     }
 }
 
-impl fmt::Debug for Threads {
+impl fmt::Debug for BackgroundThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = self.shared.work.lock();
         f.debug_struct("Threads")
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn tasks_run_side_by_side_up_to_the_bound() {
-        let threads = Threads::new(3);
+        let threads = BackgroundThreads::new(3);
         let (met, meeting) = mpsc::channel();
         let barrier = Arc::new(std::sync::Barrier::new(3));
         for _ in 0..3 {
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn more_tasks_than_threads_are_all_run() {
-        let threads = Threads::new(1);
+        let threads = BackgroundThreads::new(1);
         let (done, all) = mpsc::channel();
         for number in 0..100 {
             let done = done.clone();
@@ -235,7 +237,7 @@ mod tests {
 
     #[test]
     fn delayed_tasks_run_in_the_order_of_their_times() {
-        let threads = Threads::new(1);
+        let threads = BackgroundThreads::new(1);
         loop {
             let (done, all) = mpsc::channel();
             let began = Instant::now();
@@ -258,6 +260,6 @@ mod tests {
     fn a_wait_ends_when_it_is_interrupted() {
         let interrupt = Interrupt::new();
         interrupt.raise();
-        SystemClock.pause(SOON, &interrupt);
+        MonotonicClock.pause(SOON, &interrupt);
     }
 }

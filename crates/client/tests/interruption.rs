@@ -1,5 +1,5 @@
-//! Calls that wait for a server that does not answer: they end when they are interrupted, and on soft mounts when their
-//! time is over.
+//! Calls that wait for a server that does not answer: they end when they are interrupted, and on
+//! soft mounts when their time is over.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -11,14 +11,15 @@ use std::{
 
 use curt_client::{
     errno,
-    plan::{Asker, OperationFigure, Stability, Wire, v3},
-    threads::SystemClock,
+    protocol::{OperationFigure, RpcCaller, RpcClient, Stability, v3},
+    threads::MonotonicClock,
 };
 use curt_proto::nfs3::FileHandle;
 use curt_rpc::{
-    auth::Credential,
+    auth::RpcCredential,
     client::{
-        CallError, Hardness, Interrupt, NoEvents, PortSource, Server, TcpOptions, TcpTransport, Transport,
+        CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, ServerName, TcpOptions,
+        TcpTransport, Transport,
     },
 };
 use rustix::io::Errno;
@@ -26,23 +27,23 @@ use rustix::io::Errno;
 /// A server that takes connections and calls and answers none.
 struct Silent {
     _listener: TcpListener,
-    wire: Wire,
+    wire: RpcClient,
 }
 
-fn silent(hardness: Hardness, timeout: Duration) -> Silent {
+fn silent(hardness: RecoveryMode, timeout: Duration) -> Silent {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = PortSource::Fixed(listener.local_addr().unwrap().port());
-    let server = Server::Address(Ipv4Addr::LOCALHOST.into());
+    let server = ServerName::Address(Ipv4Addr::LOCALHOST.into());
     let options = TcpOptions {
-        hardness,
+        recovery: hardness,
         timeout,
         retrans: 1,
         ..TcpOptions::new(server, port)
     };
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoEvents)));
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoTransportEvents)));
     Silent {
         _listener: listener,
-        wire: Wire::new(transport, Arc::new(SystemClock)),
+        wire: RpcClient::new(transport, Arc::new(MonotonicClock)),
     }
 }
 
@@ -51,11 +52,11 @@ const LONG: Duration = Duration::from_secs(600);
 // SEMANTICS: rpc-1.
 #[test]
 fn every_kind_of_call_ends_when_it_is_interrupted() {
-    let silent = silent(Hardness::Hard, LONG);
+    let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (wire, interrupt) = (&silent.wire, Interrupt::new());
-    let asker = Asker {
-        credential: &Credential::None,
+    let asker = RpcCaller {
+        credential: &RpcCredential::None,
         interrupt: &interrupt,
     };
     let data = vec![7; 1 << 20];
@@ -83,12 +84,12 @@ fn every_kind_of_call_ends_when_it_is_interrupted() {
 
 #[test]
 fn one_interrupted_call_takes_no_other_with_it() {
-    let silent = silent(Hardness::Hard, LONG);
+    let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
     let (one, other) = (Interrupt::new(), Interrupt::new());
     let call = |interrupt: &Interrupt| {
-        let asker = Asker {
-            credential: &Credential::None,
+        let asker = RpcCaller {
+            credential: &RpcCredential::None,
             interrupt,
         };
         v3::getattr(&silent.wire, asker, &file).map(drop)
@@ -107,11 +108,14 @@ fn one_interrupted_call_takes_no_other_with_it() {
 // SEMANTICS: rpc-5.
 #[test]
 fn soft_mounts_give_up_with_the_error_they_were_told() {
-    for (hardness, expected) in [(Hardness::Soft, Errno::IO), (Hardness::SoftErr, Errno::TIMEDOUT)] {
+    for (hardness, expected) in [
+        (RecoveryMode::Soft, Errno::IO),
+        (RecoveryMode::SoftErr, Errno::TIMEDOUT),
+    ] {
         let silent = silent(hardness, Duration::from_millis(50));
         let never = Interrupt::never();
-        let asker = Asker {
-            credential: &Credential::None,
+        let asker = RpcCaller {
+            credential: &RpcCredential::None,
             interrupt: &never,
         };
         let error = v3::getattr(&silent.wire, asker, &FileHandle::new(b"file").unwrap()).unwrap_err();

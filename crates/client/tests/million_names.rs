@@ -1,5 +1,5 @@
-//! 1,000,000 known names, each of an object of its own with attributes and an answer about access, fit into 512 MiB: measured on
-//! the process itself, with a server that is a function.
+//! 1,000,000 known names, each of an object of its own with attributes and an answer about access,
+//! fit into 512 MiB: measured on the process itself, with a server that is a function.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -9,13 +9,14 @@ use std::{
 };
 
 use curt_client::{
-    Background, Behaviour, Caller, Client, Clock, Entry, Environment, InodeId, MountedRoot, Task,
-    caller::Security,
-    plan::{PathLimits, ServerLimits, Wire},
+    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, Environment, InodeId, LookupResult,
+    MountedRoot,
+    caller::RpcSecurity,
+    protocol::{Fsinfo, Pathconf, RpcClient},
 };
-use curt_policy::{AccessMode, CacheOptions, FillMode, Interval};
-use curt_proto::nfs3::{FileHandle, Procedure};
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_policy::{AccessMode, CacheOptions, FillMode, TimeoutRange};
+use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 const NAMES: u64 = 1_000_000;
@@ -38,12 +39,13 @@ impl Clock for Stopped {
 struct Nobody;
 
 impl Background for Nobody {
-    fn spawn(&self, _: Task) {}
+    fn spawn(&self, _: BackgroundTask) {}
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
-/// Finds every name, as a file whose number the name tells; handles are as long as Curt's server makes them.
+/// Finds every name, as a file whose number the name tells; handles are as long as Curt's server
+/// makes them.
 struct Endless;
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -60,13 +62,13 @@ fn fattr(kind: u32, fileid: u64) -> Vec<u8> {
 }
 
 impl Transport for Endless {
-    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
         curt_xdr::Encode::encode(request.arguments, &mut arguments);
         let mut results = words(&[0]);
-        match Procedure::from_number(request.procedure).unwrap() {
-            Procedure::Getattr => results.extend(fattr(2, 1)),
-            Procedure::Lookup => {
+        match NfsProcedure::from_number(request.procedure).unwrap() {
+            NfsProcedure::Getattr => results.extend(fattr(2, 1)),
+            NfsProcedure::Lookup => {
                 let handle_length = u32::from_be_bytes(*arguments.first_chunk().unwrap()) as usize;
                 let name = &arguments[8 + handle_length..];
                 let number: u64 = std::str::from_utf8(&name[..10]).unwrap().parse().unwrap();
@@ -79,7 +81,7 @@ impl Transport for Endless {
                 results.extend(words(&[1]));
                 results.extend(fattr(2, 1));
             }
-            Procedure::Access => {
+            NfsProcedure::Access => {
                 results.extend(words(&[1]));
                 let number = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
                 results.extend(if number == u64::MAX {
@@ -91,7 +93,7 @@ impl Transport for Endless {
             }
             other => panic!("{other:?} is not asked"),
         }
-        Ok(Reply::from_results(results))
+        Ok(CallReply::from_results(results))
     }
 }
 
@@ -105,18 +107,18 @@ fn resident() -> u64 {
 /// A client of [`Endless`] that believes what it knows for as long as the test takes.
 fn client() -> Client {
     let clock: Arc<dyn Clock> = Arc::new(Stopped(Instant::now()));
-    let wire = Arc::new(Wire::new(Arc::new(Endless), Arc::clone(&clock)));
+    let wire = Arc::new(RpcClient::new(Arc::new(Endless), Arc::clone(&clock)));
     let root = MountedRoot {
         handle: FileHandle::new(&[0xff; 48]).unwrap(),
-        limits: ServerLimits::default(),
-        path_limits: PathLimits::default(),
+        limits: Fsinfo::default(),
+        path_limits: Pathconf::default(),
     };
     let environment = Environment {
         clock,
         background: Arc::new(Nobody),
         observer: None,
     };
-    let forever = Interval {
+    let forever = TimeoutRange {
         min: Duration::from_secs(3600),
         max: Duration::from_secs(3600),
     };
@@ -126,11 +128,11 @@ fn client() -> Client {
         fill: FillMode::Off,
         ..CacheOptions::default()
     };
-    let behaviour = Behaviour {
+    let behaviour = ClientOptions {
         cache,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
-    Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap()
+    Client::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap()
 }
 
 // SEMANTICS: posix-7.
@@ -143,16 +145,17 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     // More than fit: the bound holds, and what has to go goes.
     for number in 0..NAMES + 1000 {
         let name = format!("{number:010}");
-        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+        let LookupResult::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
             panic!("{name}")
         };
         client.access(&me, found.id, 4).unwrap();
-        // A kernel holds look-ups of all that it knows; of the first it does not any more, and they go.
+        // A kernel holds look-ups of all that it knows; of the first it does not any more, and they
+        // go.
         if number < 1000 {
             client.forget(found.id, 1);
         }
     }
-    let (objects, present, _) = client.known();
+    let (objects, present, _) = client.cached_counts();
     assert_eq!((objects as u64, present as u64), (NAMES + 1, NAMES));
     let taken = resident() - before;
     println!("{} bytes per name, {} MiB in all", taken / NAMES, taken >> 20);
@@ -160,7 +163,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let requests = client.counters().requests.total();
     for number in (1000..NAMES + 1000).step_by(1009) {
         let name = format!("{number:010}");
-        let Entry::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+        let LookupResult::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
             panic!("{name}")
         };
         client.access(&me, found.id, 4).unwrap();

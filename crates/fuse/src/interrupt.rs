@@ -1,13 +1,16 @@
 //! Which requests are being answered, and who of their callers does not wait any more.
 //!
-//! Owns a [`Flight`] per thread: the request that it answers now. INTERRUPT names a request; a lock's wait then ends at once,
-//! any other only if its caller is being killed. As the kernel sends no second INTERRUPT when a signal that kills follows one
-//! that does not, such callers are looked at again every 100 ms, by one thread for all, which exists only while there is
-//! something to look at. Saying so for a request costs a flag in its flight: most are answered before anybody looks.
+//! Owns a [`InFlightRequest`] per thread: the request that it answers now. INTERRUPT names a
+//! request; a lock's wait then ends at once, any other only if its caller is being killed. As the
+//! kernel sends no second INTERRUPT when a signal that kills follows one that does not, such
+//! callers are looked at again every 100 ms, by one thread for all, which exists only while there
+//! is something to look at. Saying so for a request costs a flag in its flight: most are answered
+//! before anybody looks.
 //!
-//! Invariants: an INTERRUPT that is read before its request is registered is not lost: the reader of the INTERRUPT remembers
-//! it before it searches, the reader of the request registers before it looks among the remembered, and both pass through the
-//! flight's mutex. An interruption is raised only under that mutex, and only for the request it was meant for.
+//! Invariants: an INTERRUPT that is read before its request is registered is not lost: the reader
+//! of the INTERRUPT remembers it before it searches, the reader of the request registers before it
+//! looks among the remembered, and both pass through the flight's mutex. An interruption is raised
+//! only under that mutex, and only for the request it was meant for.
 
 use std::{
     collections::VecDeque,
@@ -24,27 +27,28 @@ use parking_lot::Mutex;
 
 use crate::{
     abi::opcode,
-    caller,
+    caller_state,
     filesystem::Interruption,
-    request::Header,
-    session::{Desk, Desks, SERVER_SILENCE, STACK_BYTES, Waiting},
+    request::InHeader,
+    session::{SERVER_SILENCE, STACK_BYTES, WaitControl, WorkerStage, WorkerStages},
 };
 
 /// How often callers are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// INTERRUPTs of unknown requests that are remembered. Most are of requests that were answered meanwhile.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// INTERRUPTs of unknown requests that are remembered. Most are of requests that were answered
+/// meanwhile.
 const EARLY_MAX: usize = 1024;
 /// How long the looking thread stays without anything to look at: 20 looks.
-const IDLE_LOOKS_MAX: u32 = 20;
+const IDLE_CHECKS_MAX: u32 = 20;
 
 /// The request that one thread answers.
 #[derive(Debug)]
-pub(crate) struct Flight<I> {
-    now: Mutex<Now<I>>,
+pub(crate) struct InFlightRequest<I> {
+    state: Mutex<InFlightRequestState<I>>,
 }
 
 #[derive(Debug)]
-struct Now<I> {
+struct InFlightRequestState<I> {
     /// 0: none.
     unique: u64,
     waits_for_lock: bool,
@@ -56,17 +60,17 @@ struct Now<I> {
 }
 
 /// All requests that are being answered.
-pub(crate) struct Flights<I> {
-    all: Mutex<Vec<Arc<Flight<I>>>>,
+pub(crate) struct InFlightRequests<I> {
+    all: Mutex<Vec<Arc<InFlightRequest<I>>>>,
     early: Mutex<VecDeque<u64>>,
     early_count: AtomicUsize,
-    /// Whether the looking thread runs. Set to false before its last look, so that whoever raises a flag too late for that
-    /// look sees it (both pass through the flight's mutex in between).
-    looking: AtomicBool,
+    /// Whether the looking thread runs. Set to false before its last look, so that whoever raises a
+    /// flag too late for that look sees it (both pass through the flight's mutex in between).
+    is_checking: AtomicBool,
     silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
 }
 
-impl<I> fmt::Debug for Flights<I> {
+impl<I> fmt::Debug for InFlightRequests<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flights")
             .field("threads", &self.all.lock().len())
@@ -74,21 +78,21 @@ impl<I> fmt::Debug for Flights<I> {
     }
 }
 
-impl<I: Interruption> Flights<I> {
+impl<I: Interruption> InFlightRequests<I> {
     pub(crate) fn new(silent_for: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
         Self {
             all: Mutex::default(),
             early: Mutex::default(),
             early_count: AtomicUsize::new(0),
-            looking: AtomicBool::new(false),
+            is_checking: AtomicBool::new(false),
             silent_for: Box::new(silent_for),
         }
     }
 
     /// A place for the requests of one more thread.
-    pub(crate) fn join(&self) -> Arc<Flight<I>> {
-        let flight = Arc::new(Flight {
-            now: Mutex::new(Now {
+    pub(crate) fn join(&self) -> Arc<InFlightRequest<I>> {
+        let flight = Arc::new(InFlightRequest {
+            state: Mutex::new(InFlightRequestState {
                 unique: 0,
                 waits_for_lock: false,
                 tid: 0,
@@ -102,14 +106,14 @@ impl<I: Interruption> Flights<I> {
         flight
     }
 
-    pub(crate) fn leave(&self, flight: &Arc<Flight<I>>) {
+    pub(crate) fn leave(&self, flight: &Arc<InFlightRequest<I>>) {
         self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
     }
 
     /// `flight` answers `header`'s request from now on.
-    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<Flight<I>>, header: &Header) {
+    pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<InFlightRequest<I>>, header: &InHeader) {
         {
-            let mut now = flight.now.lock();
+            let mut now = flight.state.lock();
             now.unique = header.unique;
             now.waits_for_lock = header.opcode == opcode::SETLKW;
             now.tid = header.tid;
@@ -123,8 +127,8 @@ impl<I: Interruption> Flights<I> {
     }
 
     /// The request of `flight` is answered.
-    pub(crate) fn end(&self, flight: &Flight<I>) {
-        let mut now = flight.now.lock();
+    pub(crate) fn end(&self, flight: &InFlightRequest<I>) {
+        let mut now = flight.state.lock();
         now.unique = 0;
         if now.interruption.is_raised() {
             now.interruption = Arc::default();
@@ -138,7 +142,7 @@ impl<I: Interruption> Flights<I> {
             .all
             .lock()
             .iter()
-            .find(|flight| flight.now.lock().unique == unique)
+            .find(|flight| flight.state.lock().unique == unique)
             .cloned();
         if let Some(flight) = flight {
             self.take_early(unique);
@@ -149,7 +153,7 @@ impl<I: Interruption> Flights<I> {
     /// Ends the wait of every request that is being answered.
     pub(crate) fn interrupt_all(&self) {
         for flight in self.all.lock().iter() {
-            flight.now.lock().interruption.raise();
+            flight.state.lock().interruption.raise();
         }
     }
 
@@ -172,9 +176,9 @@ impl<I: Interruption> Flights<I> {
         place.is_some()
     }
 
-    fn interrupt_flight(self: &Arc<Self>, flight: &Arc<Flight<I>>, unique: u64) {
+    fn interrupt_flight(self: &Arc<Self>, flight: &Arc<InFlightRequest<I>>, unique: u64) {
         let tid = {
-            let mut now = flight.now.lock();
+            let mut now = flight.state.lock();
             if now.unique != unique {
                 return;
             }
@@ -185,39 +189,39 @@ impl<I: Interruption> Flights<I> {
             now.interrupted = true;
             now.tid
         };
-        if caller::is_being_killed(tid) {
+        if caller_state::is_being_killed(tid) {
             flight.raise(unique);
         } else {
-            self.keep_looking();
+            self.start_caller_checks();
         }
     }
 
     /// Has every request with a flag looked at until it is answered.
-    fn keep_looking(self: &Arc<Self>) {
-        if self.looking.swap(true, Ordering::SeqCst) {
+    fn start_caller_checks(self: &Arc<Self>) {
+        if self.is_checking.swap(true, Ordering::SeqCst) {
             return;
         }
         let flights = self.clone();
         let spawned = thread::Builder::new()
             .name("fuse-watch".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || flights.look_again_and_again());
+            .spawn(move || flights.run_caller_checks());
         if let Err(error) = spawned {
-            self.looking.store(false, Ordering::SeqCst);
+            self.is_checking.store(false, Ordering::SeqCst);
             tracing::warn!("cannot start the thread that sees callers die: {error}");
         }
     }
 
-    fn look_again_and_again(&self) {
+    fn run_caller_checks(&self) {
         let mut idle_looks = 0;
         loop {
-            thread::sleep(LOOK_EVERY);
-            idle_looks = if self.look() { 0 } else { idle_looks + 1 };
-            if idle_looks < IDLE_LOOKS_MAX {
+            thread::sleep(CHECK_INTERVAL);
+            idle_looks = if self.check_callers() { 0 } else { idle_looks + 1 };
+            if idle_looks < IDLE_CHECKS_MAX {
                 continue;
             }
-            self.looking.store(false, Ordering::SeqCst);
-            if !self.look() || self.looking.swap(true, Ordering::SeqCst) {
+            self.is_checking.store(false, Ordering::SeqCst);
+            if !self.check_callers() || self.is_checking.swap(true, Ordering::SeqCst) {
                 return;
             }
             idle_looks = 0;
@@ -225,12 +229,12 @@ impl<I: Interruption> Flights<I> {
     }
 
     /// Looks at every request with a flag; says whether there are any left.
-    fn look(&self) -> bool {
+    fn check_callers(&self) -> bool {
         let flagged: Vec<_> = self
             .all
             .lock()
             .iter()
-            .filter_map(|flight| Some((flight.flagged()?, flight.clone())))
+            .filter_map(|flight| Some((flight.caller_check()?, flight.clone())))
             .collect();
         if flagged.is_empty() {
             return false;
@@ -238,7 +242,7 @@ impl<I: Interruption> Flights<I> {
         let silent = (self.silent_for)().is_some_and(|silence| silence >= SERVER_SILENCE);
         let mut left = false;
         for (request, flight) in flagged {
-            left |= flight.still_waits(&request, silent);
+            left |= flight.apply_caller_check(&request, silent);
         }
         left
     }
@@ -246,7 +250,7 @@ impl<I: Interruption> Flights<I> {
 
 /// What is to be looked at of a request.
 #[derive(Clone, Copy, Debug)]
-struct Flagged {
+struct CallerCheck {
     unique: u64,
     tid: u32,
     interrupted: bool,
@@ -254,23 +258,23 @@ struct Flagged {
     on_exit: bool,
 }
 
-impl<I: Interruption> Flight<I> {
+impl<I: Interruption> InFlightRequest<I> {
     /// What the request that is being answered now waits under.
     pub(crate) fn interruption(&self) -> Arc<I> {
-        self.now.lock().interruption.clone()
+        self.state.lock().interruption.clone()
     }
 
     fn raise(&self, unique: u64) {
-        let now = self.now.lock();
+        let now = self.state.lock();
         if now.unique == unique {
             now.interruption.raise();
         }
     }
 
     /// The request that is being answered, if it has a flag and still waits.
-    fn flagged(&self) -> Option<Flagged> {
-        let now = self.now.lock();
-        let Now {
+    fn caller_check(&self) -> Option<CallerCheck> {
+        let now = self.state.lock();
+        let InFlightRequestState {
             unique,
             tid,
             interrupted,
@@ -279,7 +283,7 @@ impl<I: Interruption> Flight<I> {
             ..
         } = *now;
         let any = interrupted || on_silence || on_exit;
-        (unique != 0 && any && !now.interruption.is_raised()).then_some(Flagged {
+        (unique != 0 && any && !now.interruption.is_raised()).then_some(CallerCheck {
             unique,
             tid,
             interrupted,
@@ -288,11 +292,12 @@ impl<I: Interruption> Flight<I> {
         })
     }
 
-    /// Ends the wait of a request if there is a reason to; says whether it has to be looked at again.
-    fn still_waits(&self, request: &Flagged, silent: bool) -> bool {
+    /// Ends the wait of a request if there is a reason to; says whether it has to be looked at
+    /// again.
+    fn apply_caller_check(&self, request: &CallerCheck, silent: bool) -> bool {
         let ends = silent && request.on_silence
-            || request.interrupted && caller::is_being_killed(request.tid)
-            || silent && request.on_exit && caller::is_exiting(request.tid);
+            || request.interrupted && caller_state::is_being_killed(request.tid)
+            || silent && request.on_exit && caller_state::is_exiting(request.tid);
         if ends {
             self.raise(request.unique);
         }
@@ -302,31 +307,32 @@ impl<I: Interruption> Flight<I> {
 
 /// Lets a method say how the wait of its request may end.
 #[derive(Debug)]
-pub(crate) struct Patience<'a, I> {
-    pub(crate) flights: &'a Arc<Flights<I>>,
-    pub(crate) flight: &'a Flight<I>,
-    pub(crate) desk: &'a Desk,
-    pub(crate) desks: &'a Desks,
+pub(crate) struct RequestWaitControl<'a, I> {
+    pub(crate) requests: &'a Arc<InFlightRequests<I>>,
+    pub(crate) request: &'a InFlightRequest<I>,
+    pub(crate) stage: &'a WorkerStage,
+    pub(crate) stages: &'a WorkerStages,
 }
 
-impl<I: Interruption> Waiting for Patience<'_, I> {
+impl<I: Interruption> WaitControl for RequestWaitControl<'_, I> {
     fn give_up_on_silence(&self) {
-        self.flight.now.lock().on_silence = true;
-        self.flights.keep_looking();
+        self.request.state.lock().on_silence = true;
+        self.requests.start_caller_checks();
     }
 
     fn give_up_on_exit(&self) {
-        self.flight.now.lock().on_exit = true;
-        self.flights.keep_looking();
+        self.request.state.lock().on_exit = true;
+        self.requests.start_caller_checks();
     }
 
-    fn arrived(&self) {
-        self.desk.rests();
+    fn mark_received(&self) {
+        self.stage.set_idle();
     }
 
-    fn let_earlier_arrive(&self) {
-        let interruption = self.flight.interruption();
-        self.desks.let_arrive(self.desk, || interruption.is_raised());
+    fn wait_for_earlier(&self) {
+        let interruption = self.request.interruption();
+        self.stages
+            .wait_for_earlier(self.stage, || interruption.is_raised());
     }
 }
 
@@ -353,8 +359,8 @@ mod tests {
     /// A thread that is not there counts as being killed.
     const DEAD: u32 = u32::MAX;
 
-    fn header(unique: u64, opcode: u32, tid: u32) -> Header {
-        Header {
+    fn header(unique: u64, opcode: u32, tid: u32) -> InHeader {
+        InHeader {
             unique,
             opcode,
             node: NodeId(1),
@@ -364,8 +370,8 @@ mod tests {
         }
     }
 
-    fn flights(silence: Option<Duration>) -> (Arc<Flights<Flag>>, Arc<Flight<Flag>>) {
-        let flights = Arc::new(Flights::new(move || silence));
+    fn flights(silence: Option<Duration>) -> (Arc<InFlightRequests<Flag>>, Arc<InFlightRequest<Flag>>) {
+        let flights = Arc::new(InFlightRequests::new(move || silence));
         let flight = flights.join();
         (flights, flight)
     }
@@ -433,15 +439,15 @@ mod tests {
             (Some(SERVER_SILENCE / 2), true, true, DEAD, false),
         ] {
             let (flights, flight) = flights(silence);
-            flights.looking.store(true, Ordering::SeqCst);
+            flights.is_checking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
-            let desks = Desks::default();
+            let desks = WorkerStages::default();
             let desk = desks.join();
-            let patience = Patience {
-                desk: &desk,
-                desks: &desks,
-                flights: &flights,
-                flight: &flight,
+            let patience = RequestWaitControl {
+                stage: &desk,
+                stages: &desks,
+                requests: &flights,
+                request: &flight,
             };
             if on_silence {
                 patience.give_up_on_silence();
@@ -449,7 +455,7 @@ mod tests {
             if on_exit {
                 patience.give_up_on_exit();
             }
-            flights.look();
+            flights.check_callers();
             assert_eq!(
                 flight.interruption().is_raised(),
                 ends,
@@ -461,11 +467,11 @@ mod tests {
     #[test]
     fn an_answered_request_is_looked_at_no_more() {
         let (flights, flight) = flights(None);
-        flights.looking.store(true, Ordering::SeqCst);
+        flights.is_checking.store(true, Ordering::SeqCst);
         flights.begin(&flight, &header(8, opcode::READ, std::process::id()));
         flights.interrupt(8);
-        assert!(flights.look());
+        assert!(flights.check_callers());
         flights.end(&flight);
-        assert!(!flights.look());
+        assert!(!flights.check_callers());
     }
 }

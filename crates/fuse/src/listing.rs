@@ -1,10 +1,11 @@
 //! The names in a reply to READDIR and READDIRPLUS.
 //!
-//! Owns their layout and the bound on their bytes: what the kernel asked for. Invariant: a name is either whole or absent.
+//! Owns their layout and the bound on their bytes: what the kernel asked for. Invariant: a name is
+//! either whole or absent.
 
 use crate::{
     abi::encode::{ENTRY_BYTES, entry_bytes},
-    values::Entry,
+    values::EntryOut,
 };
 
 /// Bytes before a name (`fuse_dirent`).
@@ -12,12 +13,13 @@ const DIRENT_BYTES: usize = 24;
 
 /// One name of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name<'a> {
+pub struct Dirent<'a> {
     /// The name.
     pub name: &'a [u8],
     /// Inode number (d_ino).
     pub inode: u64,
-    /// Where a listing goes on after this name (d_off). The kernel takes it for signed: keep it below 2^63.
+    /// Where a listing goes on after this name (d_off). The kernel takes it for signed: keep it
+    /// below 2^63.
     pub next: u64,
     /// Type as in the upper bits of st_mode (S_IFMT), 0 if unknown.
     pub mode: u32,
@@ -25,20 +27,20 @@ pub struct Name<'a> {
 
 /// Collects names until the kernel's buffer is full.
 #[derive(Debug)]
-pub struct Listing<'a> {
+pub struct DirentBuffer<'a> {
     buffer: &'a mut [u8],
     used: usize,
     plus: bool,
-    promises: bool,
+    grants_lifetimes: bool,
 }
 
-impl<'a> Listing<'a> {
+impl<'a> DirentBuffer<'a> {
     pub(crate) fn new(buffer: &'a mut [u8], plus: bool) -> Self {
         Self {
             buffer,
             used: 0,
             plus,
-            promises: true,
+            grants_lifetimes: true,
         }
     }
 
@@ -55,8 +57,8 @@ impl<'a> Listing<'a> {
     }
 
     /// From now on nothing that is told is promised for any time.
-    pub fn promise_nothing(&mut self) {
-        self.promises = false;
+    pub fn clear_lifetimes(&mut self) {
+        self.grants_lifetimes = false;
     }
 
     /// The names that were taken.
@@ -73,10 +75,11 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// Adds a name, with what it leads to where that is known and [`Listing::is_plus`]; an entry that is taken counts as a
-    /// look-up. `.` and `..` never have one. False: there is no room, the name was not taken.
+    /// Adds a name, with what it leads to where that is known and [`DirentBuffer::is_plus`]; an
+    /// entry that is taken counts as a look-up. `.` and `..` never have one. False: there is no
+    /// room, the name was not taken.
     #[must_use]
-    pub fn push(&mut self, name: &Name<'_>, entry: Option<&Entry>) -> bool {
+    pub fn push(&mut self, name: &Dirent<'_>, entry: Option<&EntryOut>) -> bool {
         let front = if self.plus { ENTRY_BYTES } else { 0 };
         let unpadded = front + DIRENT_BYTES + name.name.len();
         let whole = unpadded.next_multiple_of(8);
@@ -88,8 +91,8 @@ impl<'a> Listing<'a> {
             // Node 0 says here that nothing is known of the object.
             let unpromised;
             let entry = match entry {
-                Some(entry) if !self.promises => {
-                    unpromised = entry.unpromised();
+                Some(entry) if !self.grants_lifetimes => {
+                    unpromised = entry.without_lifetimes();
                     Some(&unpromised)
                 }
                 entry => entry,
@@ -123,19 +126,19 @@ mod tests {
     #[test]
     fn the_names_that_were_taken_can_be_read_again_and_are_promised_for_no_time() {
         let names: [&[u8]; 3] = [b"a", b"longer name", b"12345678"];
-        let entry = Entry {
+        let entry = EntryOut {
             node: crate::NodeId(7),
             entry_valid: std::time::Duration::from_secs(9),
             attributes_valid: std::time::Duration::from_secs(9),
-            ..Entry::missing(std::time::Duration::ZERO)
+            ..EntryOut::missing(std::time::Duration::ZERO)
         };
         for plus in [false, true] {
             let (mut one, mut other) = (vec![0; 4096], vec![0; 4096]);
-            for (buffer, entry) in [(&mut one, entry), (&mut other, entry.unpromised())] {
-                let mut listing = Listing::new(buffer, plus);
-                listing.promise_nothing();
+            for (buffer, entry) in [(&mut one, entry), (&mut other, entry.without_lifetimes())] {
+                let mut listing = DirentBuffer::new(buffer, plus);
+                listing.clear_lifetimes();
                 for name in names {
-                    let name = Name {
+                    let name = Dirent {
                         name,
                         inode: 9,
                         next: 1,
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn names_are_taken_whole_or_not_at_all() {
-        let name = Name {
+        let name = Dirent {
             name: b"abc",
             inode: 9,
             next: 1,
@@ -161,7 +164,7 @@ mod tests {
             let each = if plus { 32 + ENTRY_BYTES } else { 32 };
             for room in [each - 1, each, 2 * each - 1, 2 * each] {
                 let mut buffer = vec![0xff; room];
-                let mut listing = Listing::new(&mut buffer, plus);
+                let mut listing = DirentBuffer::new(&mut buffer, plus);
                 let mut taken = 0;
                 while listing.push(&name, None) {
                     taken += 1;
@@ -174,9 +177,9 @@ mod tests {
     #[test]
     fn a_name_lies_as_the_kernel_reads_it() {
         let mut buffer = [0xff; 32];
-        let mut listing = Listing::new(&mut buffer, false);
+        let mut listing = DirentBuffer::new(&mut buffer, false);
         assert!(listing.push(
-            &Name {
+            &Dirent {
                 name: b"dir",
                 inode: 9,
                 next: 7,

@@ -1,43 +1,45 @@
 //! INIT: which version and which features a mount uses.
 //!
-//! Owns the choice of features, and its reasons. Features are tested for, never versions; only the structures' sizes go by
-//! the version. Pure: bytes in, bytes out.
+//! Owns the choice of features, and its reasons. Features are tested for, never versions; only the
+//! structures' sizes go by the version. Pure: bytes in, bytes out.
 
 use crate::{
-    abi::{MAJOR, MINOR, MINOR_MIN, encode::Small, feature},
-    request::Init,
+    abi::{MAJOR, MINOR, MINOR_MIN, encode::SmallReply, feature},
+    request::InitIn,
 };
 
-/// Bytes of data in one READ or WRITE at most: 256 pages, the kernel's own bound unless its administrator raised it.
+/// Bytes of data in one READ or WRITE at most: 256 pages, the kernel's own bound unless its
+/// administrator raised it.
 pub const IO_BYTES_MAX: u32 = 1024 * 1024;
 const PAGE_BYTES: u32 = 4096;
 
-/// Reads ahead and other requests nobody waits for that the kernel may have outstanding. High, because beyond it the kernel
-/// holds back reads of files whose data we have, for the sake of others that wait for a silent server.
+/// Reads ahead and other requests nobody waits for that the kernel may have outstanding. High,
+/// because beyond it the kernel holds back reads of files whose data we have, for the sake of
+/// others that wait for a silent server.
 const BACKGROUND_MAX: u16 = 4096;
 
 /// What the mount wants that is not the same for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RequestedFeatures {
     /// fcntl(2) locks come to us; else the kernel keeps them itself, on this machine alone.
     pub posix_locks: bool,
     /// flock(2) locks come to us; else the kernel keeps them itself, on this machine alone.
     pub flock_locks: bool,
-    /// Reading what the kernel has cached asks for attributes first where they have expired; else it is served until the file
-    /// is opened again or we say that it changed.
+    /// Reading what the kernel has cached asks for attributes first where they have expired; else
+    /// it is served until the file is opened again or we say that it changed.
     pub reading_revalidates: bool,
 }
 
 /// What was agreed upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Negotiated {
+pub struct NegotiatedFeatures {
     /// Minor version that both sides use.
     pub minor: u32,
     /// Bits of [`crate::feature`] in use.
     pub features: u64,
 }
 
-impl Negotiated {
+impl NegotiatedFeatures {
     /// Whether all bits of `feature` are in use.
     #[must_use]
     pub fn has(&self, feature: u64) -> bool {
@@ -47,19 +49,20 @@ impl Negotiated {
 
 /// How INIT is to be answered.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum InitReply {
     /// The kernel speaks a newer major version and will ask again with ours.
-    AskAgain(Small),
+    AskAgain(SmallReply),
     /// Agreed.
-    Agreed(Small, Negotiated),
+    Agreed(SmallReply, NegotiatedFeatures),
     /// The kernel is too old.
     TooOld,
 }
 
-/// The features that are used where the kernel offers them. Never among them: default permissions (a mount option, which
-/// would refuse from cached bits what the server allows), the write-back cache (the kernel would own sizes and times), opens
-/// without a message (each open is a check of consistency).
-fn wanted(wishes: Wishes) -> u64 {
+/// The features that are used where the kernel offers them. Never among them: default permissions
+/// (a mount option, which would refuse from cached bits what the server allows), the write-back
+/// cache (the kernel would own sizes and times), opens without a message (each open is a check of
+/// consistency).
+fn wanted(wishes: RequestedFeatures) -> u64 {
     let mut features = feature::ASYNC_READ
         | feature::ATOMIC_O_TRUNC
         | feature::EXPORT_SUPPORT
@@ -72,7 +75,8 @@ fn wanted(wishes: Wishes) -> u64 {
         | feature::HANDLE_KILLPRIV_V2
         | feature::INIT_EXT
         | feature::HAS_EXPIRE_ONLY
-        // Plus costs 13 times as much per name, so it is for listings whose names are then looked up: the kernel sees that.
+        // Plus costs 13 times as much per name, so it is for listings whose names are then looked
+        // up: the kernel sees that.
         | feature::DO_READDIRPLUS
         | feature::READDIRPLUS_AUTO;
     if wishes.reading_revalidates {
@@ -88,25 +92,25 @@ fn wanted(wishes: Wishes) -> u64 {
 }
 
 /// Decides how to answer `init`.
-pub(crate) fn negotiate(init: &Init, wishes: Wishes) -> Answer {
+pub(crate) fn negotiate(init: &InitIn, wishes: RequestedFeatures) -> InitReply {
     if init.major > MAJOR {
-        return Answer::AskAgain(init_reply(MINOR, 0, 0));
+        return InitReply::AskAgain(init_reply(MINOR, 0, 0));
     }
     if init.major < MAJOR || init.minor < MINOR_MIN {
-        return Answer::TooOld;
+        return InitReply::TooOld;
     }
     let minor = init.minor.min(MINOR);
     let features = wanted(wishes) & init.features;
-    let agreed = Negotiated { minor, features };
-    Answer::Agreed(init_reply(minor, init.readahead_max, features), agreed)
+    let agreed = NegotiatedFeatures { minor, features };
+    InitReply::Agreed(init_reply(minor, init.readahead_max, features), agreed)
 }
 
 /// `fuse_init_out`.
-fn init_reply(minor: u32, readahead_max: u32, features: u64) -> Small {
+fn init_reply(minor: u32, readahead_max: u32, features: u64) -> SmallReply {
     let [low, high] = words(features);
     let background = [BACKGROUND_MAX, BACKGROUND_MAX / 4 * 3];
     let pages = u16::try_from(IO_BYTES_MAX / PAGE_BYTES).expect("256");
-    let mut reply = Small::new();
+    let mut reply = SmallReply::new();
     reply.u32(MAJOR);
     reply.u32(minor);
     reply.u32(readahead_max);
@@ -135,21 +139,21 @@ fn words(features: u64) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    const LOCKS: Wishes = Wishes {
+    const LOCKS: RequestedFeatures = RequestedFeatures {
         posix_locks: true,
         flock_locks: true,
         reading_revalidates: false,
     };
 
-    fn agreed(minor: u32, features: u64, wishes: Wishes) -> Negotiated {
-        let init = Init {
+    fn agreed(minor: u32, features: u64, wishes: RequestedFeatures) -> NegotiatedFeatures {
+        let init = InitIn {
             major: 7,
             minor,
             readahead_max: 131_072,
             features,
         };
         match negotiate(&init, wishes) {
-            Answer::Agreed(_, negotiated) => negotiated,
+            InitReply::Agreed(_, negotiated) => negotiated,
             other => panic!("{other:?}"),
         }
     }
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(agreed(99, u64::MAX, LOCKS).minor, MINOR);
         assert_eq!(
             agreed(31, 0, LOCKS),
-            Negotiated {
+            NegotiatedFeatures {
                 minor: 31,
                 features: 0
             }
@@ -176,9 +180,9 @@ mod tests {
         let flock = agreed(
             45,
             u64::MAX,
-            Wishes {
+            RequestedFeatures {
                 flock_locks: true,
-                ..Wishes::default()
+                ..RequestedFeatures::default()
             },
         );
         assert!(flock.has(feature::FLOCK_LOCKS) && !flock.has(feature::POSIX_LOCKS));
@@ -186,10 +190,11 @@ mod tests {
 
     #[test]
     fn the_kernel_drops_pages_by_itself_only_where_reading_is_to_revalidate() {
-        // What only we decide would also leave a file's old last page when a reply tells that the file has grown.
+        // What only we decide would also leave a file's old last page when a reply tells that the
+        // file has grown.
         let both = feature::AUTO_INVAL_DATA | feature::EXPLICIT_INVAL_DATA;
         assert_eq!(agreed(45, both, LOCKS).features, 0);
-        let wishes = Wishes {
+        let wishes = RequestedFeatures {
             reading_revalidates: true,
             ..LOCKS
         };
@@ -198,15 +203,15 @@ mod tests {
 
     #[test]
     fn strange_versions_are_asked_again_or_refused() {
-        let init = |major, minor| Init {
+        let init = |major, minor| InitIn {
             major,
             minor,
             readahead_max: 0,
             features: 0,
         };
-        assert!(matches!(negotiate(&init(8, 0), LOCKS), Answer::AskAgain(_)));
-        assert!(matches!(negotiate(&init(7, 22), LOCKS), Answer::TooOld));
-        assert!(matches!(negotiate(&init(6, 99), LOCKS), Answer::TooOld));
+        assert!(matches!(negotiate(&init(8, 0), LOCKS), InitReply::AskAgain(_)));
+        assert!(matches!(negotiate(&init(7, 22), LOCKS), InitReply::TooOld));
+        assert!(matches!(negotiate(&init(6, 99), LOCKS), InitReply::TooOld));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Telling the kernel, unasked, that what it has cached is void.
 //!
-//! Owns the notifications' layout. [`Notifier::invalidate_inode`] waits for pages that are being read or written,
-//! [`Notifier::invalidate_entry`] and [`Notifier::delete`] for every operation in that directory: never call them while
-//! holding a lock that an answer needs, and those about names never from a method that answers a request in that directory.
+//! Owns the notifications' layout. [`Notifier::invalidate_inode`] waits for pages that are being
+//! read or written, [`Notifier::invalidate_entry`] and [`Notifier::delete`] for every operation in
+//! that directory: never call them while holding a lock that an answer needs, and those about names
+//! never from a method that answers a request in that directory.
 
 use std::{
     io::IoSlice,
@@ -21,8 +22,9 @@ use crate::{
 /// `fuse_notify_store_out`.
 const ENLARGE_BYTES: usize = 24;
 
-/// Sends notifications. Errors: ENOENT if the kernel does not know the object or name (nothing to do then), ENOSYS or EINVAL
-/// if it does not know the notification, ENODEV after the mount has ended.
+/// Sends notifications. Errors: ENOENT if the kernel does not know the object or name (nothing to
+/// do then), ENOSYS or EINVAL if it does not know the notification, ENODEV after the mount has
+/// ended.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
@@ -33,8 +35,8 @@ impl Notifier {
         Self { device }
     }
 
-    /// Voids an object's attributes and the pages from `offset` on, `length` bytes of them (0: all). A negative offset voids
-    /// the attributes alone.
+    /// Voids an object's attributes and the pages from `offset` on, `length` bytes of them (0:
+    /// all). A negative offset voids the attributes alone.
     ///
     /// # Errors
     /// See [`Notifier`].
@@ -49,10 +51,12 @@ impl Notifier {
         )
     }
 
-    /// Has the kernel take a file for as large as `size`, if it takes it for smaller; no page changes.
+    /// Has the kernel take a file for as large as `size`, if it takes it for smaller; no page
+    /// changes.
     ///
-    /// There is no notification for it. But the kernel, when told to keep bytes, has the file reach as far as they do before it
-    /// copies them (Linux 2.6.36 to 6.18, `fuse_notify_store`): it is told of one byte there, which it cannot read.
+    /// There is no notification for it. But the kernel, when told to keep bytes, has the file reach
+    /// as far as they do before it copies them (Linux 2.6.36 to 6.18, `fuse_notify_store`): it is
+    /// told of one byte there, which it cannot read.
     ///
     /// # Errors
     /// See [`Notifier`].
@@ -79,7 +83,8 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// Has a name asked for again when next used, without throwing out who is in it ([`crate::feature::HAS_EXPIRE_ONLY`]).
+    /// Has a name asked for again when next used, without throwing out who is in it
+    /// ([`crate::feature::HAS_EXPIRE_ONLY`]).
     ///
     /// # Errors
     /// See [`Notifier`].
@@ -87,7 +92,8 @@ impl Notifier {
         self.entry(parent, name, EXPIRE_ONLY)
     }
 
-    /// Tells that `name`, which led to `child`, was removed by somebody else: watchers are told too.
+    /// Tells that `name`, which led to `child`, was removed by somebody else: watchers are told
+    /// too.
     ///
     /// # Errors
     /// See [`Notifier`].

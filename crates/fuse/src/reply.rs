@@ -1,6 +1,7 @@
 //! Replies on their way to the kernel.
 //!
-//! Owns the sending of data from where they lie: header and pieces go out in one writev(2), nothing is copied on the way.
+//! Owns the sending of data from where they lie: header and pieces go out in one writev(2), nothing
+//! is copied on the way.
 
 use std::{
     fmt,
@@ -25,12 +26,12 @@ pub struct ReadReply {
     device: Arc<OwnedFd>,
     unique: u64,
     size: u32,
-    state: Arc<State>,
+    state: Arc<ReadReplyState>,
 }
 
 /// How far a reply is. Neither orders anything: it is the kernel that is told.
 #[derive(Debug, Default)]
-struct State {
+struct ReadReplyState {
     /// Somebody sends it, or has.
     begun: AtomicBool,
     /// The bytes of data that the kernel took.
@@ -56,8 +57,9 @@ impl ReadReply {
         }
     }
 
-    /// Sends `pieces`, one behind the other: all of them together are what was read. What exceeds the size that was asked for
-    /// is left out; more than 1,023 pieces are first made one. A second call does nothing.
+    /// Sends `pieces`, one behind the other: all of them together are what was read. What exceeds
+    /// the size that was asked for is left out; more than 1,023 pieces are first made one. A second
+    /// call does nothing.
     pub fn send<'p>(&self, pieces: impl IntoIterator<Item = &'p [u8]>) {
         if self.state.begun.swap(true, Ordering::Relaxed) {
             return;

@@ -1,7 +1,9 @@
 //! The system calls that safe wrappers do not cover.
 //!
-//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere, nor is there one for writing what cannot be read. Buffers are pages of their own because a vector of 1 MiB
-//! costs a memset of it once the allocator has reused memory (about 30 µs), and thousands of them would be kept resident.
+//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere, nor is there one for writing
+//! what cannot be read. Buffers are pages of their own because a vector of 1 MiB costs a memset of
+//! it once the allocator has reused memory (about 30 µs), and thousands of them would be kept
+//! resident.
 #![allow(
     unsafe_code,
     reason = "an ioctl of the FUSE device, a write that ends early, and anonymous pages"
@@ -27,13 +29,16 @@ pub(crate) fn clone_device(device: BorrowedFd<'_>, original: BorrowedFd<'_>) -> 
     // _IOR(229, 0, uint32_t): include/uapi/linux/fuse.h, FUSE_DEV_IOC_CLONE.
     const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
     let number = u32::try_from(original.as_raw_fd()).map_err(|_| Errno::BADF)?;
-    // SAFETY: the opcode takes a pointer to a u32 that holds a descriptor's number, which the kernel only reads.
+    // SAFETY: the opcode takes a pointer to a u32 that holds a descriptor's number, which the
+    // kernel only reads.
     let request = unsafe { ioctl::Setter::<CLONE, u32>::new(number) };
-    // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; nothing else is touched.
+    // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; nothing
+    // else is touched.
     unsafe { ioctl::ioctl(device.as_fd(), request) }
 }
 
-/// Writes `bytes` and one byte that is nowhere, as one message: whoever reads the message gets EFAULT there.
+/// Writes `bytes` and one byte that is nowhere, as one message: whoever reads the message gets
+/// EFAULT there.
 pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let parts = [
         libc::iovec {
@@ -45,8 +50,8 @@ pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8])
             iov_len: 1,
         },
     ];
-    // SAFETY: the kernel only reads what the two describe: `bytes`, which are borrowed, and nothing at the null address, which
-    // it notices itself.
+    // SAFETY: the kernel only reads what the two describe: `bytes`, which are borrowed, and nothing
+    // at the null address, which it notices itself.
     let written = unsafe { libc::writev(device.as_raw_fd(), parts.as_ptr(), 2) };
     if written >= 0 {
         return Ok(());
@@ -55,12 +60,12 @@ pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8])
 }
 
 /// Bytes that take memory only where they were written to.
-pub(crate) struct Buffer {
+pub(crate) struct PageBuffer {
     start: NonNull<c_void>,
     length: usize,
 }
 
-impl Buffer {
+impl PageBuffer {
     /// `length` zero bytes.
     pub(crate) fn new(length: usize) -> Result<Self, Errno> {
         // SAFETY: no address is asked for, so no mapping of others is replaced.
@@ -77,16 +82,17 @@ impl Buffer {
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has `length` readable and writable bytes, is initialised (to zeros), belongs to this value
-        // alone, and lives as long as it; `&mut self` makes the borrow exclusive.
+        // SAFETY: the mapping has `length` readable and writable bytes, is initialised (to zeros),
+        // belongs to this value alone, and lives as long as it; `&mut self` makes the borrow
+        // exclusive.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast::<u8>(), self.length) }
     }
 }
 
 // SAFETY: the mapping belongs to this value alone and can be used from any thread.
-unsafe impl Send for Buffer {}
+unsafe impl Send for PageBuffer {}
 
-impl fmt::Debug for Buffer {
+impl fmt::Debug for PageBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("length", &self.length)
@@ -94,7 +100,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for PageBuffer {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this start and length, and no borrow of it is left.
         let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
@@ -107,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_zero_and_all_of_it_is_ours() {
-        let mut buffer = Buffer::new(1 << 20).expect("memory");
+        let mut buffer = PageBuffer::new(1 << 20).expect("memory");
         assert!(buffer.bytes().iter().all(|&byte| byte == 0));
         buffer.bytes().fill(7);
         assert_eq!(buffer.bytes().len(), 1 << 20);

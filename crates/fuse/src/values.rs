@@ -1,6 +1,7 @@
 //! The plain values that requests carry and replies give.
 //!
-//! Owns no behaviour beyond conversions. Knows the kernel's numbering of lock types and nothing else of its layout.
+//! Owns no behaviour beyond conversions. Knows the kernel's numbering of lock types and nothing
+//! else of its layout.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub struct FuseFh(pub u64);
 
 /// A point in time since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time {
+pub struct FuseTime {
     /// Whole seconds.
     pub seconds: i64,
     /// Nanoseconds within the second, below 1,000,000,000.
@@ -28,7 +29,7 @@ pub struct Time {
 
 /// Attributes of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct FuseAttr {
     /// Inode number (st_ino); need not be the [`NodeId`].
     pub inode: u64,
     /// Length in bytes.
@@ -36,11 +37,11 @@ pub struct Attributes {
     /// Disk space taken, in units of 512 bytes.
     pub blocks: u64,
     /// Last read.
-    pub atime: Time,
+    pub atime: FuseTime,
     /// Last change of the data.
-    pub mtime: Time,
+    pub mtime: FuseTime,
     /// Last change of data or attributes.
-    pub ctime: Time,
+    pub ctime: FuseTime,
     /// Type and permission bits (st_mode).
     pub mode: u32,
     /// Hard links.
@@ -72,7 +73,7 @@ pub fn device_parts(packed: u32) -> (u32, u32) {
 
 /// What a name leads to, and for how long the kernel may believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryOut {
     /// The object; 0 says that the name is missing, which is then believed for `entry_valid`.
     pub node: NodeId,
     /// With `node`, unique for the mount's life.
@@ -82,13 +83,13 @@ pub struct Entry {
     /// For how long the attributes may be used without asking.
     pub attributes_valid: Duration,
     /// The object's attributes.
-    pub attributes: Attributes,
+    pub attributes: FuseAttr,
 }
 
-impl Entry {
+impl EntryOut {
     /// The same, promised for no time.
     #[must_use]
-    pub const fn unpromised(self) -> Self {
+    pub const fn without_lifetimes(self) -> Self {
         Self {
             entry_valid: Duration::ZERO,
             attributes_valid: Duration::ZERO,
@@ -104,23 +105,23 @@ impl Entry {
             generation: 0,
             entry_valid,
             attributes_valid: Duration::ZERO,
-            attributes: Attributes::default(),
+            attributes: FuseAttr::default(),
         }
     }
 }
 
 /// Attributes, and for how long the kernel may believe them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
+pub struct AttrOut {
     /// The attributes.
-    pub attributes: Attributes,
+    pub attributes: FuseAttr,
     /// For how long.
     pub valid: Duration,
 }
 
 /// An opened file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenOut {
     /// How later requests will name it.
     pub fh: FuseFh,
     /// Flags of [`crate::open_reply`].
@@ -129,7 +130,7 @@ pub struct Opened {
 
 /// Sizes of a file system, for statfs(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileSystemSizes {
+pub struct StatfsOut {
     /// Blocks in all, of `fragment_size` bytes.
     pub blocks: u64,
     /// Free blocks.
@@ -150,16 +151,16 @@ pub struct FileSystemSizes {
 
 /// A new value for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
+pub enum SetattrTime {
     /// The server's present.
     Now,
     /// This time.
-    To(Time),
+    To(FuseTime),
 }
 
 /// Attributes to be changed; what is `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
+pub struct SetattrIn {
     /// The open file through which it is done (ftruncate(2)).
     pub fh: Option<FuseFh>,
     /// Permission bits; type bits may be present too.
@@ -171,9 +172,9 @@ pub struct SetAttributes {
     /// Length.
     pub size: Option<u64>,
     /// Last read.
-    pub atime: Option<SetTime>,
+    pub atime: Option<SetattrTime>,
     /// Last change of the data.
-    pub mtime: Option<SetTime>,
+    pub mtime: Option<SetattrTime>,
     /// Set-id bits are to be cleared.
     pub kill_set_id: bool,
 }
@@ -225,7 +226,7 @@ pub struct LockRange {
 
 /// A request about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
+pub struct LkIn {
     /// The open file.
     pub fh: FuseFh,
     /// Who asks: equal for those who share locks.
@@ -238,7 +239,7 @@ pub struct Lock {
 
 /// A read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadIn {
     /// The open file.
     pub fh: FuseFh,
     /// First byte.
@@ -253,7 +254,7 @@ pub struct Read {
 
 /// A write, apart from its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct WriteIn {
     /// The open file.
     pub fh: FuseFh,
     /// First byte.
@@ -270,7 +271,7 @@ pub struct Write {
 
 /// The close of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Release {
+pub struct ReleaseIn {
     /// The open file.
     pub fh: FuseFh,
     /// Flags of open(2) of the open file.
@@ -283,7 +284,7 @@ pub struct Release {
 
 /// A new object that is neither file, directory nor symbolic link, or a file that is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewNode {
+pub struct MknodIn {
     /// Type and permission bits; the umask is taken off already.
     pub mode: u32,
     /// Numbers of a device, packed as [`device_number`] does.
@@ -292,8 +293,9 @@ pub struct NewNode {
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open {
-    /// Flags of open(2), without O_CREAT, O_EXCL and O_NOCTTY; 0x20 in them is the kernel's mark of an execve(2).
+pub struct OpenIn {
+    /// Flags of open(2), without O_CREAT, O_EXCL and O_NOCTTY; 0x20 in them is the kernel's mark of
+    /// an execve(2).
     pub flags: u32,
     /// Set-id bits are to be cleared by the truncation.
     pub kill_set_id: bool,
@@ -301,7 +303,7 @@ pub struct Open {
 
 /// How a file is made and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Create {
+pub struct CreateIn {
     /// Flags of open(2), O_EXCL included.
     pub flags: u32,
     /// Type and permission bits; the umask is taken off already.

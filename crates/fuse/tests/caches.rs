@@ -42,7 +42,8 @@ fn names_and_attributes_are_believed_each_for_its_own_time() {
         let lookups = fixture.toy.stuck.calls("lookup") - before.0;
         let getattrs = fixture.toy.stuck.calls("getattr") - before.1;
         assert_eq!(lookups, if entry_valid.is_zero() { 10 } else { 0 });
-        // A look-up brings attributes along, but with no lifetime they are asked for again by stat(2) itself.
+        // A look-up brings attributes along, but with no lifetime they are asked for again by
+        // stat(2) itself.
         assert_eq!(getattrs, if attributes_valid.is_zero() { 10 } else { 0 });
     }
 }

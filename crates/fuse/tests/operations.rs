@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use curt_fuse::{Ended, feature};
+use curt_fuse::{FuseSessionEnd, feature};
 use rustix::{
     fs::{
         AtFlags, CWD, FallocateFlags, FlockOperation, Mode, RenameFlags, Timespec, Timestamps,
@@ -284,7 +284,7 @@ fn features_of_this_kernel_are_used() {
 
 #[test]
 fn only_the_owner_and_root_pass_where_root_alone_is_allowed() {
-    let options = curt_fuse::SessionOptions {
+    let options = curt_fuse::FuseSessionOptions {
         only_user: Some(0),
         ..toy::session_options()
     };
@@ -309,7 +309,7 @@ fn forced_unmounting_while_busy_is_completed_by_detaching() {
     let busy = File::open(fixture.path("file")).unwrap();
     let forced = rustix::mount::unmount(fixture.root(), rustix::mount::UnmountFlags::FORCE);
     assert_eq!(forced, Err(Errno::BUSY));
-    assert_eq!(fixture.session.wait(), Ended::Unmounted);
+    assert_eq!(fixture.session.wait(), FuseSessionEnd::Unmounted);
     assert!(fixture.mount.detach_if_there().unwrap());
     assert!(!fixture.mount.is_there().unwrap());
     drop(busy);

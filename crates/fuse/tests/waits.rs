@@ -16,7 +16,8 @@ use rustix::{
 };
 use toy::{Fixture, Toy, eventually};
 
-/// Longer than anything here takes that happens at all: what is stuck stays so until the test lets it go.
+/// Longer than anything here takes that happens at all: what is stuck stays so until the test lets
+/// it go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fixture() -> Fixture {
@@ -93,7 +94,8 @@ fn a_signal_that_does_not_kill_leaves_the_request_alone_and_a_later_one_kills() 
     let mut child = shell(&fixture, "trap : USR1; stat $M/file; true");
     eventually("stuck", PATIENCE, || fixture.toy.stuck.waiting() == 1);
     let stat = children(child.id());
-    // stat(1) stops and goes on: the kernel interrupts its wait once, with a signal that does not kill.
+    // stat(1) stops and goes on: the kernel interrupts its wait once, with a signal that does not
+    // kill.
     kill_process(stat, Signal::STOP).unwrap();
     kill_process(stat, Signal::CONT).unwrap();
     let looked = Instant::now();
@@ -149,7 +151,8 @@ fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // The shell itself may close a descriptor of the file before it becomes head: only then the flush is to get stuck.
+    // The shell itself may close a descriptor of the file before it becomes head: only then the
+    // flush is to get stuck.
     let name = format!("/proc/{}/comm", child.id());
     eventually("head", PATIENCE, || {
         fs::read_to_string(&name).unwrap() == "head\n"
@@ -218,7 +221,7 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
 
 #[test]
 fn threads_that_are_not_needed_end() {
-    let options = curt_fuse::SessionOptions {
+    let options = curt_fuse::FuseSessionOptions {
         idle: Duration::from_millis(50),
         ..toy::session_options()
     };
@@ -245,7 +248,7 @@ fn threads_that_are_not_needed_end() {
 // SEMANTICS: rpc-4.
 #[test]
 fn a_bound_on_threads_holds_requests_back_and_loses_none() {
-    let options = curt_fuse::SessionOptions {
+    let options = curt_fuse::FuseSessionOptions {
         readers: 2,
         threads_max: 4,
         ..toy::session_options()
@@ -272,16 +275,16 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
 fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
     let toy = Toy::default();
     toy.plant("file", b"hello");
-    let one_thread = curt_fuse::SessionOptions {
+    let one_thread = curt_fuse::FuseSessionOptions {
         readers: 1,
         threads_max: 1,
         ..toy::session_options()
     };
     let fixture = Fixture::with(toy, &one_thread);
     std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
-    let arrivals = fixture.session.arrivals();
+    let arrivals = fixture.session.request_barrier();
     let soon = |why: &str, have_come: bool| {
-        eventually(why, PATIENCE, || arrivals.have_all_come() == have_come);
+        eventually(why, PATIENCE, || arrivals.is_clear() == have_come);
     };
     let stuck = |operation: &'static str, script: &str| {
         fixture.toy.stuck.on(operation);
@@ -300,7 +303,7 @@ fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
     soon("both are answered", true);
     let mut third = stuck("readlink", "exec readlink $M/link");
     assert!(
-        !arrivals.have_all_come(),
+        !arrivals.is_clear(),
         "the thread has it, and nobody says that it has arrived"
     );
     fixture.toy.stuck.release();

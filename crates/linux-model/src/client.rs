@@ -1,15 +1,17 @@
 //! The model as it is told of operations one by one.
 //!
-//! The kernel looks a name up before it shows what for. So the last name that a thread has looked up waits here until that thread's
-//! next operation: an open of the object follows close-to-open, a creation goes to the server. Owns the last names, one for each
-//! thread, bounded.
+//! The kernel looks a name up before it shows what for. So the last name that a thread has looked
+//! up waits here until that thread's next operation: an open of the object follows close-to-open, a
+//! creation goes to the server. Owns the last names, one for each thread, bounded.
 
 use std::collections::HashMap;
 
 use curt_policy::{Moment, ObjectKind};
 
-use crate::walking::Intent;
-use crate::{FileOperation, Linux, ObjectId, OpenId, OperationContext, Options, ROOM, Request, Seen, Who};
+use crate::lookup::LookupIntent;
+use crate::{
+    FileOperation, Linux, LinuxRequest, ObjectId, OpenId, OperationContext, Options, ROOM, Seen, Who,
+};
 
 /// Threads whose last name waits, at most.
 pub(crate) const WAITING_MAX: usize = 4096;
@@ -18,7 +20,7 @@ pub(crate) const WAITING_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// What, and why.
-    pub request: Request,
+    pub request: LinuxRequest,
     /// For whom.
     pub context: OperationContext,
 }
@@ -39,7 +41,8 @@ pub struct LinuxClient {
     linux: Linux,
     /// By thread.
     waiting: HashMap<u32, Waiting>,
-    /// What the model knows to be open, so that it ignores a close of what was opened before it began.
+    /// What the model knows to be open, so that it ignores a close of what was opened before it
+    /// began.
     open: HashMap<OpenId, ObjectId>,
     seen: HashMap<ObjectId, Seen>,
     sent: Vec<Sent>,
@@ -72,7 +75,7 @@ impl LinuxClient {
     /// No operation follows: names that were looked up were looked up for their own sake.
     pub fn finish(&mut self) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {
-            self.look_up(&waiting, Intent::Use);
+            self.look_up(&waiting, LookupIntent::Use);
         }
     }
 
@@ -82,7 +85,7 @@ impl LinuxClient {
         let is_by_name = waiting.is_some_and(|waiting| {
             let intent = intent(&waiting, operation);
             self.look_up(&waiting, intent);
-            intent == Intent::Open
+            intent == LookupIntent::Open
         });
         match *operation {
             FileOperation::Lookup(directory, name, found) => {
@@ -109,17 +112,17 @@ impl LinuxClient {
                 }
             }
             FileOperation::OpenRefused(id) => self.ask_to_open(context.who, id, is_by_name, now),
-            FileOperation::Access(id) => self.linux.permit(context.who, id, now),
+            FileOperation::Access(id) => self.linux.check_access(context.who, id, now),
             _ => self.on_object(operation, now),
         }
         self.account(context);
     }
 
-    fn look_up(&mut self, waiting: &Waiting, intent: Intent) {
-        let at = (waiting.directory, &*waiting.name);
+    fn look_up(&mut self, waiting: &Waiting, intent: LookupIntent) {
         self.linux.look_up(
             waiting.context.who,
-            at,
+            waiting.directory,
+            &waiting.name,
             waiting.found.as_ref(),
             intent,
             waiting.at,
@@ -135,9 +138,9 @@ impl LinuxClient {
     /// The requests before an open, whether it succeeds or not.
     fn ask_to_open(&mut self, who: Who, id: ObjectId, is_by_name: bool, now: Moment) {
         if !is_by_name {
-            self.linux.open_again(&self.known(id), now);
+            self.linux.open_by_handle(&self.known(id), now);
         }
-        self.linux.permit(who, id, now);
+        self.linux.check_access(who, id, now);
     }
 
     fn opened(&mut self, open: OpenId, id: ObjectId, now: Moment) {
@@ -162,25 +165,29 @@ impl LinuxClient {
                 open,
             } => {
                 self.note(made);
-                self.linux.make(request, (directory, name), &made, exclusive, now);
+                self.linux.make(request, directory, name, &made, exclusive, now);
                 if let Some(open) = open {
                     self.opened(open, made.id, now);
                 }
             }
             FileOperation::Link(directory, name, seen) => {
                 self.note(seen);
-                self.linux.link((directory, name), &seen, now);
+                self.linux.link(directory, name, &seen, now);
             }
-            FileOperation::Unlink(directory, name) => self.linux.unlink((directory, name), now),
-            FileOperation::Rmdir(directory, name) => self.linux.remove_directory((directory, name), now),
+            FileOperation::Unlink(directory, name) => self.linux.unlink(directory, name, now),
+            FileOperation::Rmdir(directory, name) => self.linux.remove_directory(directory, name, now),
             FileOperation::Rename(from, to) => self.linux.rename(from, to, now),
             FileOperation::Setattr(seen, rights) => {
                 self.note(seen);
                 self.linux.set_attributes(&seen, rights, now);
             }
-            FileOperation::Read(id, open, range) => self.linux.read(open, &self.known(id), range, now),
-            FileOperation::ReadDirect(id, range) => self.linux.read_direct(&self.known(id), range, now),
-            FileOperation::Write(id, range, how) => self.linux.write(id, range, how, now),
+            FileOperation::Read(id, open, (offset, count)) => {
+                self.linux.read(open, &self.known(id), offset, count, now);
+            }
+            FileOperation::ReadDirect(id, (offset, count)) => {
+                self.linux.read_direct(&self.known(id), offset, count, now);
+            }
+            FileOperation::Write(id, (offset, count), how) => self.linux.write(id, offset, count, how, now),
             FileOperation::Flush(id) => self.linux.make_durable(id, now),
             FileOperation::FlushFailed(id) => self.linux.fail_to_write(id, now),
             FileOperation::Release(open) => {
@@ -220,14 +227,14 @@ impl LinuxClient {
 }
 
 /// What a thread has looked a name up for, by its next operation.
-fn intent(waiting: &Waiting, operation: &FileOperation<'_>) -> Intent {
+fn intent(waiting: &Waiting, operation: &FileOperation<'_>) -> LookupIntent {
     let is_there =
         |directory: ObjectId, name: &[u8]| waiting.directory == directory && *waiting.name == *name;
     match *operation {
         FileOperation::Open(id, ..) | FileOperation::OpenRefused(id)
             if waiting.found.is_some_and(|found| found.id == id) =>
         {
-            Intent::Open
+            LookupIntent::Open
         }
         FileOperation::Create {
             request,
@@ -236,21 +243,21 @@ fn intent(waiting: &Waiting, operation: &FileOperation<'_>) -> Intent {
             exclusive,
             ..
         } if is_there(directory, name) => match request {
-            Request::CreateFile if !exclusive => Intent::OpenOrMake,
-            _ => Intent::Make,
+            LinuxRequest::CreateFile if !exclusive => LookupIntent::OpenOrMake,
+            _ => LookupIntent::Make,
         },
         FileOperation::Link(directory, name, _) | FileOperation::Rename(_, (directory, name))
             if is_there(directory, name) =>
         {
-            Intent::Make
+            LookupIntent::Make
         }
         FileOperation::Refused(request, directory, Some(name)) if is_there(directory, name) => {
             match request {
-                Request::CreateFile => Intent::OpenOrMake,
-                Request::Remove | Request::RemoveDirectory => Intent::Use,
-                _ => Intent::Make,
+                LinuxRequest::CreateFile => LookupIntent::OpenOrMake,
+                LinuxRequest::Remove | LinuxRequest::RemoveDirectory => LookupIntent::Use,
+                _ => LookupIntent::Make,
             }
         }
-        _ => Intent::Use,
+        _ => LookupIntent::Use,
     }
 }

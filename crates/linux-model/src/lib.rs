@@ -1,30 +1,33 @@
-//! What the Linux kernel's NFSv3 client would send: a model of its rules, beside which ours are laid.
+//! What the Linux kernel's NFSv3 client would send: a model of its rules, beside which ours are
+//! laid.
 //!
-//! [`LinuxClient`] is told each operation of a program as the kernel's file system layer hands it down ([`FileOperation`]), with the
-//! time at which it began and what the server's answer would be, and says which requests Linux would have sent for it. `curt explain`
-//! feeds it with a command's FUSE operations, and the tests of `curt-bench` with recorded workloads.
+//! [`LinuxClient`] is told each operation of a program as the kernel's file system layer hands it
+//! down ([`FileOperation`]), with the time at which it began and what the server's answer would be,
+//! and says which requests Linux would have sent for it. `curt explain` feeds it with a command's
+//! FUSE operations, and the tests of `curt-bench` with recorded workloads.
 //!
-//! Owns a model of that client as far as its requests go: attributes with their timers, names with the directory's contents
-//! they were learned under, the access cache, pages and read-ahead, written bytes, listings. The rules are those of Linux 6.1
-//! (fs/nfs: dir.c, inode.c, file.c, write.c; mm/readahead.c), described in `docs/decisions/explaining.md` with what is left out;
+//! Owns a model of that client as far as its requests go: attributes with their timers, names with
+//! the directory's contents they were learned under, the access cache, pages and read-ahead,
+//! written bytes, listings. The rules are those of Linux 6.1 (fs/nfs: dir.c, inode.c, file.c,
+//! write.c; mm/readahead.c), described in `docs/decisions/explaining.md` with what is left out;
 //! they are held to the counts of a real kernel.
 //!
-//! It shares with our client's `policy` only the types of mount options, times and objects. It has no clock and does no I/O, and its
-//! memory is bounded ([`ROOM`]): beyond, it forgets everything at once, as a kernel does that is short of memory, and says how often
-//! ([`LinuxClient::forgotten`]).
+//! It shares with our client's `policy` only the types of mount options, times and objects. It has
+//! no clock and does no I/O, and its memory is bounded ([`ROOM`]): beyond, it forgets everything at
+//! once, as a kernel does that is short of memory, and says how often ([`LinuxClient::forgotten`]).
 
 #![forbid(unsafe_code)]
 
 mod attributes;
-mod changing;
 mod client;
 mod listing;
+mod lookup;
+mod mutate;
 mod object;
 mod operation;
 mod ranges;
 mod reading;
 mod request;
-mod walking;
 mod writing;
 
 use std::collections::HashMap;
@@ -33,12 +36,12 @@ use curt_policy::{CacheOptions, Moment, ObjectKind};
 
 pub use client::{LinuxClient, Sent};
 pub use operation::{FileOperation, OperationContext, Writing};
-pub use request::Request;
+pub use request::LinuxRequest;
 
-use attributes::Timer;
-use listing::Lister;
-use object::{Dentry, Object};
-use reading::Reader;
+use attributes::AttributeTimer;
+use listing::LinuxReaddir;
+use object::{LinuxDentry, LinuxInode};
+use reading::LinuxReadahead;
 
 /// Objects that are remembered at most, and names.
 pub const ROOM: usize = 1 << 20;
@@ -90,11 +93,11 @@ pub struct Options {
 struct Linux {
     options: Options,
     root: ObjectId,
-    objects: HashMap<ObjectId, Object>,
-    names: HashMap<(ObjectId, Box<[u8]>), Dentry>,
-    readers: HashMap<OpenId, Reader>,
-    listers: HashMap<OpenId, Lister>,
-    sent: Vec<Request>,
+    objects: HashMap<ObjectId, LinuxInode>,
+    names: HashMap<(ObjectId, Box<[u8]>), LinuxDentry>,
+    readers: HashMap<OpenId, LinuxReadahead>,
+    listers: HashMap<OpenId, LinuxReaddir>,
+    sent: Vec<LinuxRequest>,
     forgotten: u64,
     /// Objects, and names, that are remembered at most.
     room: usize,
@@ -119,7 +122,7 @@ impl Linux {
     }
 
     /// What would have been sent since the last time.
-    fn take_sent(&mut self) -> Vec<Request> {
+    fn take_sent(&mut self) -> Vec<LinuxRequest> {
         std::mem::take(&mut self.sent)
     }
 
@@ -128,12 +131,12 @@ impl Linux {
         self.forgotten
     }
 
-    fn send(&mut self, request: Request) {
+    fn send(&mut self, request: LinuxRequest) {
         self.sent.push(request);
     }
 
     /// What is known of an object; what is not known yet is so from `now` on.
-    fn object(&mut self, id: ObjectId, now: Moment) -> &mut Object {
+    fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
         let interval = self.options.cache.interval(ObjectKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
             let seen = Seen {
@@ -142,7 +145,7 @@ impl Linux {
                 size: 0,
                 stamp: 0,
             };
-            Object::new(&seen, Timer::start(now, interval))
+            LinuxInode::new(&seen, AttributeTimer::start(now, interval))
         })
     }
 
@@ -155,15 +158,15 @@ impl Linux {
                 object.see(&seen);
                 object.refresh(now, interval);
             }
-            None => drop(
-                self.objects
-                    .insert(seen.id, Object::new(&seen, Timer::start(now, interval))),
-            ),
+            None => drop(self.objects.insert(
+                seen.id,
+                LinuxInode::new(&seen, AttributeTimer::start(now, interval)),
+            )),
         }
     }
 
-    /// The program was told of this object, by whatever request: the server has it so. What the model believes of it does not
-    /// change by that.
+    /// The program was told of this object, by whatever request: the server has it so. What the
+    /// model believes of it does not change by that.
     fn see(&mut self, seen: &Seen) {
         if let Some(object) = self.objects.get_mut(&seen.id) {
             object.see(seen);
@@ -183,8 +186,10 @@ impl Linux {
         self.listers.clear();
         self.forgotten += 1;
         let interval = self.options.cache.interval(root.kind);
-        self.objects
-            .insert(root.id, Object::new(&root, Timer::start(now, interval)));
+        self.objects.insert(
+            root.id,
+            LinuxInode::new(&root, AttributeTimer::start(now, interval)),
+        );
     }
 }
 

@@ -1,13 +1,14 @@
-//! Listings: READDIRPLUS from the beginning, READDIR behind it unless the program looks at what it is told, and nothing while the
-//! directory is as it was when it was last listed to its end.
+//! Listings: READDIRPLUS from the beginning, READDIR behind it unless the program looks at what it
+//! is told, and nothing while the directory is as it was when it was last listed to its end.
 //!
-//! Linux decides once for each getdents(2) which of the two it sends, and lets replies grow only when one call needs several. What is
-//! told of a listing here may come in other parts (the kernel asks FUSE for other amounts), so the calls are made up: each takes
-//! what the buffer of readdir(3) holds, whose size follows what the server prefers.
+//! Linux decides once for each getdents(2) which of the two it sends, and lets replies grow only
+//! when one call needs several. What is told of a listing here may come in other parts (the kernel
+//! asks FUSE for other amounts), so the calls are made up: each takes what the buffer of readdir(3)
+//! holds, whose size follows what the server prefers.
 
 use super::{
-    Linux, ObjectId, OpenId, Request,
-    object::{Dentry, Leads},
+    Linux, LinuxRequest, ObjectId, OpenId,
+    object::{LinuxDentry, LinuxDentryTarget},
 };
 use curt_policy::{Moment, PlusMode};
 
@@ -16,28 +17,31 @@ const REPLY_FIRST: u64 = 64 * 1024;
 /// Bytes of a reply at most.
 const REPLY_MAX: u64 = 1 << 20;
 /// What a server prefers is not believed below this, and then taken for the next.
-const REPLY_SENSIBLE: u64 = 1024;
-const REPLY_OTHERWISE: u64 = 4096;
+const DTPREF_MIN: u64 = 1024;
+const DTPREF_FALLBACK: u64 = 4096;
 /// Bytes of a reply besides its names: the directory's attributes, verifier and end.
 const REPLY_FRAME: u64 = 112;
 /// Bytes of a name's entry besides the name.
 const ENTRY_PLAIN: u64 = 24;
 /// Attributes, and a handle but for its bytes.
 const ENTRY_ATTRIBUTES: u64 = 4 + 84 + 4 + 4;
-/// Names that were looked at since the last call, or had to be asked for, beyond which the next brings attributes.
-const LOOKS_FOR_PLUS: u32 = 8;
-/// Names that had to be asked for since the last call, beyond which what is kept of the listing is asked for again with attributes.
-const MISSES_FOR_AGAIN: u32 = 16;
+/// Names that were looked at since the last call, or had to be asked for, beyond which the next
+/// brings attributes.
+const LOOKUPS_FOR_PLUS: u32 = 8;
+/// Names that had to be asked for since the last call, beyond which what is kept of the listing is
+/// asked for again with attributes.
+const MISSES_FOR_REREAD: u32 = 16;
 /// Bytes of the buffer of readdir(3) (glibc: the directory's st_blksize within these bounds).
 const BUFFER_MIN: u64 = 32 * 1024;
 const BUFFER_MAX: u64 = 1 << 20;
-/// Bytes of a name in that buffer besides the name and its zero (struct linux_dirent64), and what they are rounded up to.
+/// Bytes of a name in that buffer besides the name and its zero (struct linux_dirent64), and what
+/// they are rounded up to.
 const DIRENT_FRAME: u64 = 19;
 const DIRENT_STEP: u64 = 8;
 
 /// An open directory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lister {
+pub(super) struct LinuxReaddir {
     directory: ObjectId,
     /// Bytes of the next reply.
     reply: u64,
@@ -49,7 +53,8 @@ pub(super) struct Lister {
     plus: bool,
     /// Bytes that are left of the present call's buffer.
     room: u64,
-    /// Names of the directory that were looked at since the call began, and those of them that had to be asked for.
+    /// Names of the directory that were looked at since the call began, and those of them that had
+    /// to be asked for.
     looks: u32,
     misses: u32,
     /// Replies that the present call has needed.
@@ -73,7 +78,7 @@ impl Linux {
             Some(_) | None => self.begin_listing(directory, now),
         };
         for name in names {
-            self.tell(&mut lister, name, now);
+            self.emit(&mut lister, name, now);
         }
         if names.is_empty() {
             if lister.left.is_none() && lister.began.is_some() {
@@ -88,11 +93,11 @@ impl Linux {
     }
 
     /// The first call.
-    fn begin_listing(&mut self, directory: ObjectId, now: Moment) -> Lister {
+    fn begin_listing(&mut self, directory: ObjectId, now: Moment) -> LinuxReaddir {
         self.check_listing(directory, now);
         let object = self.object(directory, now);
         let (contents, cached) = (object.contents, object.cached);
-        Lister {
+        LinuxReaddir {
             directory,
             reply: REPLY_FIRST.min(self.reply_max()),
             left: None,
@@ -107,14 +112,14 @@ impl Linux {
     }
 
     /// The next call: the buffer of the last is full.
-    fn go_on_listing(&mut self, lister: &mut Lister, now: Moment) {
+    fn go_on_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
         self.check_listing(lister.directory, now);
         lister.plus = match self.options.cache.plus {
             PlusMode::Never => false,
             PlusMode::Always => true,
-            PlusMode::Auto => lister.looks > LOOKS_FOR_PLUS,
+            PlusMode::Auto => lister.looks > LOOKUPS_FOR_PLUS,
         };
-        if lister.plus && lister.misses > MISSES_FOR_AGAIN {
+        if lister.plus && lister.misses > MISSES_FOR_REREAD {
             lister.left = Some(0);
             lister.began = Some(self.object(lister.directory, now).contents);
         }
@@ -123,11 +128,11 @@ impl Linux {
 
     fn check_listing(&mut self, directory: ObjectId, now: Moment) {
         if self.object(directory, now).must_be_asked(now) {
-            self.ask_attributes(directory, Request::ListingCheck, now);
+            self.ask_attributes(directory, LinuxRequest::ListingCheck, now);
         }
     }
 
-    fn tell(&mut self, lister: &mut Lister, name: &[u8], now: Moment) {
+    fn emit(&mut self, lister: &mut LinuxReaddir, name: &[u8], now: Moment) {
         // Whether a name still fits into the buffer is seen once it is there.
         let in_reply = self.entry_bytes(name, lister.with_attributes);
         if lister.began.is_some() && lister.left.is_none_or(|left| left < in_reply) {
@@ -155,8 +160,8 @@ impl Linux {
     /// Bytes of a reply at most, by what the server prefers (nfs_server_set_fsinfo).
     fn reply_max(&self) -> u64 {
         let preferred = self.options.list_size;
-        let preferred = if preferred < REPLY_SENSIBLE {
-            REPLY_OTHERWISE
+        let preferred = if preferred < DTPREF_MIN {
+            DTPREF_FALLBACK
         } else {
             preferred
         };
@@ -164,14 +169,14 @@ impl Linux {
     }
 
     /// READDIRPLUS or READDIR.
-    fn ask_listing(&mut self, lister: &mut Lister, now: Moment) {
+    fn ask_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
         if lister.fills > 0 {
             lister.reply = (lister.reply * 2).min(self.reply_max());
         }
         let request = if lister.plus {
-            Request::ListPlus
+            LinuxRequest::ListPlus
         } else {
-            Request::ListPlain
+            LinuxRequest::ListPlain
         };
         self.send(request);
         self.refresh(lister.directory, now);
@@ -199,13 +204,14 @@ impl Linux {
         let contents = self.object(directory, now).contents;
         let known = self.names.get(&(directory, Box::from(name))).copied();
         let leads = match known {
-            Some(Dentry {
-                leads: Leads::To(id), ..
+            Some(LinuxDentry {
+                leads: LinuxDentryTarget::Inode(id),
+                ..
             }) => {
                 self.refresh(id, now);
-                Leads::To(id)
+                LinuxDentryTarget::Inode(id)
             }
-            Some(_) | None => Leads::Listed(now),
+            Some(_) | None => LinuxDentryTarget::Listed(now),
         };
         self.keep_name(directory, name, leads, contents);
     }

@@ -1,22 +1,23 @@
 //! What Linux keeps of one object and one name.
 
-use super::{ObjectId, Seen, Who, attributes::Timer, ranges::Ranges};
-use curt_policy::{Interval, Moment, ObjectKind};
+use super::{ObjectId, Seen, Who, attributes::AttributeTimer, ranges::PageRanges};
+use curt_policy::{Moment, ObjectKind, TimeoutRange};
 
 /// Whose rights are kept of one object at most; Linux keeps as many as there is memory for.
 const RIGHTS_MAX: usize = 64;
 
 /// What is kept of one object.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct LinuxInode {
     pub(super) kind: ObjectKind,
     pub(super) size: u64,
-    timer: Timer,
+    timer: AttributeTimer,
     /// The state that the client knows.
     known: u64,
     /// The state that the server has, as far as anybody told.
     truth: u64,
-    /// A change of our own is not in `known` yet; the next state that is told is taken for its outcome.
+    /// A change of our own is not in `known` yet; the next state that is told is taken for its
+    /// outcome.
     own_change: bool,
     /// Attributes are to be asked for whatever their age.
     pub(super) doubtful: bool,
@@ -25,9 +26,9 @@ pub(super) struct Object {
     /// Who is known to have rights.
     rights: Vec<Who>,
     /// Pages that are kept.
-    pub(super) pages: Ranges,
+    pub(super) pages: PageRanges,
     /// Pages that were written and not sent.
-    pub(super) dirty: Ranges,
+    pub(super) dirty: PageRanges,
     /// The link's text, or the whole listing, is known in this state of the contents.
     pub(super) cached: Option<u64>,
     pub(super) opens: u32,
@@ -37,8 +38,8 @@ pub(super) struct Object {
     pub(super) parent: Option<ObjectId>,
 }
 
-impl Object {
-    pub(super) fn new(seen: &Seen, timer: Timer) -> Self {
+impl LinuxInode {
+    pub(super) fn new(seen: &Seen, timer: AttributeTimer) -> Self {
         Self {
             kind: seen.kind,
             size: seen.size,
@@ -49,8 +50,8 @@ impl Object {
             doubtful: false,
             contents: 0,
             rights: Vec::new(),
-            pages: Ranges::default(),
-            dirty: Ranges::default(),
+            pages: PageRanges::default(),
+            dirty: PageRanges::default(),
             cached: None,
             opens: 0,
             silly: false,
@@ -82,7 +83,7 @@ impl Object {
     }
 
     /// A reply brought attributes.
-    pub(super) fn refresh(&mut self, now: Moment, interval: Interval) {
+    pub(super) fn refresh(&mut self, now: Moment, interval: TimeoutRange) {
         let changed = self.known != self.truth;
         (self.known, self.doubtful) = (self.truth, false);
         if changed {
@@ -96,8 +97,9 @@ impl Object {
         }
     }
 
-    /// A reply to a change of our own brought attributes of before and after it, which show that nobody else has changed anything.
-    pub(super) fn refresh_own(&mut self, now: Moment, interval: Interval) {
+    /// A reply to a change of our own brought attributes of before and after it, which show that
+    /// nobody else has changed anything.
+    pub(super) fn refresh_own(&mut self, now: Moment, interval: TimeoutRange) {
         self.refresh(now, interval);
         self.own_change = true;
         if self.kind == ObjectKind::Directory {
@@ -128,17 +130,17 @@ impl Object {
 
 /// What is kept of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dentry {
+pub(super) struct LinuxDentry {
     /// The directory's contents under which it was learned.
     pub(super) contents: u64,
-    pub(super) leads: Leads,
+    pub(super) leads: LinuxDentryTarget,
 }
 
 /// Where a name leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leads {
-    To(ObjectId),
+pub(super) enum LinuxDentryTarget {
+    Inode(ObjectId),
     /// To an object that a listing told of, when it did; nobody has asked for it yet.
     Listed(Moment),
-    Nowhere,
+    Negative,
 }

@@ -1,11 +1,12 @@
 //! What the kernel's file system layer asks of a file system for programs.
 
-use crate::{ObjectId, OpenId, Request, Seen, Who};
+use crate::{LinuxRequest, ObjectId, OpenId, Seen, Who};
 
 /// An operation, with what the server would answer.
 #[derive(Clone, Debug)]
 pub enum FileOperation<'a> {
-    /// A name is looked up: it leads to this, or to nothing. The next operation of the same thread shows what for.
+    /// A name is looked up: it leads to this, or to nothing. The next operation of the same thread
+    /// shows what for.
     Lookup(ObjectId, &'a [u8], Option<Seen>),
     /// stat(2).
     Getattr(Seen),
@@ -20,7 +21,7 @@ pub enum FileOperation<'a> {
     /// CREATE, MKDIR, SYMLINK or MKNOD of a name makes this.
     Create {
         /// Which of the four requests does it.
-        request: Request,
+        request: LinuxRequest,
         /// Where the name is.
         directory: ObjectId,
         /// The name.
@@ -59,7 +60,7 @@ pub enum FileOperation<'a> {
     /// statfs(2).
     Statfs,
     /// The server refuses this request about an object, or a name in it.
-    Refused(Request, ObjectId, Option<&'a [u8]>),
+    Refused(LinuxRequest, ObjectId, Option<&'a [u8]>),
 }
 
 /// For whom an operation is performed.

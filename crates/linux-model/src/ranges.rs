@@ -7,9 +7,9 @@ pub(super) const RANGES_MAX: usize = 1 << 14;
 
 /// Pages, as ranges from a first to behind a last; those that touch are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranges(BTreeMap<u64, u64>);
+pub(super) struct PageRanges(BTreeMap<u64, u64>);
 
-impl Ranges {
+impl PageRanges {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -88,7 +88,7 @@ mod tests {
         for one in &all {
             for two in &all {
                 for three in &all {
-                    let mut ranges = Ranges::default();
+                    let mut ranges = PageRanges::default();
                     let mut pages = [false; 8];
                     for (start, end) in [one, two, three] {
                         ranges.add(*start, *end);

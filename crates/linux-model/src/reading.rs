@@ -1,10 +1,11 @@
 //! Reading: which pages are kept, and how far a sequential reader is read ahead of.
 //!
-//! The window is that of mm/readahead.c with Linux's 128 KiB for NFS: it begins at two to four times what is asked for, doubles
-//! while the reader goes on, and is filled anew when the reader reaches the page that marks it. A program that asks for more
-//! at once than the window gets what it asked for, up to a READ's size.
+//! The window is that of mm/readahead.c with Linux's 128 KiB for NFS: it begins at two to four
+//! times what is asked for, doubles while the reader goes on, and is filled anew when the reader
+//! reaches the page that marks it. A program that asks for more at once than the window gets what
+//! it asked for, up to a READ's size.
 
-use super::{Linux, ObjectId, OpenId, Request, Seen};
+use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen};
 use curt_policy::Moment;
 
 /// Bytes of a page.
@@ -14,7 +15,7 @@ const WINDOW_MAX: u64 = 32;
 
 /// What is remembered of one open file's reads.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct LinuxReadahead {
     start: u64,
     size: u64,
     left: u64,
@@ -24,10 +25,10 @@ pub(super) struct Reader {
 
 impl Linux {
     /// read(2) of `count` bytes at `offset`.
-    pub(super) fn read(&mut self, open: OpenId, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
+    pub(super) fn read(&mut self, open: OpenId, seen: &Seen, offset: u64, count: u64, now: Moment) {
         self.see(seen);
         if self.object(seen.id, now).must_be_asked(now) {
-            self.ask_attributes(seen.id, Request::AttributesExpired, now);
+            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
         }
         let size = self.object(seen.id, now).size;
         let end = size.min(offset.saturating_add(count));
@@ -54,9 +55,9 @@ impl Linux {
         self.readers.insert(open, reader);
     }
 
-    /// read(2) of a file that was opened with O_DIRECT. Linux asks behind the end, too; whoever reads up to the end comes once more to see
-    /// that it is one.
-    pub(super) fn read_direct(&mut self, seen: &Seen, (offset, count): (u64, u64), now: Moment) {
+    /// read(2) of a file that was opened with O_DIRECT. Linux asks behind the end, too; whoever
+    /// reads up to the end comes once more to see that it is one.
+    pub(super) fn read_direct(&mut self, seen: &Seen, offset: u64, count: u64, now: Moment) {
         self.see(seen);
         self.make_durable(seen.id, now);
         let size = self.object(seen.id, now).size;
@@ -64,7 +65,7 @@ impl Linux {
         let reads = end.saturating_sub(offset).div_ceil(self.options.read_size.max(1));
         let is_last = reads > 0 && end == size;
         for _ in 0..reads + u64::from(is_last) {
-            self.send(Request::DataRead);
+            self.send(LinuxRequest::DataRead);
             self.refresh(seen.id, now);
         }
     }
@@ -75,9 +76,9 @@ impl Linux {
         for (from, to) in self.object(id, now).pages.gaps(start, end) {
             for _ in 0..(to - from).div_ceil(per_read) {
                 let request = if is_wanted {
-                    Request::DataRead
+                    LinuxRequest::DataRead
                 } else {
-                    Request::ReadAhead
+                    LinuxRequest::ReadAhead
                 };
                 self.send(request);
             }
@@ -94,8 +95,9 @@ impl Linux {
     }
 }
 
-impl Reader {
-    /// The pages to be read when `page` is reached, `count` of which are wanted: missing, or marked as the place to go on from.
+impl LinuxReadahead {
+    /// The pages to be read when `page` is reached, `count` of which are wanted: missing, or marked
+    /// as the place to go on from.
     fn window(&mut self, page: u64, count: u64, is_missing: bool, read_pages: u64) -> (u64, u64) {
         let most = if count > WINDOW_MAX {
             WINDOW_MAX.max(count.min(read_pages))

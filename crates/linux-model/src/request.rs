@@ -2,7 +2,7 @@
 
 /// What is sent, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Request {
+pub enum LinuxRequest {
     /// GETATTR at an open (close-to-open).
     OpenCheck,
     /// GETATTR of a directory, to believe its names.
@@ -13,7 +13,8 @@ pub enum Request {
     ListingCheck,
     /// LOOKUP of a name that is not known.
     FirstUse,
-    /// LOOKUP of a known name whose directory has changed, or that an option does not let be believed.
+    /// LOOKUP of a known name whose directory has changed, or that an option does not let be
+    /// believed.
     NameAgain,
     /// ACCESS.
     Access,
@@ -53,7 +54,7 @@ pub enum Request {
     Statfs,
 }
 
-impl Request {
+impl LinuxRequest {
     /// The number of the NFSv3 procedure (RFC 1813, section 3).
     #[must_use]
     pub const fn procedure(self) -> u32 {

@@ -1,8 +1,10 @@
-//! Writing: bytes stay in memory until close(2), fsync(2) or somebody's stat(2), and then go in as few WRITEs as they fit into.
-//! A single one is durable by itself; more need a COMMIT. Where each write(2) has to be durable, or goes past the page cache, so it is
-//! with each.
+//! Writing: bytes stay in memory until close(2), fsync(2) or somebody's stat(2), and then go in as
+//! few WRITEs as they fit into. A single one is durable by itself; more need a COMMIT. Where each
+//! write(2) has to be durable, or goes past the page cache, so it is with each.
 
-use super::{Linux, ObjectId, OpenId, Request, Seen, Writing};
+use std::ops::Range;
+
+use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen, Writing};
 use curt_policy::{Moment, ObjectKind};
 
 /// Bytes of a page.
@@ -10,7 +12,7 @@ const PAGE: u64 = 4096;
 
 impl Linux {
     /// write(2) of `count` bytes at `offset`.
-    pub(super) fn write(&mut self, id: ObjectId, (offset, count): (u64, u64), how: Writing, now: Moment) {
+    pub(super) fn write(&mut self, id: ObjectId, offset: u64, count: u64, how: Writing, now: Moment) {
         if count == 0 {
             return;
         }
@@ -22,7 +24,7 @@ impl Linux {
             return;
         }
         if how.reads {
-            self.read_torn_pages(id, (offset, end), now);
+            self.read_torn_pages(id, offset..end, now);
         }
         let object = self.object(id, now);
         object.size = object.size.max(end);
@@ -45,26 +47,27 @@ impl Linux {
         self.make_durable(id, now);
         let writes = count.div_ceil(self.options.write_size.max(1));
         for _ in 0..writes {
-            self.send(Request::Write);
+            self.send(LinuxRequest::Write);
         }
         if writes > 1 {
-            self.send(Request::Commit);
+            self.send(LinuxRequest::Commit);
         }
         self.refresh_own(id, now);
         self.object(id, now).pages.clear();
     }
 
-    /// READs for the first and last page of `start..end` where they hold other bytes, too, and are not kept.
-    fn read_torn_pages(&mut self, id: ObjectId, (start, end): (u64, u64), now: Moment) {
+    /// READs for the first and last page of `range` where they hold other bytes, too, and are
+    /// not kept.
+    fn read_torn_pages(&mut self, id: ObjectId, range: Range<u64>, now: Moment) {
         let size = self.object(id, now).size;
         let is_torn = |page: u64| {
             let (from, to) = (page * PAGE, size.min((page + 1) * PAGE));
-            from < size && (start > from || end < to)
+            from < size && (range.start > from || range.end < to)
         };
-        let (first, last) = (start / PAGE, (end - 1) / PAGE);
+        let (first, last) = (range.start / PAGE, (range.end - 1) / PAGE);
         for page in [first, last] {
             if is_torn(page) && !self.object(id, now).pages.has(page) {
-                self.send(Request::DataRead);
+                self.send(LinuxRequest::DataRead);
                 self.refresh(id, now);
                 self.object(id, now).pages.add(page, page + 1);
             }
@@ -74,7 +77,7 @@ impl Linux {
     /// fsync(2), or close(2) of a file that was open for writing.
     pub(super) fn make_durable(&mut self, id: ObjectId, now: Moment) {
         if self.send_written(id, now) > 1 {
-            self.send(Request::Commit);
+            self.send(LinuxRequest::Commit);
             self.refresh_own(id, now);
         }
     }
@@ -93,7 +96,7 @@ impl Linux {
             .map(|(from, to)| (to - from).div_ceil(per_write))
             .sum();
         for _ in 0..writes {
-            self.send(Request::Write);
+            self.send(LinuxRequest::Write);
         }
         if writes > 0 {
             self.refresh_own(id, now);
@@ -106,11 +109,12 @@ impl Linux {
         if seen.kind == ObjectKind::Regular {
             self.make_durable(seen.id, now);
         }
-        self.send(Request::SetAttributes);
+        self.send(LinuxRequest::SetAttributes);
         self.refresh_own(seen.id, now);
         self.see(seen);
         let object = self.object(seen.id, now);
-        // Linux takes another ctime for another content, its own doing or not: after a chmod(2) or utimensat(2) a file is read again.
+        // Linux takes another ctime for another content, its own doing or not: after a chmod(2) or
+        // utimensat(2) a file is read again.
         object.pages.clear();
         if rights {
             object.forget_rights();
@@ -130,7 +134,7 @@ impl Linux {
         object.opens = object.opens.saturating_sub(1);
         if object.opens == 0 && std::mem::take(&mut object.silly) {
             let directory = object.parent.unwrap_or(id);
-            self.send(Request::Remove);
+            self.send(LinuxRequest::Remove);
             self.refresh_own(directory, now);
         }
     }

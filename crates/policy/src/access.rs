@@ -1,12 +1,14 @@
 //! Access decisions: by the server's answer, cached for a while, or by mode bits (`noaccesscheck`).
 //!
-//! Owns the rules of access: when a cached answer applies, when mode bits apply, and what mode bits may not decide.
+//! Owns the rules of access: when a cached answer applies, when mode bits apply, and what mode bits
+//! may not decide.
 //!
 //! Invariants:
 //! - Mode bits never decide for uid 0, which the server may squash.
-//! - Only the server denies finally: any other denial is confirmed by one ACCESS, at most once a second for one file and
-//!   credential.
-//! - Data fetched under another credential are not served before the server has granted this one something on the file.
+//! - Only the server denies finally: any other denial is confirmed by one ACCESS, at most once a
+//!   second for one file and credential.
+//! - Data fetched under another credential are not served before the server has granted this one
+//!   something on the file.
 //!
 //! Must not know where groups come from, nor which operation asks.
 
@@ -86,7 +88,8 @@ impl Rights {
         self.0 == 0
     }
 
-    /// What one ACCESS asks about an object of this kind: whatever could matter later, so that one answer fills all.
+    /// What one ACCESS asks about an object of this kind: whatever could matter later, so that one
+    /// answer fills all.
     #[must_use]
     pub const fn worth_asking(kind: ObjectKind) -> Self {
         match kind {
@@ -99,7 +102,8 @@ impl Rights {
         }
     }
 
-    /// The rights that access(2) means by its mask (bits R_OK 4, W_OK 2, X_OK 1) for an object of this kind.
+    /// The rights that access(2) means by its mask (bits R_OK 4, W_OK 2, X_OK 1) for an object of
+    /// this kind.
     #[must_use]
     pub const fn from_access_mask(mask: u32, kind: ObjectKind) -> Self {
         let mut rights = Self::NONE;
@@ -121,7 +125,7 @@ impl Rights {
 
 /// Whom mode bits are to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Credential<'a> {
+pub struct UnixCredential<'a> {
     /// User.
     pub uid: u32,
     /// Group.
@@ -132,7 +136,7 @@ pub struct Credential<'a> {
 
 /// What the mode bits grant; `None` for uid 0, whom they do not bind here nor, squashed, there.
 #[must_use]
-pub fn local_verdict(facts: &Facts, credential: Credential<'_>) -> Option<Rights> {
+pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option<Rights> {
     if credential.uid == 0 {
         return None;
     }
@@ -156,16 +160,18 @@ pub fn local_verdict(facts: &Facts, credential: Credential<'_>) -> Option<Rights
             ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => Rights::EXECUTE,
         });
     }
-    // Removing a name takes writing and searching (whether the sticky bit forbids it the server finds out).
+    // Removing a name takes writing and searching (whether the sticky bit forbids it the server
+    // finds out).
     if facts.kind == ObjectKind::Directory && bits & 3 == 3 {
         rights = rights.with(Rights::DELETE);
     }
     Some(rights)
 }
 
-/// Whether owner, group and all others may search this directory: then nobody has to be asked who walks through it.
+/// Whether owner, group and all others may search this directory: then nobody has to be asked who
+/// walks through it.
 #[must_use]
-pub const fn everybody_may_search(facts: &Facts) -> bool {
+pub const fn is_world_searchable(facts: &Facts) -> bool {
     matches!(facts.kind, ObjectKind::Directory) && facts.mode & 0o111 == 0o111
 }
 
@@ -180,8 +186,9 @@ pub struct AccessEntry {
 }
 
 impl AccessEntry {
-    /// What an ACCESS reply teaches: `asked` and `granted` as in the request and the reply, `rights` the object's epoch
-    /// once the reply's attributes are absorbed. What was known under the same epoch is kept.
+    /// What an ACCESS reply teaches: `asked` and `granted` as in the request and the reply,
+    /// `rights` the object's epoch once the reply's attributes are absorbed. What was known under
+    /// the same epoch is kept.
     #[must_use]
     pub fn absorb(
         former: Option<Self>,
@@ -208,17 +215,18 @@ impl AccessEntry {
         }
     }
 
-    /// What the success of another request proves: a LOOKUP that its directory may be searched, a READ that the file may
-    /// be read, a READDIR that the directory may be listed.
+    /// What the success of another request proves: a LOOKUP that its directory may be searched, a
+    /// READ that the file may be read, a READDIR that the directory may be listed.
     #[must_use]
     pub fn prove(former: Option<Self>, granted: Rights, rights: Epoch, sent_at: Moment) -> Self {
         Self::absorb(former, granted, granted, rights, sent_at)
     }
 
-    /// The entry as seen under the object's present epoch at `now`; `None` if it is of a former one.
+    /// The entry as seen under the object's present epoch at `now`; `None` if it is of a former
+    /// one.
     #[must_use]
-    pub fn view(&self, rights: Epoch, now: Moment) -> Option<EntryView> {
-        (self.rights == rights).then(|| EntryView {
+    pub fn view(&self, rights: Epoch, now: Moment) -> Option<AccessEntryView> {
+        (self.rights == rights).then(|| AccessEntryView {
             asked: self.asked,
             granted: self.granted,
             denial_is_young: self.denied_at.is_some_and(|at| now.since(at) < DENIAL_LIFETIME),
@@ -228,7 +236,7 @@ impl AccessEntry {
 
 /// A kept answer of the present epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EntryView {
+pub struct AccessEntryView {
     /// What the server was asked about.
     pub asked: Rights,
     /// What of that it grants.
@@ -240,18 +248,19 @@ pub struct EntryView {
 /// What is known of one caller's rights on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessView {
-    /// What the mode bits grant; `None` if nothing may be judged by them: uid 0, unknown attributes, a credential with more
-    /// than 16 groups (the server sees fewer), or one of the two doubts of [`Lesson`].
+    /// What the mode bits grant; `None` if nothing may be judged by them: uid 0, unknown
+    /// attributes, a credential with more than 16 groups (the server sees fewer), or one of the two
+    /// doubts of [`ModeBitsComparison`].
     pub local: Option<Rights>,
     /// What the server said under the present epoch of rights.
-    pub entry: Option<EntryView>,
+    pub entry: Option<AccessEntryView>,
     /// Data are to be served that another credential fetched.
     pub foreign_data: bool,
 }
 
 /// Why the server has to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AskWhy {
+pub enum AccessReason {
     /// It never was, or not about this.
     Unasked,
     /// A denial, kept or local, is to be confirmed.
@@ -268,10 +277,11 @@ pub enum AccessDecision {
     Allow,
     /// No: EACCES.
     Deny,
-    /// Send GETATTR (the mode bits or the kept answer are only as good as the attributes), absorb, decide again.
+    /// Send GETATTR (the mode bits or the kept answer are only as good as the attributes), absorb,
+    /// decide again.
     Revalidate,
     /// Send ACCESS, absorb, decide again.
-    Ask(AskWhy),
+    Ask(AccessReason),
 }
 
 /// Decides whether the caller has all of `needs` on an object with these attributes.
@@ -296,13 +306,13 @@ pub fn decide_access(
     };
     let known = view.entry.filter(|entry| entry.asked.contains(needs));
     match (known, local) {
-        (None, None) => AccessDecision::Ask(AskWhy::Unasked),
+        (None, None) => AccessDecision::Ask(AccessReason::Unasked),
         (Some(_), _) | (None, Some(_)) if !believed => AccessDecision::Revalidate,
         (Some(entry), _) if entry.granted.contains(needs) => AccessDecision::Allow,
         (Some(entry), _) if entry.denial_is_young => AccessDecision::Deny,
-        (Some(_), _) => AccessDecision::Ask(AskWhy::ConfirmDenial),
-        (None, Some(local)) if !local.contains(needs) => AccessDecision::Ask(AskWhy::ConfirmDenial),
-        (None, Some(_)) if view.foreign_data => AccessDecision::Ask(AskWhy::ForeignData),
+        (Some(_), _) => AccessDecision::Ask(AccessReason::ConfirmDenial),
+        (None, Some(local)) if !local.contains(needs) => AccessDecision::Ask(AccessReason::ConfirmDenial),
+        (None, Some(_)) if view.foreign_data => AccessDecision::Ask(AccessReason::ForeignData),
         (None, Some(_)) => AccessDecision::Allow,
     }
 }
@@ -310,27 +320,27 @@ pub fn decide_access(
 /// What an ACCESS reply says of mode bits as a judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Lesson {
+pub enum ModeBitsComparison {
     /// They would have said the same.
     Agree,
-    /// The server grants more: an access control list, or groups that it knows and we do not. Mode bits do not judge this
-    /// object any more.
+    /// The server grants more: an access control list, or groups that it knows and we do not. Mode
+    /// bits do not judge this object any more.
     ServerGrantsMore,
-    /// The server grants less: an access control list, or it takes this caller for somebody else. Mode bits judge neither
-    /// this object nor this credential any more; say so once.
+    /// The server grants less: an access control list, or it takes this caller for somebody else.
+    /// Mode bits judge neither this object nor this credential any more; say so once.
     ServerGrantsLess,
 }
 
-/// Compares the server's answer with the mode bits in the same reply. Only reading and searching count: a read-only
-/// export refuses writing to those whom the bits allow it.
-pub fn compare(local: Rights, asked: Rights, granted: Rights) -> Lesson {
+/// Compares the server's answer with the mode bits in the same reply. Only reading and searching
+/// count: a read-only export refuses writing to those whom the bits allow it.
+pub fn compare(local: Rights, asked: Rights, granted: Rights) -> ModeBitsComparison {
     let telling = asked.common(Rights::READ.with(Rights::LOOKUP).with(Rights::EXECUTE));
     let (local, granted) = (local.common(telling), granted.common(telling));
     if !granted.contains(local) {
-        Lesson::ServerGrantsLess
+        ModeBitsComparison::ServerGrantsLess
     } else if !local.contains(granted) {
-        Lesson::ServerGrantsMore
+        ModeBitsComparison::ServerGrantsMore
     } else {
-        Lesson::Agree
+        ModeBitsComparison::Agree
     }
 }

@@ -1,12 +1,13 @@
 //! When are a file's cached data valid?
 //!
-//! Owns the decisions of the read half of close-to-open. Pages are labelled with the contents epoch in which they were fetched or
-//! written; an epoch ends when attributes show that somebody else changed size, mtime or ctime (see [`crate::attributes`]).
+//! Owns the decisions of the read half of close-to-open. Pages are labelled with the contents epoch
+//! in which they were fetched or written; an epoch ends when attributes show that somebody else
+//! changed size, mtime or ctime (see [`crate::attributes`]).
 //!
 //! Must not know bytes, ranges or where pages are stored.
 
 use crate::{
-    attributes::{Absorbed, AttributeState, Ticket},
+    attributes::{Absorbed, AttributeState, MutationTicket},
     facts::Epoch,
     options::{CacheOptions, RacyGuard},
     server_clock::ServerClock,
@@ -15,7 +16,7 @@ use crate::{
 
 /// By what cached pages of a file were learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DataLabel {
+pub struct PagesLabel {
     /// The file's contents epoch when the first of them was kept.
     pub epoch: Epoch,
     /// When the READ was sent that brought the first of them.
@@ -25,73 +26,82 @@ pub struct DataLabel {
 /// What becomes of cached pages at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Pages {
+pub enum PagesDecision {
     /// They are the file's: the kernel may keep its own as well.
     Keep,
-    /// They may not be: drop ours, have the kernel drop its own, and only then answer the open. Pages with data of ours
-    /// that were not sent stay.
+    /// They may not be: drop ours, have the kernel drop its own, and only then answer the open.
+    /// Pages with data of ours that were not sent stay.
     Drop,
 }
 
 /// Decides at open, its attributes having been found good enough.
 pub fn decide_pages(
-    label: Option<DataLabel>,
+    label: Option<PagesLabel>,
     file: &AttributeState,
     clock: &ServerClock,
     options: &CacheOptions,
-) -> Pages {
-    let Some(label) = label else { return Pages::Keep };
+) -> PagesDecision {
+    let Some(label) = label else {
+        return PagesDecision::Keep;
+    };
     let same = file.contents() == Some(label.epoch);
     let racy = clock.is_racy(
         file.changed_at(label.sent_at, options),
         label.sent_at,
         options.racy_guard,
     );
-    if same && !racy { Pages::Keep } else { Pages::Drop }
-}
-
-/// Decides at open about pages that were all written here, none read, while the contents' epoch lasts.
-pub const fn decide_written_pages(options: &CacheOptions) -> Pages {
-    match options.racy_guard {
-        RacyGuard::Auto | RacyGuard::Off => Pages::Keep,
-        // Somebody's change may have followed ours within one step of the server's clock.
-        RacyGuard::On => Pages::Drop,
+    if same && !racy {
+        PagesDecision::Keep
+    } else {
+        PagesDecision::Drop
     }
 }
 
-/// Under what label the pages of a READ's reply may be kept, its attributes having been absorbed: `ticket` was taken from
-/// `file` before it was sent, `adopted` tells whether it brought attributes and they are the newest known. `None`: the
-/// reply answers its asker alone. `held` is the label of pages that are kept already.
+/// Decides at open about pages that were all written here, none read, while the contents' epoch
+/// lasts.
+pub const fn decide_written_pages(options: &CacheOptions) -> PagesDecision {
+    match options.racy_guard {
+        RacyGuard::Auto | RacyGuard::Off => PagesDecision::Keep,
+        // Somebody's change may have followed ours within one step of the server's clock.
+        RacyGuard::On => PagesDecision::Drop,
+    }
+}
+
+/// Under what label the pages of a READ's reply may be kept, its attributes having been absorbed:
+/// `ticket` was taken from `file` before it was sent, `adopted` tells whether it brought attributes
+/// and they are the newest known. `None`: the reply answers its asker alone. `held` is the label of
+/// pages that are kept already.
 #[must_use]
 pub fn learn_pages(
-    held: Option<DataLabel>,
-    ticket: Ticket,
+    held: Option<PagesLabel>,
+    ticket: MutationTicket,
     file: &AttributeState,
     adopted: bool,
     sent_at: Moment,
-) -> Option<DataLabel> {
+) -> Option<PagesLabel> {
     let epoch = file
         .contents()
         .filter(|_| adopted && file.is_undisturbed(ticket))?;
     match held {
         Some(held) if held.epoch == epoch => Some(held),
         // Pages of a former epoch are void; the caller drops them.
-        Some(_) | None => Some(DataLabel { epoch, sent_at }),
+        Some(_) | None => Some(PagesLabel { epoch, sent_at }),
     }
 }
 
-/// Under what label pages that we wrote may be kept as clean once the server has taken them: `absorbed` is what
-/// [`AttributeState::absorb_mutation`] said of the WRITE's reply. `None`: drop them with all others of the file.
+/// Under what label pages that we wrote may be kept as clean once the server has taken them:
+/// `absorbed` is what [`AttributeState::absorb_mutation`] said of the WRITE's reply. `None`: drop
+/// them with all others of the file.
 #[must_use]
 pub fn learn_written(
-    held: Option<DataLabel>,
+    held: Option<PagesLabel>,
     file: &AttributeState,
     absorbed: Absorbed,
     sent_at: Moment,
-) -> Option<DataLabel> {
+) -> Option<PagesLabel> {
     let epoch = file.contents().filter(|_| absorbed.stands)?;
     match held {
         Some(held) => (held.epoch == epoch).then_some(held),
-        None => Some(DataLabel { epoch, sent_at }),
+        None => Some(PagesLabel { epoch, sent_at }),
     }
 }

@@ -1,17 +1,19 @@
 //! Pure functions: must a request be sent, and what does a reply teach?
 //!
-//! `decide(view, intent, options) -> Decision` answers the first question, `absorb(state, reply)` the second. Everything is
-//! a plain value: no clock, no I/O, no lock, no thread, no inode table. Time comes in as a [`Moment`] (a number on the
-//! client's own scale) and is turned into a [`Freshness`] before anything is decided.
+//! `decide(view, intent, options) -> Decision` answers the first question, `absorb(state, reply)`
+//! the second. Everything is a plain value: no clock, no I/O, no lock, no thread, no inode table.
+//! Time comes in as a [`Moment`] (a number on the client's own scale) and is turned into a
+//! [`Freshness`] before anything is decided.
 //!
-//! Invariant: what is served was true at the server no earlier than the options in force permit; each module says when that is.
-//! SEMANTICS.md says the same in a user's words.
+//! Invariant: what is served was true at the server no earlier than the options in force permit;
+//! each module says when that is. SEMANTICS.md says the same in a user's words.
 //!
 //! Must not know: bytes, procedures, FUSE requests, errno values.
 //!
-//! How to use it: build the view from the state you hold, and decide. While the decision is to ask, send that request (holding
-//! no lock), absorb the reply, and decide again. This terminates, because a reply to a request sent after the operation began
-//! makes the attributes [`Freshness::Confirmed`].
+//! How to use it: build the view from the state you hold, and decide. While the decision is to ask,
+//! send that request (holding no lock), absorb the reply, and decide again. This terminates,
+//! because a reply to a request sent after the operation began makes the attributes
+//! [`Freshness::Confirmed`].
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +23,7 @@ pub mod complete;
 pub mod data;
 pub mod facts;
 pub mod fill;
-pub mod kernel;
+pub mod kernel_cache;
 pub mod listing;
 pub mod names;
 pub mod open;
@@ -30,13 +32,14 @@ pub mod retransmitted;
 pub mod server_clock;
 pub mod time;
 
-pub use access::{AccessDecision, AccessEntry, AccessView, AskWhy, Credential, Rights};
-pub use attributes::{Absorbed, AttributeState, Freshness, Mutation, Report, Ticket};
-pub use facts::{Before, Epoch, Facts, ObjectKind, ServerTime, Stamp};
+pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, Rights, UnixCredential};
+pub use attributes::{Absorbed, AttributeReport, AttributeState, Freshness, Mutation, MutationTicket};
+pub use facts::{ChangeStamp, Epoch, Facts, ObjectKind, PreOpState, ServerTime};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{
-    AccessMode, CacheOptions, FillMode, Interval, ListingMode, LookupCache, PlusMode, RacyGuard, Users,
+    AccessMode, CacheOptions, FillMode, ListingMode, LookupCache, MountUsers, PlusMode, RacyGuard,
+    TimeoutRange,
 };
 pub use server_clock::ServerClock;
 pub use time::Moment;

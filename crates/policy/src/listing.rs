@@ -1,8 +1,8 @@
-//! How the next names of a directory are asked for: with attributes (READDIRPLUS) or without, how many at once, ahead of the
-//! reader or not, and whether a reader goes on where it is.
+//! How the next names of a directory are asked for: with attributes (READDIRPLUS) or without, how
+//! many at once, ahead of the reader or not, and whether a reader goes on where it is.
 //!
-//! Owns guesses about speed, and [`ListingMode::Restart`]; with the default mode nothing here changes an answer. Must not know
-//! cookies, replies or memory.
+//! Owns guesses about speed, and [`ListingMode::Restart`]; with the default mode nothing here
+//! changes an answer. Must not know cookies, replies or memory.
 
 use crate::{
     attributes::Freshness,
@@ -12,10 +12,12 @@ use crate::{
 /// So many names may be listed with attributes without anybody asking for one's.
 pub const NAMES_WITHOUT_STAT_MAX: u32 = 1000;
 
-/// After so many names of a listing had to be looked up one by one, those that follow are asked for with attributes.
+/// After so many names of a listing had to be looked up one by one, those that follow are asked for
+/// with attributes.
 pub const MISSES_MAX: u32 = 16;
 
-/// Bytes of the smallest reply that is asked for: the first of a large directory, so that its first names are there soon.
+/// Bytes of the smallest reply that is asked for: the first of a large directory, so that its first
+/// names are there soon.
 pub const SIZE_MIN: u32 = 8 * 1024;
 
 /// Bytes of the first reply of any other directory: most fit.
@@ -24,18 +26,21 @@ pub const SIZE_FIRST_MAX: u32 = 32 * 1024;
 /// Bytes of the largest reply.
 pub const SIZE_MAX: u32 = 1 << 20;
 
-/// A directory whose own size is more bytes than this takes several requests anyway: file systems count 20 to 24 bytes for a
-/// name of 12 (ext4, XFS, btrfs, tmpfs), a reply with attributes about 170.
+/// A directory whose own size is more bytes than this takes several requests anyway: file systems
+/// count 20 to 24 bytes for a name of 12 (ext4, XFS, btrfs, tmpfs), a reply with attributes about
+/// 170.
 const LARGE: u64 = 32 * 1024;
 
-/// Bytes of the largest reply with attributes: its 1,500 names are looked at before the shortest lifetime of attributes (3 s) ends.
+/// Bytes of the largest reply with attributes: its 1,500 names are looked at before the shortest
+/// lifetime of attributes (3 s) ends.
 pub const PLUS_SIZE_MAX: u32 = 256 * 1024;
 
-/// Names that [`ListingMode::Restart`] tells before it looks again whether the directory changed: those of 4 KiB, as clients kept
-/// them that did so.
+/// Names that [`ListingMode::Restart`] tells before it looks again whether the directory changed:
+/// those of 4 KiB, as clients kept them that did so.
 pub const RESTART_NAMES: usize = 102;
 
-/// Bytes of the largest reply that [`ListingMode::Restart`] asks for: what clients asked for that did so.
+/// Bytes of the largest reply that [`ListingMode::Restart`] asks for: what clients asked for that
+/// did so.
 pub const RESTART_SIZE_MAX: u32 = 32 * 1024;
 
 /// Names among which [`MISSES_MAX`] that are looked up one by one count as looked up in a row.
@@ -56,7 +61,8 @@ pub enum ListingDecision {
 pub struct ListingView {
     /// This is the first request of the listing.
     pub at_start: bool,
-    /// Names that this directory's listings gave since one of its children was last looked up or asked about.
+    /// Names that this directory's listings gave since one of its children was last looked up or
+    /// asked about.
     pub names_since_stat: u32,
 }
 
@@ -75,7 +81,7 @@ impl ListingDecision {
 #[must_use]
 pub fn size_max(most: u32, options: &CacheOptions) -> u32 {
     match options.listing {
-        ListingMode::GoOn => most,
+        ListingMode::Continue => most,
         ListingMode::Restart => most.min(RESTART_SIZE_MAX),
     }
 }
@@ -84,7 +90,7 @@ pub fn size_max(most: u32, options: &CacheOptions) -> u32 {
 #[must_use]
 pub const fn names_between_decisions(options: &CacheOptions) -> usize {
     match options.listing {
-        ListingMode::GoOn => usize::MAX,
+        ListingMode::Continue => usize::MAX,
         ListingMode::Restart => RESTART_NAMES,
     }
 }
@@ -103,7 +109,7 @@ pub const fn decide_listing(view: ListingView, options: &CacheOptions) -> Listin
 
 /// Names of a listing that were looked up one by one, in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Misses {
+pub struct ListingMisses {
     /// Where in the listing the last one is.
     at: u32,
     /// How many there were in a row.
@@ -112,30 +118,32 @@ pub struct Misses {
     all: u32,
 }
 
-impl Misses {
-    /// A name was looked up; whether there are enough for finding out where in the listing they are.
-    pub const fn is_worth_placing(&mut self) -> bool {
+impl ListingMisses {
+    /// A name was looked up; whether there are enough for finding out where in the listing they
+    /// are.
+    pub const fn note_miss(&mut self) -> bool {
         self.all = self.all.saturating_add(1);
         self.all > MISSES_MAX / 2
     }
 
     /// The name at `place` of the listing was looked up; how many were in a row by now.
-    pub const fn note(&mut self, place: u32) -> u32 {
+    pub const fn note_miss_at(&mut self, place: u32) -> u32 {
         let is_next = place >= self.at && place - self.at <= MISSES_WINDOW;
         self.count = if is_next { self.count.saturating_add(1) } else { 1 };
         self.at = place;
         self.count
     }
 
-    /// The names up to `place` came with attributes: if those that follow are looked up too, that is noticed soon.
-    pub const fn served_up_to(&mut self, place: u32) {
+    /// The names up to `place` came with attributes: if those that follow are looked up too, that
+    /// is noticed soon.
+    pub const fn note_listed_up_to(&mut self, place: u32) {
         self.at = place;
         self.count = MISSES_MAX * 3 / 4;
     }
 }
 
-/// Whether names that were listed without attributes are to be asked for again with them, `misses` of them having been
-/// looked up one by one in a row.
+/// Whether names that were listed without attributes are to be asked for again with them, `misses`
+/// of them having been looked up one by one in a row.
 #[must_use]
 pub const fn wants_attributes(misses: u32, options: &CacheOptions) -> bool {
     match options.plus {
@@ -144,7 +152,8 @@ pub const fn wants_attributes(misses: u32, options: &CacheOptions) -> bool {
     }
 }
 
-/// Bytes to ask for first in a directory whose size attribute is `size`, if it is known; `most` is the server's bound.
+/// Bytes to ask for first in a directory whose size attribute is `size`, if it is known; `most` is
+/// the server's bound.
 #[must_use]
 pub fn first_size(size: Option<u64>, most: u32) -> u32 {
     let is_large = size.is_some_and(|size| size > LARGE);
@@ -163,12 +172,13 @@ fn bound(most: u32) -> u32 {
     most.clamp(SIZE_MIN, SIZE_MAX)
 }
 
-/// Whether the names behind those at hand are asked for before the reader wants them: once it has had half of them, and not
-/// while this client changes the directory (what a reply says that crosses a change of ours can hardly be kept).
+/// Whether the names behind those at hand are asked for before the reader wants them: once it has
+/// had half of them, and not while this client changes the directory (what a reply says that
+/// crosses a change of ours can hardly be kept).
 #[must_use]
 pub const fn reads_ahead(had: usize, of: usize, is_undisturbed: bool, options: &CacheOptions) -> bool {
     match options.listing {
-        ListingMode::GoOn => is_undisturbed && had * 2 >= of,
+        ListingMode::Continue => is_undisturbed && had * 2 >= of,
         ListingMode::Restart => false,
     }
 }
@@ -176,23 +186,27 @@ pub const fn reads_ahead(had: usize, of: usize, is_undisturbed: bool, options: &
 /// What a reader in the middle of a directory does when it wants more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum GoOn {
+pub enum ListingContinuation {
     /// It goes on after the last name that it was told.
-    Here,
+    FromCookie,
     /// The directory's attributes are asked for first, then this is decided again.
     Revalidate,
     /// All names are asked for again from the beginning, up to where it was.
-    FromTheStart,
+    FromStart,
 }
 
-/// Decides how a reader goes on: `directory` are the directory's attributes, `is_same` whether it is known to be as it was
-/// when the names at hand were first asked for.
-pub const fn decide_going_on(directory: Freshness, is_same: bool, options: &CacheOptions) -> GoOn {
+/// Decides how a reader goes on: `directory` are the directory's attributes, `is_same` whether it
+/// is known to be as it was when the names at hand were first asked for.
+pub const fn decide_continuation(
+    directory: Freshness,
+    is_same: bool,
+    options: &CacheOptions,
+) -> ListingContinuation {
     match (options.listing, directory) {
-        (ListingMode::GoOn, _) => GoOn::Here,
-        (ListingMode::Restart, _) if !is_same => GoOn::FromTheStart,
-        (ListingMode::Restart, Freshness::Confirmed | Freshness::Fresh) => GoOn::Here,
-        (ListingMode::Restart, Freshness::Expired | Freshness::Unknown) => GoOn::Revalidate,
+        (ListingMode::Continue, _) => ListingContinuation::FromCookie,
+        (ListingMode::Restart, _) if !is_same => ListingContinuation::FromStart,
+        (ListingMode::Restart, Freshness::Confirmed | Freshness::Fresh) => ListingContinuation::FromCookie,
+        (ListingMode::Restart, Freshness::Expired | Freshness::Unknown) => ListingContinuation::Revalidate,
     }
 }
 
@@ -220,16 +234,16 @@ mod tests {
 
     #[test]
     fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
-        let mut misses = Misses::default();
-        let placed = (0..MISSES_MAX).filter(|_| misses.is_worth_placing()).count();
+        let mut misses = ListingMisses::default();
+        let placed = (0..MISSES_MAX).filter(|_| misses.note_miss()).count();
         assert_eq!(placed, 8);
-        assert_eq!(misses.note(100), 1);
-        assert_eq!(misses.note(101), 2);
-        assert_eq!(misses.note(101 + MISSES_WINDOW), 3);
-        assert_eq!(misses.note(102 + 2 * MISSES_WINDOW), 1, "too far");
-        assert_eq!(misses.note(5), 1, "backwards");
-        misses.served_up_to(1000);
-        assert_eq!(misses.note(1001), 13);
+        assert_eq!(misses.note_miss_at(100), 1);
+        assert_eq!(misses.note_miss_at(101), 2);
+        assert_eq!(misses.note_miss_at(101 + MISSES_WINDOW), 3);
+        assert_eq!(misses.note_miss_at(102 + 2 * MISSES_WINDOW), 1, "too far");
+        assert_eq!(misses.note_miss_at(5), 1, "backwards");
+        misses.note_listed_up_to(1000);
+        assert_eq!(misses.note_miss_at(1001), 13);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Names: which exist, which are missing, and for how long that is trusted.
 //!
-//! Owns the rules of the DentryCache as far as they are decisions. A name is labelled with its directory's contents epoch at the
-//! time it was learned. An epoch stands for one stamp, and for the stamps that proven changes of our own turned it into. So all
-//! names of a directory are invalidated in O(1), by ending the epoch.
+//! Owns the rules of the DentryCache as far as they are decisions. A name is labelled with its
+//! directory's contents epoch at the time it was learned. An epoch stands for one stamp, and for
+//! the stamps that proven changes of our own turned it into. So all names of a directory are
+//! invalidated in O(1), by ending the epoch.
 //!
 //! Invariants:
-//! - A name is served only in the epoch in which it was learned, and only while the directory's attributes are trusted.
+//! - A name is served only in the epoch in which it was learned, and only while the directory's
+//!   attributes are trusted.
 //! - A missing name never answers an operation that would create it: the server decides.
 //! - A name learned while the directory's stamp was recent is looked up once more (the racy guard).
 //!
@@ -14,7 +16,7 @@
 use core::time::Duration;
 
 use crate::{
-    attributes::{Absorbed, AttributeState, Freshness, Ticket},
+    attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     facts::Epoch,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
@@ -35,7 +37,8 @@ pub struct NameLabel {
 pub enum NameIntent {
     /// To use what it leads to: stat, open, a component of a path, the source of a link.
     Use,
-    /// To create it, or to make sure that it does not exist: O_CREAT, mkdir, the target of link, symlink, mknod or rename.
+    /// To create it, or to make sure that it does not exist: O_CREAT, mkdir, the target of link,
+    /// symlink, mknod or rename.
     Make,
     /// To remove or rename it: that request itself asks the server.
     Remove,
@@ -43,7 +46,7 @@ pub enum NameIntent {
 
 /// What the DentryCache holds for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
+pub enum DentryState {
     /// Nothing.
     Absent,
     /// It leads to an object.
@@ -54,10 +57,11 @@ pub enum Entry {
 
 /// Whether a kept name can have missed a change of its directory (the racy guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Solidity {
+pub enum RacyState {
     /// Learned when no further change could carry the stamp it was learned under.
     Solid,
-    /// Learned while one still could, and less than the guard ago: a LOOKUP now could miss a change as well.
+    /// Learned while one still could, and less than the guard ago: a LOOKUP now could miss a change
+    /// as well.
     RacyYoung,
     /// Learned while one still could, and long enough ago to be worth one more LOOKUP.
     RacyOld,
@@ -67,13 +71,13 @@ pub enum Solidity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameView {
     /// What is kept.
-    pub entry: Entry,
+    pub entry: DentryState,
     /// Whether it was learned under the directory's present epoch.
     pub same_contents: bool,
     /// Whether it is within `nametimeo` or `negnametimeo`.
     pub within_lifetime: bool,
     /// Whether it can have missed a change.
-    pub solidity: Solidity,
+    pub solidity: RacyState,
     /// Whether the request that showed it was sent after the operation began.
     pub just_learned: bool,
     /// The directory's attributes.
@@ -82,7 +86,7 @@ pub struct NameView {
 
 /// When a name is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct LookupTime {
     /// When the operation that wants it began.
     pub began: Moment,
     /// The present.
@@ -92,12 +96,12 @@ pub struct Wanted {
 impl NameView {
     /// Nothing is kept of the name.
     #[must_use]
-    pub fn absent(directory: &AttributeState, wanted: Wanted, options: &CacheOptions) -> Self {
+    pub fn absent(directory: &AttributeState, wanted: LookupTime, options: &CacheOptions) -> Self {
         Self {
-            entry: Entry::Absent,
+            entry: DentryState::Absent,
             same_contents: false,
             within_lifetime: false,
-            solidity: Solidity::RacyOld,
+            solidity: RacyState::RacyOld,
             just_learned: false,
             directory: directory.freshness(wanted.began, wanted.now, options),
         }
@@ -106,10 +110,11 @@ impl NameView {
     /// The view of an entry kept under `label`.
     #[must_use]
     pub fn of(
-        (entry, label): (Entry, NameLabel),
+        entry: DentryState,
+        label: NameLabel,
         directory: &AttributeState,
         clock: &ServerClock,
-        wanted: Wanted,
+        wanted: LookupTime,
         options: &CacheOptions,
     ) -> Self {
         let age = wanted.now.since(label.sent_at);
@@ -126,13 +131,13 @@ impl NameView {
 
 /// How long a name of this kind is trusted; zero turns its caching off.
 #[must_use]
-pub const fn lifetime(entry: Entry, options: &CacheOptions) -> Duration {
+pub const fn lifetime(entry: DentryState, options: &CacheOptions) -> Duration {
     match (entry, options.names) {
-        (Entry::Absent, _) | (_, LookupCache::None) | (Entry::Negative, LookupCache::Positive) => {
-            Duration::ZERO
-        }
-        (Entry::Positive, LookupCache::All | LookupCache::Positive) => options.name_lifetime,
-        (Entry::Negative, LookupCache::All) => options.missing_name_lifetime,
+        (DentryState::Absent, _)
+        | (_, LookupCache::None)
+        | (DentryState::Negative, LookupCache::Positive) => Duration::ZERO,
+        (DentryState::Positive, LookupCache::All | LookupCache::Positive) => options.name_lifetime,
+        (DentryState::Negative, LookupCache::All) => options.missing_name_lifetime,
     }
 }
 
@@ -140,7 +145,7 @@ impl CacheOptions {
     /// Whether missing names are cached at all.
     #[must_use]
     pub const fn keeps_missing_names(&self) -> bool {
-        !lifetime(Entry::Negative, self).is_zero()
+        !lifetime(DentryState::Negative, self).is_zero()
     }
 }
 
@@ -150,14 +155,14 @@ fn solidity(
     clock: &ServerClock,
     age: Duration,
     options: &CacheOptions,
-) -> Solidity {
+) -> RacyState {
     let changed_at = directory.changed_at(label.sent_at, options);
     if !clock.is_racy(changed_at, label.sent_at, options.racy_guard) {
-        Solidity::Solid
+        RacyState::Solid
     } else if age <= clock.guard() {
-        Solidity::RacyYoung
+        RacyState::RacyYoung
     } else {
-        Solidity::RacyOld
+        RacyState::RacyOld
     }
 }
 
@@ -169,17 +174,18 @@ pub enum NameDecision {
     ServePositive,
     /// It is missing.
     ServeNegative,
-    /// Send GETATTR for the directory (shared by all who wait for it), absorb the reply, decide again.
+    /// Send GETATTR for the directory (shared by all who wait for it), absorb the reply, decide
+    /// again.
     RevalidateDirectory,
     /// Send LOOKUP, for the reason given.
-    Lookup(LookupWhy),
+    Lookup(LookupReason),
     /// Send the operation itself; no look-up is needed before it.
     LeaveToServer,
 }
 
 /// Why a LOOKUP is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LookupWhy {
+pub enum LookupReason {
     /// Nothing is cached that the options permit to serve.
     Unknown,
     /// The directory has changed since.
@@ -197,24 +203,24 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
         NameIntent::Make | NameIntent::Remove => return NameDecision::LeaveToServer,
     }
     let serve = match view.entry {
-        Entry::Absent => return NameDecision::Lookup(LookupWhy::Unknown),
-        Entry::Positive => NameDecision::ServePositive,
-        Entry::Negative => NameDecision::ServeNegative,
+        DentryState::Absent => return NameDecision::Lookup(LookupReason::Unknown),
+        DentryState::Positive => NameDecision::ServePositive,
+        DentryState::Negative => NameDecision::ServeNegative,
     };
     if view.just_learned {
         return serve;
     }
     if lifetime(view.entry, options).is_zero() {
-        return NameDecision::Lookup(LookupWhy::Unknown);
+        return NameDecision::Lookup(LookupReason::Unknown);
     }
     if !view.within_lifetime {
-        return NameDecision::Lookup(LookupWhy::TooOld);
+        return NameDecision::Lookup(LookupReason::TooOld);
     }
     if !view.same_contents {
-        return NameDecision::Lookup(LookupWhy::DirectoryChanged);
+        return NameDecision::Lookup(LookupReason::DirectoryChanged);
     }
-    if view.solidity == Solidity::RacyOld {
-        return NameDecision::Lookup(LookupWhy::Racy);
+    if view.solidity == RacyState::RacyOld {
+        return NameDecision::Lookup(LookupReason::Racy);
     }
     match view.directory {
         Freshness::Confirmed => serve,
@@ -225,73 +231,81 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
 
 /// What a LOOKUP found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Found {
+pub enum LookupFinding {
     /// An object.
     Object,
     /// NOENT.
     Nothing,
-    /// A refusal or failure that says nothing of the name (ACCES, STALE, IO, JUKEBOX, NAMETOOLONG …), or no reply.
-    Unsaid,
+    /// A refusal or failure that says nothing of the name (ACCES, STALE, IO, JUKEBOX, NAMETOOLONG
+    /// …), or no reply.
+    Unknown,
 }
 
 /// What to keep of a LOOKUP's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Learned {
+pub enum DentryUpdate {
     /// Keep that it leads to the object.
     Positive(NameLabel),
     /// Keep that it is missing.
     Negative(NameLabel),
     /// Keep nothing, and drop what was kept: the reply answers its asker alone.
-    Drop,
+    Forget,
     /// Leave what is kept as it is.
-    Leave,
+    Unchanged,
 }
 
-/// What a LOOKUP's reply teaches, its directory's attributes having been absorbed into `directory` before: `ticket` was
-/// taken from `directory` before it was sent, `directory_adopted` tells whether it brought the directory's attributes and
-/// they are the newest known ([`crate::Absorbed::adopted`]).
+/// What a LOOKUP's reply teaches, its directory's attributes having been absorbed into `directory`
+/// before: `ticket` was taken from `directory` before it was sent, `directory_adopted` tells
+/// whether it brought the directory's attributes and they are the newest known
+/// ([`crate::Absorbed::adopted`]).
 pub fn learn(
-    found: Found,
-    ticket: Ticket,
+    found: LookupFinding,
+    ticket: MutationTicket,
     directory: &AttributeState,
     directory_adopted: bool,
     sent_at: Moment,
-) -> Learned {
+) -> DentryUpdate {
     let undisturbed = directory.is_undisturbed(ticket) && directory_adopted;
     keep(found, undisturbed, directory, sent_at)
 }
 
-/// What the success of a change of ours teaches of its own name: `absorbed` is what [`AttributeState::absorb_mutation`] said
-/// of the directory's attributes in its reply, `alone` that no other change of ours of that same name was on its way
-/// meanwhile.
+/// What the success of a change of ours teaches of its own name: `absorbed` is what
+/// [`AttributeState::absorb_mutation`] said of the directory's attributes in its reply, `alone`
+/// that no other change of ours of that same name was on its way meanwhile.
 pub fn learn_own(
-    found: Found,
+    found: LookupFinding,
     alone: bool,
     directory: &AttributeState,
     absorbed: Absorbed,
     sent_at: Moment,
-) -> Learned {
+) -> DentryUpdate {
     keep(found, alone && absorbed.stands, directory, sent_at)
 }
 
-fn keep(found: Found, undisturbed: bool, directory: &AttributeState, sent_at: Moment) -> Learned {
+fn keep(
+    found: LookupFinding,
+    undisturbed: bool,
+    directory: &AttributeState,
+    sent_at: Moment,
+) -> DentryUpdate {
     let entry = match found {
-        Found::Object => Learned::Positive,
-        Found::Nothing => Learned::Negative,
-        Found::Unsaid => return Learned::Leave,
+        LookupFinding::Object => DentryUpdate::Positive,
+        LookupFinding::Nothing => DentryUpdate::Negative,
+        LookupFinding::Unknown => return DentryUpdate::Unchanged,
     };
     match directory.contents() {
         Some(epoch) if undisturbed => entry(NameLabel { epoch, sent_at }),
-        Some(_) | None => Learned::Drop,
+        Some(_) | None => DentryUpdate::Forget,
     }
 }
 
-/// For how long from `now` an entry kept under `label` will be served without any request, if the directory's attributes
-/// are believed that long; the kernel may be promised no more.
+/// For how long from `now` an entry kept under `label` will be served without any request, if the
+/// directory's attributes are believed that long; the kernel may be promised no more.
 #[must_use]
 pub fn remaining(
-    (entry, label): (Entry, NameLabel),
+    entry: DentryState,
+    label: NameLabel,
     directory: &AttributeState,
     clock: &ServerClock,
     now: Moment,
@@ -303,8 +317,8 @@ pub fn remaining(
     }
     let own = left(lifetime(entry, options), age).min(directory.remaining(now, options));
     match solidity(label, directory, clock, age, options) {
-        Solidity::Solid => own,
-        Solidity::RacyYoung => own.min(left(clock.guard(), age)),
-        Solidity::RacyOld => Duration::ZERO,
+        RacyState::Solid => own,
+        RacyState::RacyYoung => own.min(left(clock.guard(), age)),
+        RacyState::RacyOld => Duration::ZERO,
     }
 }

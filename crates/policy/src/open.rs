@@ -1,15 +1,17 @@
 //! Close-to-open: what open(2) must ask.
 //!
-//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what the last other client had written when it closed,
-//! so an open asks for attributes unless an option lets it use older ones. Permission to open is part of the decision, because
-//! the reply to ACCESS carries the attributes too, and then no GETATTR is needed.
+//! Owns the rules of `cto`, `nocto` and `sloppycto`. The opener must see what the last other client
+//! had written when it closed, so an open asks for attributes unless an option lets it use older
+//! ones. Permission to open is part of the decision, because the reply to ACCESS carries the
+//! attributes too, and then no GETATTR is needed.
 //!
-//! Invariant: unless an option says otherwise, an open is served only from attributes requested after it began.
+//! Invariant: unless an option says otherwise, an open is served only from attributes requested
+//! after it began.
 
 use core::time::Duration;
 
 use crate::{
-    access::{self, AccessDecision, AccessView, AskWhy, Rights},
+    access::{self, AccessDecision, AccessReason, AccessView, Rights},
     attributes::Freshness,
     facts::ObjectKind,
     options::CacheOptions,
@@ -87,8 +89,9 @@ pub enum OpenDecision {
     Serve(OpenServed),
     /// Send GETATTR, absorb, decide again.
     Revalidate,
-    /// Send ACCESS with the opener's credential (its reply carries attributes as well), absorb, decide again.
-    Ask(AskWhy),
+    /// Send ACCESS with the opener's credential (its reply carries attributes as well), absorb,
+    /// decide again.
+    Ask(AccessReason),
     /// EACCES.
     Deny,
 }
@@ -106,7 +109,8 @@ pub enum OpenServed {
 
 /// Decides one open of an existing object.
 pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> OpenDecision {
-    // Only files and directories get here: the kernel opens devices and FIFOs itself, for their data are not the server's.
+    // Only files and directories get here: the kernel opens devices and FIFOs itself, for their
+    // data are not the server's.
     match access::decide_access(&view.access, view.attributes, intent.needs(), options) {
         AccessDecision::Allow => {}
         AccessDecision::Deny => return OpenDecision::Deny,

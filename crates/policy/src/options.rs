@@ -1,13 +1,13 @@
 //! Every mount option that bears on what may be served without asking.
 //!
-//! Owns their meaning as plain values and their defaults, those of nfs(5) where nfs(5) has the option. Must not know their
-//! spelling: the mount crate reads words, this crate reads values.
+//! Owns their meaning as plain values and their defaults, those of nfs(5) where nfs(5) has the
+//! option. Must not know their spelling: the mount crate reads words, this crate reads values.
 
 use core::time::Duration;
 
 /// The least and the most time for which attributes are believed without asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Interval {
+pub struct TimeoutRange {
     /// Where it starts, and where a change throws it back to.
     pub min: Duration,
     /// Where doubling ends.
@@ -34,11 +34,12 @@ pub enum LookupCache {
     None,
 }
 
-/// What is done about changes that a server's clock is too coarse to tell apart (`neg_racy_guard=`).
+/// What is done about changes that a server's clock is too coarse to tell apart
+/// (`neg_racy_guard=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RacyGuard {
-    /// `auto`: names learned while the directory's stamp was young are asked for once more. Names known before a change of
-    /// our own in the same directory are believed across it.
+    /// `auto`: names learned while the directory's stamp was young are asked for once more. Names
+    /// known before a change of our own in the same directory are believed across it.
     Auto,
     /// `on`: those too are asked for once more.
     On,
@@ -57,30 +58,32 @@ pub enum PlusMode {
     Always,
 }
 
-/// What a reader in the middle of a directory does when the directory is found changed (`readdir=`).
+/// What a reader in the middle of a directory does when the directory is found changed
+/// (`readdir=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListingMode {
     /// It goes on where it is.
-    GoOn,
-    /// `restart`: all names are asked for again from the beginning, up to where it was, as clients used to. A listing that takes
-    /// longer than the directory stays unchanged never ends; for comparison.
+    Continue,
+    /// `restart`: all names are asked for again from the beginning, up to where it was, as clients
+    /// used to. A listing that takes longer than the directory stays unchanged never ends; for
+    /// comparison.
     Restart,
 }
 
 /// Whether a directory may answer for its names (`dirfill=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FillMode {
-    /// `auto`: names and attributes that are wanted may be asked for with those beside them, and a directory whose names are all
-    /// known answers for those that it does not have.
+    /// `auto`: names and attributes that are wanted may be asked for with those beside them, and a
+    /// directory whose names are all known answers for those that it does not have.
     Auto,
-    /// `off`: each name, present or missing, and the attributes of each object are asked for by themselves, but for what listings
-    /// bring.
+    /// `off`: each name, present or missing, and the attributes of each object are asked for by
+    /// themselves, but for what listings bring.
     Off,
 }
 
 /// Whose requests the kernel lets through to this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Users {
+pub enum MountUsers {
     /// Those of the user who mounted, alone.
     One,
     /// Several users' (`allow_other`, `allow_root`).
@@ -91,20 +94,22 @@ pub enum Users {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheOptions {
     /// `acregmin`, `acregmax`: for everything but directories.
-    pub files: Interval,
+    pub files: TimeoutRange,
     /// `acdirmin`, `acdirmax`.
-    pub directories: Interval,
+    pub directories: TimeoutRange,
     /// `ac`; false is `noac`: no attribute is ever served without asking, and `sloppycto` is zero.
     pub attribute_cache: bool,
     /// `cto`; false is `nocto`: open believes fresh attributes.
     pub close_to_open: bool,
-    /// `sloppycto=N`: a read-only open of a regular file believes attributes at most this old. Zero is off.
+    /// `sloppycto=N`: a read-only open of a regular file believes attributes at most this old. Zero
+    /// is off.
     pub sloppy_open: Duration,
     /// `accesscheck` or `noaccesscheck`.
     pub access: AccessMode,
     /// `lookupcache=`.
     pub names: LookupCache,
-    /// `nametimeo=`: for how long a present name is believed while its directory does not change. Zero is off.
+    /// `nametimeo=`: for how long a present name is believed while its directory does not change.
+    /// Zero is off.
     pub name_lifetime: Duration,
     /// `negnametimeo=`: the same for missing names. Zero is off, as is `nonegnamecache`.
     pub missing_name_lifetime: Duration,
@@ -117,15 +122,15 @@ pub struct CacheOptions {
     /// `dirfill=`.
     pub fill: FillMode,
     /// Whether more than one user's requests arrive.
-    pub users: Users,
+    pub users: MountUsers,
 }
 
 impl CacheOptions {
     /// The interval for objects of this kind; zero to zero under `noac`.
     #[must_use]
-    pub const fn interval(&self, kind: crate::ObjectKind) -> Interval {
+    pub const fn interval(&self, kind: crate::ObjectKind) -> TimeoutRange {
         if !self.attribute_cache {
-            return Interval {
+            return TimeoutRange {
                 min: Duration::ZERO,
                 max: Duration::ZERO,
             };
@@ -150,14 +155,15 @@ impl CacheOptions {
 }
 
 impl Default for CacheOptions {
-    /// The defaults of nfs(5), and of options that nfs(5) does not have those of README.md; one user.
+    /// The defaults of nfs(5), and of options that nfs(5) does not have those of README.md; one
+    /// user.
     fn default() -> Self {
         Self {
-            files: Interval {
+            files: TimeoutRange {
                 min: Duration::from_secs(3),
                 max: Duration::from_secs(60),
             },
-            directories: Interval {
+            directories: TimeoutRange {
                 min: Duration::from_secs(30),
                 max: Duration::from_secs(60),
             },
@@ -170,9 +176,9 @@ impl Default for CacheOptions {
             missing_name_lifetime: Duration::from_secs(60),
             racy_guard: RacyGuard::Auto,
             plus: PlusMode::Auto,
-            listing: ListingMode::GoOn,
+            listing: ListingMode::Continue,
             fill: FillMode::Auto,
-            users: Users::One,
+            users: MountUsers::One,
         }
     }
 }

@@ -1,20 +1,21 @@
 //! What the refusal of a call means that was sent more than once.
 //!
-//! The calls that change names cannot be repeated (RFC 1813 §4.5): the server that has executed one, and whose reply was lost, refuses
-//! the copy with EXIST or NOENT, unless its reply cache remembers the first. A cache in memory is lost when the server is killed. So
-//! after such a refusal the client asks what is there, and decides here whether that is its own work.
+//! The calls that change names cannot be repeated (RFC 1813 §4.5): the server that has executed
+//! one, and whose reply was lost, refuses the copy with EXIST or NOENT, unless its reply cache
+//! remembers the first. A cache in memory is lost when the server is killed. So after such a
+//! refusal the client asks what is there, and decides here whether that is its own work.
 //!
-//! Invariant: a refusal is overruled only if nobody else can have done the work, except another client that did the same, with the
-//! same credential, while the first copy was on its way.
+//! Invariant: a refusal is overruled only if nobody else can have done the work, except another
+//! client that did the same, with the same credential, while the first copy was on its way.
 //!
-//! What shows that is the time of the change. The first copy was executed between its sending and the loss of its connection, by the
-//! server's clock. How far that differs from ours is known from changes of our own whose replies came; without any, no refusal is
-//! overruled.
+//! What shows that is the time of the change. The first copy was executed between its sending and
+//! the loss of its connection, by the server's clock. How far that differs from ours is known from
+//! changes of our own whose replies came; without any, no refusal is overruled.
 
 use core::time::Duration;
 
 use crate::{
-    facts::{Facts, ObjectKind, ServerTime, Stamp},
+    facts::{ChangeStamp, Facts, ObjectKind, ServerTime},
     time::Moment,
 };
 
@@ -32,7 +33,8 @@ struct OffsetBounds {
 }
 
 impl ClockOffset {
-    /// A change of our own, sent and answered at these moments, left this ctime. The server's clock has steps of `step` at most.
+    /// A change of our own, sent and answered at these moments, left this ctime. The server's clock
+    /// has steps of `step` at most.
     pub fn learn(&mut self, ctime: ServerTime, sent_at: Moment, received_at: Moment, step: Duration) {
         let ctime = i128::from(ctime.as_nanoseconds());
         let shown = OffsetBounds {
@@ -47,7 +49,8 @@ impl ClockOffset {
         self.0 = Some(narrowed.filter(|both| both.least <= both.most).unwrap_or(shown));
     }
 
-    /// When a call that was sent at `sent_at` can have been executed before `lost_at`, to `slack`; `None` if that is not known.
+    /// When a call that was sent at `sent_at` can have been executed before `lost_at`, to `slack`;
+    /// `None` if that is not known.
     #[must_use]
     pub fn execution(&self, sent_at: Moment, lost_at: Moment, slack: Duration) -> Option<Execution> {
         self.0.map(|offset| Execution {
@@ -61,7 +64,8 @@ fn nanoseconds(duration: Duration) -> i128 {
     i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 2)
 }
 
-/// When the first copy of a call was executed, if it was, by the server's clock in nanoseconds since 1970.
+/// When the first copy of a call was executed, if it was, by the server's clock in nanoseconds
+/// since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
     from: i128,
@@ -106,8 +110,8 @@ pub struct FoundObject {
     pub is_same: bool,
 }
 
-/// Whether CREATE, MKDIR, SYMLINK or MKNOD, told that the name exists, has itself made what has it. `directory_gid`: the group of the
-/// directory, which some servers give to what is made in it.
+/// Whether CREATE, MKDIR, SYMLINK or MKNOD, told that the name exists, has itself made what has it.
+/// `directory_gid`: the group of the directory, which some servers give to what is made in it.
 #[must_use]
 pub fn is_own_object(
     wanted: &NewObject,
@@ -120,7 +124,7 @@ pub fn is_own_object(
         links,
         is_same,
     } = *found;
-    let Stamp::Times { mtime, ctime } = facts.stamp;
+    let ChangeStamp::Times { mtime, ctime } = facts.stamp;
     let is_mode_same = match wanted.kind {
         ObjectKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
         ObjectKind::Regular | ObjectKind::Special => facts.mode == wanted.mode,
@@ -150,7 +154,8 @@ pub struct LinksChange {
     pub ctime: ServerTime,
 }
 
-/// Whether LINK, told that the name exists, has itself made that link: `is_same`, the name leads to the file that was to be linked.
+/// Whether LINK, told that the name exists, has itself made that link: `is_same`, the name leads to
+/// the file that was to be linked.
 #[must_use]
 pub fn is_own_link(is_same: bool, links: &LinksChange, execution: &Execution) -> bool {
     let is_one_more = links
@@ -170,8 +175,8 @@ pub enum Remains {
     Unknown,
 }
 
-/// Whether REMOVE or RMDIR, told that there is no such name, has itself removed it. The name was known to lead to the object;
-/// `directory_mtime` is when the directory's names changed last.
+/// Whether REMOVE or RMDIR, told that there is no such name, has itself removed it. The name was
+/// known to lead to the object; `directory_mtime` is when the directory's names changed last.
 #[must_use]
 pub fn is_own_removal(remains: &Remains, directory_mtime: ServerTime, execution: &Execution) -> bool {
     let is_object_changed = match remains {
@@ -187,8 +192,9 @@ pub fn is_own_removal(remains: &Remains, directory_mtime: ServerTime, execution:
     is_object_changed && execution.is_followed_by(directory_mtime)
 }
 
-/// Whether RENAME, told that the old name is missing, has itself moved it: the object that had the old name has the new one now
-/// (`is_there`), and had it not before (`was_there`). `directory_mtime` is when the names of the new one's directory changed last.
+/// Whether RENAME, told that the old name is missing, has itself moved it: the object that had the
+/// old name has the new one now (`is_there`), and had it not before (`was_there`).
+/// `directory_mtime` is when the names of the new one's directory changed last.
 #[must_use]
 pub fn is_own_rename(
     is_there: bool,

@@ -1,10 +1,12 @@
 //! A lower bound of the server's time, and how coarse its clock is.
 //!
-//! Owns the racy guard: two changes within one step of the server's clock carry the same stamp, so what was learned while a stamp
-//! was that recent may have missed the second change. Needs no request: every ctime in a reply was once the server's present.
+//! Owns the racy guard: two changes within one step of the server's clock carry the same stamp, so
+//! what was learned while a stamp was that recent may have missed the second change. Needs no
+//! request: every ctime in a reply was once the server's present.
 //!
-//! Invariant: [`ServerClock::lower_bound`] is never later than the server's present, as long as its clock and ours run
-//! equally fast and its clock is not set back; a change of our own shows when it was.
+//! Invariant: [`ServerClock::lower_bound`] is never later than the server's present, as long as its
+//! clock and ours run equally fast and its clock is not set back; a change of our own shows when it
+//! was.
 
 use core::time::Duration;
 
@@ -21,7 +23,7 @@ pub struct ServerClock {
     /// Server's nanoseconds since 1970 minus ours, at least.
     offset: Option<i128>,
     /// FSINFO's time_delta.
-    told: Duration,
+    time_delta: Duration,
     /// The coarsest step that all times seen so far could have; `None` before the first.
     seen: Option<Duration>,
     /// Raised when a mistake was proven.
@@ -34,7 +36,7 @@ impl ServerClock {
     pub const fn new(told: Duration) -> Self {
         Self {
             offset: None,
-            told,
+            time_delta: told,
             seen: None,
             raised: Duration::ZERO,
         }
@@ -48,8 +50,9 @@ impl ServerClock {
         self.seen = Some(self.seen.map_or(step, |seen| seen.min(step)));
     }
 
-    /// Takes in the ctime that a change of our own left, whose request was sent at `sent_at`: it was the server's present,
-    /// to a step, so an estimate beyond it is wrong (the clock was set back).
+    /// Takes in the ctime that a change of our own left, whose request was sent at `sent_at`: it
+    /// was the server's present, to a step, so an estimate beyond it is wrong (the clock was set
+    /// back).
     pub fn learn_from_change(&mut self, ctime: ServerTime, sent_at: Moment, received_at: Moment) {
         let step = i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX);
         if self
@@ -73,16 +76,17 @@ impl ServerClock {
             .map(|offset| offset + i128::from(moment.nanoseconds()))
     }
 
-    /// For how long after a change another one may carry the same stamp: twice the clock's step. The step is what the times
-    /// seen prove, for servers say 1 s and mean a nanosecond or the reverse.
+    /// For how long after a change another one may carry the same stamp: twice the clock's step.
+    /// The step is what the times seen prove, for servers say 1 s and mean a nanosecond or the
+    /// reverse.
     #[must_use]
     pub fn guard(&self) -> Duration {
-        let step = self.seen.unwrap_or(self.told);
+        let step = self.seen.unwrap_or(self.time_delta);
         step.saturating_mul(2).max(GUARD_MIN).max(self.raised)
     }
 
-    /// Whether an answer to a request sent at `sent_at` can have missed a change that left the stamp's time `changed_at`
-    /// as it was.
+    /// Whether an answer to a request sent at `sent_at` can have missed a change that left the
+    /// stamp's time `changed_at` as it was.
     #[must_use]
     pub fn is_racy(&self, changed_at: Option<ServerTime>, sent_at: Moment, guard: RacyGuard) -> bool {
         let Some(changed_at) = changed_at else {
@@ -97,7 +101,8 @@ impl ServerClock {
     }
 }
 
-/// The coarsest step that could have produced this time: a power of ten of nanoseconds up to 1 s, or the 2 s of FAT.
+/// The coarsest step that could have produced this time: a power of ten of nanoseconds up to 1 s,
+/// or the 2 s of FAT.
 fn coarsest_step(time: ServerTime) -> Duration {
     if time.nanoseconds() == 0 {
         return Duration::from_secs(if time.seconds() % 2 == 0 { 2 } else { 1 });

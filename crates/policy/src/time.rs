@@ -4,7 +4,8 @@
 
 use core::time::Duration;
 
-/// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose and keeps.
+/// A moment on the client's monotonic scale: nanoseconds since a start that the caller chose and
+/// keeps.
 ///
 /// The scale is good for 584 years; arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,9 @@
-//! MOUNT version 3 (RFC 1813 appendix I), and what of version 1 (RFC 1094 appendix A) is laid out alike: all but MNT,
-//! whose version 1 handles are 32 bytes.
+//! MOUNT version 3 (RFC 1813 appendix I), and what of version 1 (RFC 1094 appendix A) is laid out
+//! alike: all but MNT, whose version 1 handles are 32 bytes.
 
 use core::fmt;
 
-use curt_xdr::{Chain, Decode, DecodeError, Decoder, Encode, List, Opaque, Xdr};
+use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, OptionalList, VarArray, Xdr};
 
 use crate::nfs3::FileHandle;
 
@@ -27,11 +27,11 @@ macro_rules! procedures {
         /// A procedure of the program; the numbers are the same in versions 1 and 3.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Procedure {
+        pub enum MountProcedure {
             $(#[doc = concat!($name, ": ", $meaning, ".")] $variant = $number,)*
         }
 
-        impl Procedure {
+        impl MountProcedure {
             /// Every procedure, in the order of their numbers.
             pub const ALL: [Self; 6] = [$(Self::$variant),*];
 
@@ -59,7 +59,7 @@ procedures! {
     Export = 5, "EXPORT", "returns what is exported to whom";
 }
 
-impl Procedure {
+impl MountProcedure {
     /// The number on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -72,11 +72,11 @@ macro_rules! statuses {
         /// What became of a MNT (`mountstat3`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Status {
+        pub enum MountStat3 {
             $(#[doc = concat!($name, ": ", $meaning, ".")] $variant = $number,)*
         }
 
-        impl Status {
+        impl MountStat3 {
             /// Every status, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
@@ -114,13 +114,13 @@ statuses! {
     Serverfault = 10006, "MNT3ERR_SERVERFAULT", "the server failed";
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for MountStat3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name(), self.meaning())
     }
 }
 
-impl Status {
+impl MountStat3 {
     /// The number on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -130,7 +130,7 @@ impl Status {
 
 /// The path of an export (`dirpath`): the argument of MNT and UMNT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
-pub struct ExportPath<'a>(pub Opaque<'a, PATH_MAX>);
+pub struct DirPath<'a>(pub Opaque<'a, PATH_MAX>);
 
 /// A client's name, or a group of them (`name`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
@@ -142,7 +142,7 @@ pub enum MountReply {
     /// The root of what was mounted.
     Ok(MountOk),
     /// Any other status.
-    Failed(Status),
+    Failed(MountStat3),
 }
 
 /// The root of what was mounted, and how to speak to it.
@@ -151,14 +151,14 @@ pub struct MountOk {
     /// The root's handle.
     pub root: FileHandle,
     /// The RPC authentication flavours that the export takes, best first.
-    pub flavors: List<u32, FLAVORS_MAX>,
+    pub flavors: VarArray<u32, FLAVORS_MAX>,
 }
 
 impl Encode for MountReply {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ok(ok) => {
-                Status::Ok.number().encode(out);
+                MountStat3::Ok.number().encode(out);
                 ok.encode(out);
             }
             Self::Failed(status) => status.number().encode(out),
@@ -169,8 +169,8 @@ impl Encode for MountReply {
 impl Decode<'_> for MountReply {
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let value = decoder.u32()?;
-        match Status::from_number(value) {
-            Some(Status::Ok) => decoder.get().map(Self::Ok),
+        match MountStat3::from_number(value) {
+            Some(MountStat3::Ok) => decoder.get().map(Self::Ok),
             Some(status) => Ok(Self::Failed(status)),
             None => Err(DecodeError::BadValue {
                 name: "mountstat3",
@@ -182,26 +182,26 @@ impl Decode<'_> for MountReply {
 
 /// One line of DUMP: who has mounted what (`mountbody`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
-pub struct MountEntry<'a> {
+pub struct MountBody<'a> {
     /// The client.
     pub client: ClientName<'a>,
     /// The path it mounted.
-    pub path: ExportPath<'a>,
+    pub path: DirPath<'a>,
 }
 
 /// DUMP's result.
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
-pub struct MountList<'a>(pub Chain<MountEntry<'a>, ENTRIES_MAX>);
+pub struct MountList<'a>(pub OptionalList<MountBody<'a>, ENTRIES_MAX>);
 
 /// One line of EXPORT: what is exported to whom (`exportnode`). No groups means everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
-pub struct ExportEntry<'a> {
+pub struct ExportNode<'a> {
     /// The path.
-    pub path: ExportPath<'a>,
+    pub path: DirPath<'a>,
     /// Who may mount it.
-    pub groups: Chain<ClientName<'a>, ENTRIES_MAX>,
+    pub groups: OptionalList<ClientName<'a>, ENTRIES_MAX>,
 }
 
 /// EXPORT's result.
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
-pub struct ExportList<'a>(pub Chain<ExportEntry<'a>, ENTRIES_MAX>);
+pub struct ExportList<'a>(pub OptionalList<ExportNode<'a>, ENTRIES_MAX>);

@@ -1,7 +1,7 @@
 //! Credentials: who a caller says it is (RFC 5531 section 8.2, appendix A).
 //!
-//! [`Auth`] is what a message carries, borrowed from it; [`Credential`] is what a client sends. Believing a credential
-//! is the business of whoever serves the call, not of this module.
+//! [`OpaqueAuth`] is what a message carries, borrowed from it; [`RpcCredential`] is what a client
+//! sends. Believing a credential is the business of whoever serves the call, not of this module.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -56,12 +56,12 @@ pub enum AuthStatus {
 
 /// At most [`GROUPS_MAX`] supplementary group ids, kept inline.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Groups {
+pub struct AuthSysGids {
     ids: [u32; GROUPS_MAX],
     count: u8,
 }
 
-impl Groups {
+impl AuthSysGids {
     /// Keeps the first [`GROUPS_MAX`] of `ids`: AUTH_SYS has no room for more.
     #[must_use]
     pub fn first_of(ids: &[u32]) -> Self {
@@ -84,7 +84,7 @@ impl Groups {
     }
 }
 
-impl Deref for Groups {
+impl Deref for AuthSysGids {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
@@ -92,13 +92,14 @@ impl Deref for Groups {
     }
 }
 
-impl fmt::Debug for Groups {
+impl fmt::Debug for AuthSysGids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-/// The body of an AUTH_SYS credential (RFC 5531 appendix A), borrowed from the call that carries it.
+/// The body of an AUTH_SYS credential (RFC 5531 appendix A), borrowed from the call that carries
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
     /// A number of the client's choice, which is not used.
@@ -110,7 +111,7 @@ pub struct AuthSys<'a> {
     /// The caller's effective group id.
     pub gid: u32,
     /// The caller's other groups.
-    pub groups: Groups,
+    pub groups: AuthSysGids,
 }
 
 impl<'a> AuthSys<'a> {
@@ -121,7 +122,7 @@ impl<'a> AuthSys<'a> {
             machine_name: decoder.opaque(MACHINE_NAME_MAX)?,
             uid: decoder.u32()?,
             gid: decoder.u32()?,
-            groups: Groups::decode(&mut decoder)?,
+            groups: AuthSysGids::decode(&mut decoder)?,
         };
         decoder.finish()?;
         Ok(value)
@@ -130,7 +131,7 @@ impl<'a> AuthSys<'a> {
 
 /// A credential or verifier as it came (RFC 5531 section 8.2, `opaque_auth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth<'a> {
+pub enum OpaqueAuth<'a> {
     /// AUTH_NONE. Its body, which should be empty, is ignored.
     None,
     /// AUTH_SYS, well formed.
@@ -144,18 +145,19 @@ pub enum Auth<'a> {
     },
 }
 
-impl<'a> Auth<'a> {
+impl<'a> OpaqueAuth<'a> {
     /// Reads a credential and its body.
     ///
     /// # Errors
-    /// [`AuthDefect::Framing`] if the message ends inside it or its body is longer than [`AUTH_BODY_MAX`], so that
-    /// what follows cannot be found; [`AuthDefect::Body`] if only the body of an AUTH_SYS is malformed.
-    pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, AuthDefect> {
-        let flavor = decoder.u32().map_err(AuthDefect::Framing)?;
-        let body = decoder.opaque(AUTH_BODY_MAX).map_err(AuthDefect::Framing)?;
+    /// [`AuthError::Framing`] if the message ends inside it or its body is longer than
+    /// [`AUTH_BODY_MAX`], so that what follows cannot be found; [`AuthError::Body`] if only the
+    /// body of an AUTH_SYS is malformed.
+    pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, AuthError> {
+        let flavor = decoder.u32().map_err(AuthError::Framing)?;
+        let body = decoder.opaque(AUTH_BODY_MAX).map_err(AuthError::Framing)?;
         match flavor {
             FLAVOR_NONE => Ok(Self::None),
-            FLAVOR_SYS => AuthSys::decode(body).map(Self::Sys).map_err(AuthDefect::Body),
+            FLAVOR_SYS => AuthSys::decode(body).map(Self::Sys).map_err(AuthError::Body),
             _ => Ok(Self::Other { flavor, body }),
         }
     }
@@ -169,7 +171,7 @@ impl<'a> Auth<'a> {
 
 /// What is wrong with a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AuthDefect {
+pub(crate) enum AuthError {
     /// Its end cannot be found.
     Framing(DecodeError),
     /// Its body is not what its flavour says.
@@ -190,16 +192,16 @@ impl MachineName {
 
 /// The identity that a client sends with a call. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Credential {
+pub enum RpcCredential {
     /// AUTH_NONE.
     None,
     /// AUTH_SYS.
-    Sys(SysCredential),
+    Sys(AuthSysCredential),
 }
 
 /// The parts of an AUTH_SYS credential that a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SysCredential {
+pub struct AuthSysCredential {
     /// The client's host name.
     pub machine_name: MachineName,
     /// The caller's user id.
@@ -207,10 +209,10 @@ pub struct SysCredential {
     /// The caller's group id.
     pub gid: u32,
     /// The caller's other groups, as many as fit.
-    pub groups: Groups,
+    pub groups: AuthSysGids,
 }
 
-impl Encode for Credential {
+impl Encode for RpcCredential {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::None => encode_none(out),
@@ -227,7 +229,7 @@ impl Encode for Credential {
     }
 }
 
-impl SysCredential {
+impl AuthSysCredential {
     fn encode_body(&self, out: &mut Vec<u8>) {
         // The stamp is arbitrary (RFC 5531 appendix A).
         0u32.encode(out);

@@ -9,28 +9,29 @@ pub(crate) const BUFFER_MIN: usize = 16 << 10;
 
 /// Keeps buffers for the next use, up to a number of bytes.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    kept: Mutex<Kept>,
+pub(crate) struct BufferPool {
+    state: Mutex<BufferPoolState>,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct BufferPoolState {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
 }
 
-impl Pool {
+impl BufferPool {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
-            kept: Mutex::default(),
+            state: Mutex::default(),
             bytes_max,
         }
     }
 
-    /// A buffer of at least [`BUFFER_MIN`] initialised bytes; what they are is left from earlier uses.
+    /// A buffer of at least [`BUFFER_MIN`] initialised bytes; what they are is left from earlier
+    /// uses.
     pub(crate) fn take(&self) -> Vec<u8> {
-        let mut kept = self.kept.lock();
+        let mut kept = self.state.lock();
         if let Some(buffer) = kept.buffers.pop() {
             kept.bytes -= buffer.len();
             return buffer;
@@ -44,7 +45,7 @@ impl Pool {
         if buffer.len() < BUFFER_MIN {
             return;
         }
-        let mut kept = self.kept.lock();
+        let mut kept = self.state.lock();
         if kept.bytes + buffer.len() <= self.bytes_max {
             kept.bytes += buffer.len();
             kept.buffers.push(buffer);

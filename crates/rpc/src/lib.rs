@@ -1,13 +1,15 @@
-//! ONC RPC (RFC 5531): records, calls, replies, credentials; the client's connections and the server's threads.
+//! ONC RPC (RFC 5531): records, calls, replies, credentials; the client's connections and the
+//! server's threads.
 //!
-//! Owns framing, message headers and the sockets below them. Must not know any program's procedures: arguments and
-//! results are bytes here. Invariants: nothing that a peer sends panics, hangs a caller that is not waiting for that
-//! peer, or makes this crate keep more memory than what was sent and allowed.
+//! Owns framing, message headers and the sockets below them. Must not know any program's
+//! procedures: arguments and results are bytes here. Invariants: nothing that a peer sends panics,
+//! hangs a caller that is not waiting for that peer, or makes this crate keep more memory than what
+//! was sent and allowed.
 
 pub mod auth;
 mod buffer;
 pub mod client;
-mod inbox;
 pub mod message;
+mod receive_buffer;
 pub mod record;
 pub mod server;

@@ -1,8 +1,8 @@
 //! Record marking: how messages are cut out of a stream (RFC 5531 section 11).
 //!
-//! Owns the four-byte marks and the joining of fragments, in place. Invariants: a record's bytes end up contiguous
-//! without being copied if it is one fragment; no more is asked for than the record's limit; empty fragments cannot
-//! keep a reader busy for ever.
+//! Owns the four-byte marks and the joining of fragments, in place. Invariants: a record's bytes
+//! end up contiguous without being copied if it is one fragment; no more is asked for than the
+//! record's limit; empty fragments cannot keep a reader busy for ever.
 
 /// The size of a fragment's mark, in bytes.
 pub const MARK_SIZE: usize = 4;
@@ -17,22 +17,23 @@ const LAST: u32 = 1 << 31;
 /// # Panics
 /// If `length` does not fit 31 bits; this side's records are bounded far below.
 #[must_use]
-pub fn mark(length: usize) -> [u8; MARK_SIZE] {
+pub fn record_mark(length: usize) -> [u8; MARK_SIZE] {
     let length = u32::try_from(length).expect("a record is shorter than 2 GiB");
     assert!(length < LAST, "a record is shorter than 2 GiB");
     (LAST | length).to_be_bytes()
 }
 
-/// Makes room for a mark that [`close`] fills in; returns where the record's body starts.
-pub fn open(out: &mut Vec<u8>) -> usize {
+/// Makes room for a mark that [`finish_record`] fills in; returns where the record's body starts.
+pub fn begin_record(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; MARK_SIZE]);
     out.len()
 }
 
-/// Fills in the mark of the record whose body starts at `body` and ends `beyond` bytes after what `out` holds.
-pub fn close(out: &mut [u8], body: usize, beyond: usize) {
+/// Fills in the mark of the record whose body starts at `body` and ends `beyond` bytes after what
+/// `out` holds.
+pub fn finish_record(out: &mut [u8], body: usize, beyond: usize) {
     let length = out.len() - body + beyond;
-    out[body - MARK_SIZE..body].copy_from_slice(&mark(length));
+    out[body - MARK_SIZE..body].copy_from_slice(&record_mark(length));
 }
 
 /// Why a stream is no sequence of records any more: nothing after it can be understood.
@@ -53,10 +54,11 @@ pub enum RecordError {
 
 /// How far a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum RecordProgress {
     /// More bytes are needed, at least this many. (At least 1.)
     Needs(usize),
-    /// The record is there: its body is `bytes[MARK_SIZE..MARK_SIZE + body]`, and the next record starts at `consumed`.
+    /// The record is there: its body is `bytes[MARK_SIZE..MARK_SIZE + body]`, and the next record
+    /// starts at `consumed`.
     Complete {
         /// The length of the body.
         body: usize,
@@ -67,7 +69,7 @@ pub enum Progress {
 
 /// Joins the fragments of one record, in the buffer into which they were received.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Assembly {
+pub struct RecordAssembler {
     /// Bytes of the body that are joined, starting at `MARK_SIZE`.
     body: usize,
     /// Where the next mark is.
@@ -75,10 +77,11 @@ pub struct Assembly {
     fragments: u32,
 }
 
-impl Assembly {
-    /// Looks at `bytes`, which starts with the record's first mark and holds what was received since; fragments after the
-    /// first are moved to the end of the body. `limit` says how long the body may be, given as much of its beginning as is
-    /// there; it is asked before more is waited for.
+impl RecordAssembler {
+    /// Looks at `bytes`, which starts with the record's first mark and holds what was received
+    /// since; fragments after the first are moved to the end of the body. `limit` says how long the
+    /// body may be, given as much of its beginning as is there; it is asked before more is waited
+    /// for.
     ///
     /// # Errors
     /// [`RecordError`]; the stream cannot be used any further.
@@ -86,7 +89,7 @@ impl Assembly {
         &mut self,
         bytes: &mut [u8],
         mut limit: impl FnMut(&[u8]) -> usize,
-    ) -> Result<Progress, RecordError> {
+    ) -> Result<RecordProgress, RecordError> {
         loop {
             // Here, so that it is found again by whoever looks again.
             if self.fragments >= FRAGMENTS_MAX {
@@ -96,7 +99,7 @@ impl Assembly {
                 .get(self.next..)
                 .and_then(|rest| rest.first_chunk::<MARK_SIZE>())
             else {
-                return Ok(Progress::Needs(self.next + MARK_SIZE - bytes.len()));
+                return Ok(RecordProgress::Needs(self.next + MARK_SIZE - bytes.len()));
             };
             let word = u32::from_be_bytes(*mark);
             let length = usize::try_from(word & !LAST).unwrap_or(usize::MAX);
@@ -111,7 +114,7 @@ impl Assembly {
                 });
             }
             if have < length {
-                return Ok(Progress::Needs(length - have));
+                return Ok(RecordProgress::Needs(length - have));
             }
             if start != MARK_SIZE + self.body {
                 bytes.copy_within(start..start + length, MARK_SIZE + self.body);
@@ -120,7 +123,7 @@ impl Assembly {
             self.next = start + length;
             self.fragments += 1;
             if word & LAST != 0 {
-                return Ok(Progress::Complete {
+                return Ok(RecordProgress::Complete {
                     body: self.body,
                     consumed: self.next,
                 });

@@ -2,18 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use curt_rpc::{
-    auth::{Auth, AuthStatus, Credential, GROUPS_MAX, Groups, MachineName, SysCredential},
+    auth::{AuthStatus, AuthSysCredential, AuthSysGids, GROUPS_MAX, MachineName, OpaqueAuth, RpcCredential},
     message::{
-        AcceptStatus, Call, CallDefect, Denial, ReplyHeader, Versions, decode_reply_header,
-        encode_accepted_header, encode_call_header, encode_denied, encode_failure,
+        AcceptStatus, CallDecodeError, CallMessage, RejectedReply, ReplyHeader, VersionRange,
+        decode_reply_header, encode_accepted_header, encode_call_header, encode_denied, encode_failure,
     },
 };
 use curt_xdr::{DecodeError, Decoder, Encode};
 use proptest::prelude::*;
 
-fn call_bytes(credential: &Credential) -> Vec<u8> {
+fn call_bytes(credential: &RpcCredential) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_call_header(&mut out, 7, (100_003, 3, 1), credential);
+    encode_call_header(&mut out, 7, 100_003, 3, 1, credential);
     out.extend_from_slice(b"args");
     out
 }
@@ -26,7 +26,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 fn a_call_without_credential_is_these_bytes() {
     let mut expected = words(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0]);
     expected.extend_from_slice(b"args");
-    assert_eq!(call_bytes(&Credential::None), expected);
+    assert_eq!(call_bytes(&RpcCredential::None), expected);
 }
 
 proptest! {
@@ -35,14 +35,14 @@ proptest! {
         name in prop::collection::vec(any::<u8>(), 0..300), uid: u32, gid: u32,
         groups in prop::collection::vec(any::<u32>(), 0..20),
     ) {
-        let credential = Credential::Sys(SysCredential {
-            machine_name: MachineName::new(&name), uid, gid, groups: Groups::first_of(&groups),
+        let credential = RpcCredential::Sys(AuthSysCredential {
+            machine_name: MachineName::new(&name), uid, gid, groups: AuthSysGids::first_of(&groups),
         });
         let bytes = call_bytes(&credential);
-        let call = Call::decode(&bytes).unwrap();
+        let call = CallMessage::decode(&bytes).unwrap();
         prop_assert_eq!((call.xid, call.program, call.version, call.procedure), (7, 100_003, 3, 1));
         prop_assert_eq!(call.arguments, b"args");
-        let Auth::Sys(sys) = call.credential else { panic!("AUTH_SYS was sent") };
+        let OpaqueAuth::Sys(sys) = call.credential else { panic!("AUTH_SYS was sent") };
         prop_assert_eq!(sys.machine_name, &name[..name.len().min(255)]);
         prop_assert_eq!((sys.uid, sys.gid), (uid, gid));
         prop_assert_eq!(&*sys.groups, &groups[..groups.len().min(GROUPS_MAX)]);
@@ -50,7 +50,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = Call::decode(&bytes);
+        let _ = CallMessage::decode(&bytes);
         let _ = decode_reply_header(&mut Decoder::new(&bytes));
     }
 
@@ -58,14 +58,14 @@ proptest! {
     fn a_mutated_call_never_panics(
         at in 0usize..200, value: u8, cut in 0usize..200, groups in prop::collection::vec(any::<u32>(), 0..16),
     ) {
-        let mut bytes = call_bytes(&Credential::Sys(SysCredential {
-            machine_name: MachineName::new(b"machine"), uid: 1, gid: 2, groups: Groups::first_of(&groups),
+        let mut bytes = call_bytes(&RpcCredential::Sys(AuthSysCredential {
+            machine_name: MachineName::new(b"machine"), uid: 1, gid: 2, groups: AuthSysGids::first_of(&groups),
         }));
         let at = at % bytes.len();
         bytes[at] = value;
-        let _ = Call::decode(&bytes);
+        let _ = CallMessage::decode(&bytes);
         bytes.truncate(cut);
-        let _ = Call::decode(&bytes);
+        let _ = CallMessage::decode(&bytes);
     }
 }
 
@@ -79,11 +79,12 @@ fn with_credential(flavor: u32, length: u32, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn broken_credentials_are_told_apart_from_broken_messages() {
-    let bad = Err(CallDefect::Authentication {
+    let bad = Err(CallDecodeError::Authentication {
         xid: 7,
         status: AuthStatus::BadCredential,
     });
-    // 17 groups, a name of 256 bytes, a body that ends early, one that goes on, one above 400 bytes.
+    // 17 groups, a name of 256 bytes, a body that ends early, one that goes on, one above 400
+    // bytes.
     let mut groups = words(&[0, 0, 1, 2, 17]);
     groups.resize(groups.len() + 17 * 4, 0);
     let mut name = words(&[0, 256]);
@@ -91,28 +92,28 @@ fn broken_credentials_are_told_apart_from_broken_messages() {
     let trailing = words(&[0, 0, 1, 2, 0, 9]);
     for body in [groups, name, words(&[0, 0, 1]), trailing] {
         let bytes = with_credential(1, u32::try_from(body.len()).unwrap(), &body);
-        assert_eq!(Call::decode(&bytes), bad);
+        assert_eq!(CallMessage::decode(&bytes), bad);
     }
-    assert_eq!(Call::decode(&with_credential(0, 401, &[0; 404])), bad);
-    assert!(Call::decode(&with_credential(0, 400, &[0; 400])).is_ok());
+    assert_eq!(CallMessage::decode(&with_credential(0, 401, &[0; 404])), bad);
+    assert!(CallMessage::decode(&with_credential(0, 400, &[0; 400])).is_ok());
     let mut verifier = words(&[7, 0, 2, 100_003, 3, 1, 0, 0, 0, 401]);
     verifier.resize(500, 0);
-    let defect = CallDefect::Authentication {
+    let defect = CallDecodeError::Authentication {
         xid: 7,
         status: AuthStatus::BadVerifier,
     };
-    assert_eq!(Call::decode(&verifier), Err(defect));
+    assert_eq!(CallMessage::decode(&verifier), Err(defect));
     assert_eq!(
-        Call::decode(&words(&[7, 0, 3, 0])),
-        Err(CallDefect::RpcVersion { xid: 7, version: 3 })
+        CallMessage::decode(&words(&[7, 0, 3, 0])),
+        Err(CallDecodeError::RpcVersion { xid: 7, version: 3 })
     );
     assert!(matches!(
-        Call::decode(&words(&[7, 1, 2])),
-        Err(CallDefect::NoCall(DecodeError::BadValue { .. }))
+        CallMessage::decode(&words(&[7, 1, 2])),
+        Err(CallDecodeError::NotACall(DecodeError::BadValue { .. }))
     ));
     assert_eq!(
-        Call::decode(&words(&[7, 0, 2, 100_003])),
-        Err(CallDefect::NoCall(DecodeError::Short))
+        CallMessage::decode(&words(&[7, 0, 2, 100_003])),
+        Err(CallDecodeError::NotACall(DecodeError::Short))
     );
 }
 
@@ -120,8 +121,8 @@ fn broken_credentials_are_told_apart_from_broken_messages() {
 fn flavours_that_are_not_ours_are_passed_on() {
     let bytes = with_credential(6, 8, &[3; 8]);
     assert_eq!(
-        Call::decode(&bytes).unwrap().credential,
-        Auth::Other {
+        CallMessage::decode(&bytes).unwrap().credential,
+        OpaqueAuth::Other {
             flavor: 6,
             body: &[3; 8]
         }
@@ -130,7 +131,7 @@ fn flavours_that_are_not_ours_are_passed_on() {
 
 #[test]
 fn every_reply_survives_a_round_trip() {
-    let versions = Versions { low: 2, high: 3 };
+    let versions = VersionRange { low: 2, high: 3 };
     let accepted = [
         AcceptStatus::Success,
         AcceptStatus::ProgramUnavailable,
@@ -153,16 +154,16 @@ fn every_reply_survives_a_round_trip() {
         };
         statuses += 1;
         let mut out = Vec::new();
-        encode_denied(&mut out, 9, Denial::Authentication(status));
-        round_trip(&out, Err(Denial::Authentication(status)));
+        encode_denied(&mut out, 9, RejectedReply::Authentication(status));
+        round_trip(&out, Err(RejectedReply::Authentication(status)));
     }
     assert_eq!(statuses, 15);
     let mut out = Vec::new();
-    encode_denied(&mut out, 9, Denial::RpcMismatch(versions));
-    round_trip(&out, Err(Denial::RpcMismatch(versions)));
+    encode_denied(&mut out, 9, RejectedReply::RpcMismatch(versions));
+    round_trip(&out, Err(RejectedReply::RpcMismatch(versions)));
 }
 
-fn round_trip(bytes: &[u8], outcome: Result<AcceptStatus, Denial>) {
+fn round_trip(bytes: &[u8], outcome: Result<AcceptStatus, RejectedReply>) {
     let mut decoder = Decoder::new(bytes);
     assert_eq!(
         decode_reply_header(&mut decoder),

@@ -1,7 +1,7 @@
 //! Attributes between the file system's words and the wire's.
 
 use curt_proto::nfs3;
-use curt_vfs::{Attributes, FileKind, SetAttributes, SetTime, Time, WccBefore};
+use curt_vfs::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, WccBefore};
 use rustix::io::Errno;
 
 const NANOSECONDS: u32 = 1_000_000_000;
@@ -16,7 +16,7 @@ pub(crate) fn to_wire(attributes: &Attributes, fsid: u64) -> nfs3::Fattr {
         gid: attributes.gid,
         size: attributes.size,
         used: attributes.used,
-        rdev: nfs3::Device {
+        rdev: nfs3::SpecData {
             major: attributes.rdev.major,
             minor: attributes.rdev.minor,
         },
@@ -28,20 +28,20 @@ pub(crate) fn to_wire(attributes: &Attributes, fsid: u64) -> nfs3::Fattr {
     }
 }
 
-const fn kind_to_wire(kind: FileKind) -> nfs3::FileKind {
+const fn kind_to_wire(kind: FileKind) -> nfs3::Ftype {
     match kind {
-        FileKind::Regular => nfs3::FileKind::Regular,
-        FileKind::Directory => nfs3::FileKind::Directory,
-        FileKind::Symlink => nfs3::FileKind::Symlink,
-        FileKind::BlockDevice => nfs3::FileKind::BlockDevice,
-        FileKind::CharacterDevice => nfs3::FileKind::CharacterDevice,
-        FileKind::Fifo => nfs3::FileKind::Fifo,
-        FileKind::Socket => nfs3::FileKind::Socket,
+        FileKind::Regular => nfs3::Ftype::Regular,
+        FileKind::Directory => nfs3::Ftype::Directory,
+        FileKind::Symlink => nfs3::Ftype::Symlink,
+        FileKind::BlockDevice => nfs3::Ftype::BlockDevice,
+        FileKind::CharacterDevice => nfs3::Ftype::CharacterDevice,
+        FileKind::Fifo => nfs3::Ftype::Fifo,
+        FileKind::Socket => nfs3::Ftype::Socket,
     }
 }
 
 /// The nearest time that the wire can say: it knows 1970 to 2106.
-fn time_to_wire(time: Time) -> nfs3::NfsTime {
+fn time_to_wire(time: Timestamp) -> nfs3::NfsTime {
     match u32::try_from(time.seconds) {
         Ok(seconds) => nfs3::NfsTime {
             seconds,
@@ -56,8 +56,8 @@ fn time_to_wire(time: Time) -> nfs3::NfsTime {
 }
 
 /// The before-attributes of WCC data.
-pub(crate) fn before_to_wire(before: WccBefore) -> nfs3::WccAttributes {
-    nfs3::WccAttributes {
+pub(crate) fn before_to_wire(before: WccBefore) -> nfs3::WccAttr {
+    nfs3::WccAttr {
         size: before.size,
         mtime: time_to_wire(before.mtime),
         ctime: time_to_wire(before.ctime),
@@ -65,17 +65,18 @@ pub(crate) fn before_to_wire(before: WccBefore) -> nfs3::WccAttributes {
 }
 
 /// A time that a client sent; `EINVAL` if it has a second or more of nanoseconds.
-pub(crate) fn time_from_wire(time: nfs3::NfsTime) -> Result<Time, Errno> {
+pub(crate) fn time_from_wire(time: nfs3::NfsTime) -> Result<Timestamp, Errno> {
     if time.nanoseconds >= NANOSECONDS {
         return Err(Errno::INVAL);
     }
-    Ok(Time {
+    Ok(Timestamp {
         seconds: i64::from(time.seconds),
         nanoseconds: time.nanoseconds,
     })
 }
 
-/// What a client wants set. Ids of all ones mean "none" to system calls and nobody on the wire: `EINVAL`.
+/// What a client wants set. Ids of all ones mean "none" to system calls and nobody on the wire:
+/// `EINVAL`.
 pub(crate) fn set_from_wire(set: &nfs3::Sattr) -> Result<SetAttributes, Errno> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) || set.size.is_some_and(|size| size > MAX_SIZE)
     {
@@ -91,14 +92,15 @@ pub(crate) fn set_from_wire(set: &nfs3::Sattr) -> Result<SetAttributes, Errno> {
     })
 }
 
-/// The largest size that a file offset can say (`i64::MAX`); CVE-2022-48828 was a server without this line.
+/// The largest size that a file offset can say (`i64::MAX`); CVE-2022-48828 was a server without
+/// this line.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
-fn set_time_from_wire(set: nfs3::SetTime) -> Result<SetTime, Errno> {
+fn set_time_from_wire(set: nfs3::TimeHow) -> Result<SetTime, Errno> {
     Ok(match set {
-        nfs3::SetTime::Keep => SetTime::Keep,
-        nfs3::SetTime::ServerTime => SetTime::Now,
-        nfs3::SetTime::ClientTime(time) => SetTime::To(time_from_wire(time)?),
+        nfs3::TimeHow::DontChange => SetTime::Keep,
+        nfs3::TimeHow::SetToServerTime => SetTime::Now,
+        nfs3::TimeHow::SetToClientTime(time) => SetTime::To(time_from_wire(time)?),
     })
 }
 
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn times_outside_of_the_wires_range_are_the_nearest_within() {
         let wire = |seconds| {
-            time_to_wire(Time {
+            time_to_wire(Timestamp {
                 seconds,
                 nanoseconds: 5,
             })
@@ -169,11 +171,11 @@ mod tests {
                 ..keep
             },
             nfs3::Sattr {
-                mtime: nfs3::SetTime::ClientTime(bad),
+                mtime: nfs3::TimeHow::SetToClientTime(bad),
                 ..keep
             },
             nfs3::Sattr {
-                atime: nfs3::SetTime::ClientTime(bad),
+                atime: nfs3::TimeHow::SetToClientTime(bad),
                 ..keep
             },
         ];

@@ -1,35 +1,37 @@
-//! Finds the procedure of a call. Decodes no arguments, and decides only which programs, versions and procedures are served.
+//! Finds the procedure of a call. Decodes no arguments, and decides only which programs, versions
+//! and procedures are served.
 
 use std::sync::Arc;
 
 use curt_proto::{mount3, nfs3};
-use curt_rpc::auth::Auth;
-use curt_rpc::message::{CALL_HEADER_MAX, Call, Versions};
-use curt_rpc::server::{CallFailure, Context, Service};
-use curt_trace::events::{Short, procedure_name};
+use curt_rpc::auth::OpaqueAuth;
+use curt_rpc::message::{CALL_HEADER_MAX, CallMessage, VersionRange};
+use curt_rpc::server::{CallContext, CallFailure, RpcService};
+use curt_trace::events::{ShortText, procedure_name};
 use curt_trace::probe;
 use curt_trace::stages::{self, StageTimes};
 use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::FileCacheCounters;
 
-use crate::exports::{Difference, ExportDefinition, ExportsTable, NameService, SystemNames};
+use crate::authorisation_cache::AuthorisationCaches;
+use crate::exports::{ExportDefinition, ExportsDifference, ExportsTable, NameService, SystemNames};
 use crate::file_handle::HandleKey;
-use crate::grants::AllGrants;
-use crate::mount3::Clients;
-use crate::reply_cache::{self, Bounds, ReplyCache, ReplyTask};
-use crate::request::Request;
-use crate::state::{State, StateError, random};
+use crate::mount3::RemoteMountTable;
+use crate::reply_cache::{self, ReplyCache, ReplyCacheLimits, ReplyTask};
+use crate::request::NfsRequest;
+use crate::state::{PersistentState, StateError, random};
 use crate::write_verifier::WriteVerifiers;
 use crate::{mount3 as mount_procedures, v3};
 
-/// The longest record of a call that a service can execute: a WRITE of all the data that it takes, with its handle, offset, count,
-/// stability, and the length of the data. All other arguments are shorter.
+/// The longest record of a call that a service can execute: a WRITE of all the data that it takes,
+/// with its handle, offset, count, stability, and the length of the data. All other arguments are
+/// shorter.
 pub const RECORD_MAX: usize = CALL_HEADER_MAX + 4 + nfs3::FILE_HANDLE_MAX + 20 + nfs3::DATA_MAX;
 
 /// What a service is made of.
 pub struct Setup {
     /// What it keeps over restarts.
-    pub state: State,
+    pub state: PersistentState,
     /// What it exports.
     pub exports: Vec<ExportDefinition>,
     /// Its counters.
@@ -66,16 +68,17 @@ pub enum SetupError {
 pub struct NfsService {
     pub(crate) key: HandleKey,
     pub(crate) exports: ExportsTable,
-    state: State,
+    state: PersistentState,
     pub(crate) write_verifiers: WriteVerifiers,
-    pub(crate) clients: Clients,
+    pub(crate) remote_mounts: RemoteMountTable,
     pub(crate) counters: Arc<ServerCounters>,
-    pub(crate) replies: ReplyCache,
-    pub(crate) grants: AllGrants,
+    pub(crate) reply_cache: ReplyCache,
+    pub(crate) authorisations: AuthorisationCaches,
 }
 
 impl NfsService {
-    /// Gives exports and file systems their lasting numbers and begins a new life (a new write verifier).
+    /// Gives exports and file systems their lasting numbers and begins a new life (a new write
+    /// verifier).
     ///
     /// # Errors
     /// [`SetupError`].
@@ -99,23 +102,23 @@ impl NfsService {
             exports: ExportsTable::new(names),
             state,
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
-            clients: Clients::default(),
+            remote_mounts: RemoteMountTable::default(),
             counters,
-            replies: ReplyCache::new(Bounds::default(), replies_secret),
-            grants: AllGrants::default(),
+            reply_cache: ReplyCache::new(ReplyCacheLimits::default(), replies_secret),
+            authorisations: AuthorisationCaches::default(),
         };
         service.replace_exports(exports)?;
         Ok(service)
     }
 
-    /// Replaces the exports, at once for all requests that begin afterwards; if that fails, the old ones stay. Handles of what is no
-    /// longer exported are stale. Returns what changed.
+    /// Replaces the exports, at once for all requests that begin afterwards; if that fails, the old
+    /// ones stay. Handles of what is no longer exported are stale. Returns what changed.
     ///
     /// To be called by no thread that serves: names may have to be resolved.
     ///
     /// # Errors
     /// [`SetupError`].
-    pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<Difference, SetupError> {
+    pub fn replace_exports(&self, exports: Vec<ExportDefinition>) -> Result<ExportsDifference, SetupError> {
         let count = exports.len();
         let replaced = self.exports.replace(&self.state, exports);
         probe!(NfsdReload {
@@ -123,12 +126,12 @@ impl NfsService {
             reason: if replaced.is_ok() { "replaced" } else { "refused" }
         });
         let difference = replaced?;
-        self.grants.forget(self.exports.generation());
+        self.authorisations.invalidate(self.exports.generation());
         Ok(difference)
     }
 
-    /// From now on a user's groups are those that this machine knows, whatever the credential says: AUTH_SYS has room for
-    /// sixteen (`--manage-gids`).
+    /// From now on a user's groups are those that this machine knows, whatever the credential says:
+    /// AUTH_SYS has room for sixteen (`--manage-gids`).
     ///
     /// # Errors
     /// The threads that ask name services cannot be started.
@@ -136,22 +139,24 @@ impl NfsService {
         self.exports.manage_groups()
     }
 
-    /// From now on saves the calls that change names or attributes and their replies in the state directory, and answers those that
-    /// an earlier run saved. Does nothing where no state outlives the process.
+    /// From now on saves the calls that change names or attributes and their replies in the state
+    /// directory, and answers those that an earlier run saved. Does nothing where no state outlives
+    /// the process.
     ///
     /// # Errors
     /// The file cannot be read or made.
     pub fn save_replies(&mut self) -> std::io::Result<()> {
         match self.state.replies_file() {
             Some(path) => {
-                self.replies
+                self.reply_cache
                     .save(&path, &self.state.derived_secret("saved replies"), &self.counters)
             }
             None => Ok(()),
         }
     }
 
-    /// Makes everything that was written durable: for the end of a server. Errors are logged by path.
+    /// Makes everything that was written durable: for the end of a server. Errors are logged by
+    /// path.
     ///
     /// Returns whether all of it was.
     pub fn sync_all(&self) -> bool {
@@ -186,24 +191,24 @@ impl NfsService {
 
     fn nfs(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         if call.version != nfs3::VERSION {
-            let only = Versions {
+            let only = VersionRange {
                 low: nfs3::VERSION,
                 high: nfs3::VERSION,
             };
             return Err(CallFailure::ProgramMismatch(only));
         }
         let procedure =
-            nfs3::Procedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
+            nfs3::NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
         self.counters.procedures.count(call.procedure);
-        stages::tell_procedure(call.procedure);
-        let perform = |task: ReplyTask, context: &mut Context<'_>, reply: &mut Vec<u8>| {
+        stages::set_procedure(call.procedure);
+        let perform = |task: ReplyTask, context: &mut CallContext<'_>, reply: &mut Vec<u8>| {
             let start = reply.len();
-            let mut request = Request {
+            let mut request = NfsRequest {
                 service: self,
                 credential: &call.credential,
                 context,
@@ -219,24 +224,25 @@ impl NfsService {
                 }
             }
         };
-        if reply_cache::is_kept(procedure) {
-            self.replies.answer(call, context, reply, &self.counters, perform)
+        if reply_cache::is_cached(procedure) {
+            self.reply_cache
+                .answer(call, context, reply, &self.counters, perform)
         } else {
             perform(ReplyTask::Execute, context, reply)
         }
     }
 
     /// Counts a reply that begins with an error status.
-    fn count_status(&self, procedure: nfs3::Procedure, results: &[u8]) {
+    fn count_status(&self, procedure: nfs3::NfsProcedure, results: &[u8]) {
         let Some(number) = results.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
             return;
         };
-        let special = match nfs3::Status::from_number(number) {
-            None | Some(nfs3::Status::Ok) => return,
-            Some(nfs3::Status::Stale) => Some(ServerCounter::ErrorsStale),
-            Some(nfs3::Status::Badhandle) => Some(ServerCounter::ErrorsBadHandle),
-            Some(nfs3::Status::Acces | nfs3::Status::Perm) => Some(ServerCounter::ErrorsAccess),
-            Some(nfs3::Status::Io | nfs3::Status::Serverfault) => {
+        let special = match nfs3::NfsStat3::from_number(number) {
+            None | Some(nfs3::NfsStat3::Ok) => return,
+            Some(nfs3::NfsStat3::Stale) => Some(ServerCounter::ErrorsStale),
+            Some(nfs3::NfsStat3::Badhandle) => Some(ServerCounter::ErrorsBadHandle),
+            Some(nfs3::NfsStat3::Acces | nfs3::NfsStat3::Perm) => Some(ServerCounter::ErrorsAccess),
+            Some(nfs3::NfsStat3::Io | nfs3::NfsStat3::Serverfault) => {
                 tracing::warn!(%procedure, status = number, "the file system failed");
                 Some(ServerCounter::ErrorsIo)
             }
@@ -249,11 +255,11 @@ impl NfsService {
     }
 }
 
-impl Service for NfsService {
+impl RpcService for NfsService {
     fn call(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         let start = reply.len();
@@ -261,7 +267,7 @@ impl Service for NfsService {
             xid: call.xid,
             procedure: procedure_name(call.program, call.procedure).bytes(),
             uid: uid_of(&call.credential),
-            peer: Short::of(context.peer()).bytes()
+            peer: ShortText::of(context.peer()).bytes()
         });
         let outcome = match call.program {
             nfs3::PROGRAM => {
@@ -284,8 +290,8 @@ impl Service for NfsService {
                 probe!(NfsdRejected {
                     xid: call.xid,
                     procedure: procedure_name(call.program, call.procedure).bytes(),
-                    peer: Short::of(context.peer()).bytes(),
-                    reason: Short::of(format_args!("{failure:?}")).bytes()
+                    peer: ShortText::of(context.peer()).bytes(),
+                    reason: ShortText::of(format_args!("{failure:?}")).bytes()
                 });
             }
         }
@@ -304,12 +310,12 @@ impl Service for NfsService {
     }
 }
 
-/// The status with which results begin. Of MOUNT's procedures only MNT has one (RFC 1813, 5.2.1): what DUMP and EXPORT begin with says
-/// whether a list goes on.
+/// The status with which results begin. Of MOUNT's procedures only MNT has one (RFC 1813, 5.2.1):
+/// what DUMP and EXPORT begin with says whether a list goes on.
 fn status_of(program: u32, procedure: u32, results: &[u8]) -> u32 {
     let has_one = match program {
         nfs3::PROGRAM => true,
-        mount3::PROGRAM => procedure == mount3::Procedure::Mount as u32,
+        mount3::PROGRAM => procedure == mount3::MountProcedure::Mount as u32,
         _ => false,
     };
     let first = results.first_chunk().filter(|_| has_one);
@@ -317,10 +323,10 @@ fn status_of(program: u32, procedure: u32, results: &[u8]) -> u32 {
 }
 
 /// The uid in a credential; u32::MAX if it has none.
-fn uid_of(credential: &Auth<'_>) -> u32 {
+fn uid_of(credential: &OpaqueAuth<'_>) -> u32 {
     match credential {
-        Auth::Sys(sys) => sys.uid,
-        Auth::None | Auth::Other { .. } => u32::MAX,
+        OpaqueAuth::Sys(sys) => sys.uid,
+        OpaqueAuth::None | OpaqueAuth::Other { .. } => u32::MAX,
     }
 }
 

@@ -1,14 +1,15 @@
 //! File handles: how a file's identity is encoded for clients, and verified when it comes back.
 //!
-//! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the kernel's type 1, length of the
-//! object's own part 1 (0: it is alone), export 4, file system 4, SipHash-2-4 tag 8 over all the rest. Behind the object's part
-//! may follow that of the directory it was found in, its type first (`subtree_check`).
-//! So a handle survives a restart, and only the server can make one. Bytes that do not have this layout are
-//! `NFS3ERR_BADHANDLE`. A handle with a wrong tag is `NFS3ERR_STALE`, because it cannot be distinguished from one signed
-//! before `--new-key`, whose holders must look their files up again.
+//! A handle is 20 bytes of ours and at most 44 of the file system's: version 1, scheme 1, the
+//! kernel's type 1, length of the object's own part 1 (0: it is alone), export 4, file system 4,
+//! SipHash-2-4 tag 8 over all the rest. Behind the object's part may follow that of the directory
+//! it was found in, its type first (`subtree_check`). So a handle survives a restart, and only the
+//! server can make one. Bytes that do not have this layout are `NFS3ERR_BADHANDLE`. A handle with a
+//! wrong tag is `NFS3ERR_STALE`, because it cannot be distinguished from one signed before
+//! `--new-key`, whose holders must look their files up again.
 
 use arrayvec::ArrayVec;
-use curt_proto::nfs3::{FileHandle, Status};
+use curt_proto::nfs3::{FileHandle, NfsStat3};
 use curt_vfs::{HandleScheme, NodeHandle};
 use siphasher::sip::SipHasher24;
 
@@ -38,8 +39,8 @@ pub(crate) struct ExportId(pub(crate) u32);
 pub(crate) struct FileSystemId(pub(crate) u32);
 
 impl FileSystemId {
-    /// The fsid that clients see where the administrator gave none (`fsid=`): above all that `fsid=N` can be, which has 32 bits.
-    /// Clients take two file systems of one fsid for one.
+    /// The fsid that clients see where the administrator gave none (`fsid=`): above all that
+    /// `fsid=N` can be, which has 32 bits. Clients take two file systems of one fsid for one.
     pub(crate) const fn fsid(self) -> u64 {
         1 << 32 | self.0 as u64
     }
@@ -47,11 +48,12 @@ impl FileSystemId {
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Signed {
+pub(crate) struct HandleContents {
     pub(crate) export: ExportId,
     pub(crate) file_system: FileSystemId,
     pub(crate) node: NodeHandle,
-    /// The directory that it was found in: only with `subtree_check`, and only of what is no directory itself.
+    /// The directory that it was found in: only with `subtree_check`, and only of what is no
+    /// directory itself.
     pub(crate) parent: Option<NodeHandle>,
 }
 
@@ -69,7 +71,7 @@ impl HandleKey {
     }
 
     /// The handle that clients are given.
-    pub(crate) fn sign(&self, signed: &Signed) -> FileHandle {
+    pub(crate) fn sign(&self, signed: &HandleContents) -> FileHandle {
         let (tail, own) = tail(signed);
         let node = tail.as_slice();
         let mut bytes = [0; OURS + curt_vfs::HANDLE_BYTES_MAX];
@@ -86,24 +88,24 @@ impl HandleKey {
     }
 
     /// What a handle stands for, if it is ours.
-    pub(crate) fn verify(&self, handle: &FileHandle) -> Result<Signed, Status> {
+    pub(crate) fn verify(&self, handle: &FileHandle) -> Result<HandleContents, NfsStat3> {
         let (head, rest) = handle
             .as_bytes()
             .split_first_chunk::<HEAD>()
-            .ok_or(Status::Badhandle)?;
-        let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(Status::Badhandle)?;
+            .ok_or(NfsStat3::Badhandle)?;
+        let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(NfsStat3::Badhandle)?;
         let [version, scheme, kind, own, e0, e1, e2, e3, f0, f1, f2, f3] = *head;
         if version != VERSION {
-            return Err(Status::Badhandle);
+            return Err(NfsStat3::Badhandle);
         }
-        let scheme = HandleScheme::from_number(scheme).ok_or(Status::Badhandle)?;
-        let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(Status::Badhandle)?;
+        let scheme = HandleScheme::from_number(scheme).ok_or(NfsStat3::Badhandle)?;
+        let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(NfsStat3::Badhandle)?;
         let expected = u64::from_ne_bytes(self.tag(head, node));
         // Compared as numbers: how long it takes tells nothing of how many bytes were right.
         if expected != u64::from_ne_bytes(*tag) {
-            return Err(Status::Stale);
+            return Err(NfsStat3::Stale);
         }
-        Ok(Signed {
+        Ok(HandleContents {
             export: ExportId(u32::from_be_bytes([e0, e1, e2, e3])),
             file_system: FileSystemId(u32::from_be_bytes([f0, f1, f2, f3])),
             node: node_handle,
@@ -112,15 +114,15 @@ impl HandleKey {
     }
 }
 
-/// Whether handles of a tree have room for the directory that a file was found in, as `subtree_check` needs, by the handle of
-/// its root.
+/// Whether handles of a tree have room for the directory that a file was found in, as
+/// `subtree_check` needs, by the handle of its root.
 #[must_use]
 pub fn have_room_for_parents(root: &NodeHandle) -> bool {
     root.bytes().len() * 2 < curt_vfs::HANDLE_BYTES_MAX
 }
 
 /// The bytes behind the tag, and how many of them are the object's own: 0 if all are.
-fn tail(signed: &Signed) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
+fn tail(signed: &HandleContents) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
     let mut bytes = ArrayVec::new();
     let node = signed.node.bytes();
     bytes.extend(node.iter().copied());
@@ -128,7 +130,8 @@ fn tail(signed: &Signed) -> (ArrayVec<u8, { curt_vfs::HANDLE_BYTES_MAX }>, u8) {
         return (bytes, 0);
     };
     let fits = !node.is_empty() && node.len() + 1 + parent.bytes().len() <= bytes.capacity();
-    // Exports whose handles have no room do not begin with `subtree_check`; without its parent a file is stale there.
+    // Exports whose handles have no room do not begin with `subtree_check`; without its parent a
+    // file is stale there.
     if !fits {
         return (bytes, 0);
     }
@@ -153,8 +156,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
-    fn signed(length: usize) -> Signed {
-        Signed {
+    fn signed(length: usize) -> HandleContents {
+        HandleContents {
             export: ExportId(7),
             file_system: FileSystemId(9),
             node: NodeHandle::new(HandleScheme::Kernel, 0x81, &vec![0x5a; length]).unwrap(),
@@ -167,7 +170,7 @@ mod tests {
         let key = HandleKey::new(&[3; 16]);
         for (own, parent, carried) in [(8, 8, true), (12, 31, true), (12, 32, false), (21, 22, true)] {
             let parent = NodeHandle::new(HandleScheme::Kernel, 0x02, &vec![0xa5; parent]).unwrap();
-            let whole = Signed {
+            let whole = HandleContents {
                 parent: Some(parent),
                 ..signed(own)
             };
@@ -197,7 +200,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let refused = key.verify(&FileHandle::new(&bytes).unwrap());
             assert!(
-                matches!(refused, Err(Status::Stale | Status::Badhandle)),
+                matches!(refused, Err(NfsStat3::Stale | NfsStat3::Badhandle)),
                 "bit {bit}: {refused:?}"
             );
         }
@@ -210,18 +213,18 @@ mod tests {
         for cut in 0..handle.as_bytes().len() {
             let cut_handle = FileHandle::new(&handle.as_bytes()[..cut]).unwrap();
             let expected = if cut < 20 {
-                Status::Badhandle
+                NfsStat3::Badhandle
             } else {
-                Status::Stale
+                NfsStat3::Stale
             };
             assert_eq!(key.verify(&cut_handle), Err(expected), "cut to {cut}");
         }
         let longer = FileHandle::new(&[handle.as_bytes(), &[0]].concat()).unwrap();
-        assert_eq!(key.verify(&longer), Err(Status::Stale));
-        assert_eq!(HandleKey::new(&[4; 16]).verify(&handle), Err(Status::Stale));
+        assert_eq!(key.verify(&longer), Err(NfsStat3::Stale));
+        assert_eq!(HandleKey::new(&[4; 16]).verify(&handle), Err(NfsStat3::Stale));
         assert_eq!(
             key.verify(&FileHandle::new(&[0xff; 64]).unwrap()),
-            Err(Status::Badhandle)
+            Err(NfsStat3::Badhandle)
         );
     }
 }

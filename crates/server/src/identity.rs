@@ -3,49 +3,50 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use curt_rpc::auth::{Auth, AuthStatus, GROUPS_MAX};
-use curt_vfs::Caller;
+use curt_rpc::auth::{AuthStatus, GROUPS_MAX, OpaqueAuth};
+use curt_vfs::FsCred;
 
 use crate::exports::{ExportRules, Squash};
 
 /// uid 0 and gid 0, which squashing is about.
 const ROOT: u32 = 0;
-/// The id that means "none" to system calls: a client that sends it must not keep the ids of the caller before.
+/// The id that means "none" to system calls: a client that sends it must not keep the ids of the
+/// caller before.
 const NO_ID: u32 = u32::MAX;
 
 /// A caller's ids after squashing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct SquashedIdentity {
     uid: u32,
     gid: u32,
-    groups: Groups,
+    groups: CallerGroups,
 }
 
 /// A caller's groups besides its main one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Groups {
+enum CallerGroups {
     /// As its credential said.
     Sent(ArrayVec<u32, GROUPS_MAX>),
     /// As this machine knows them (`--manage-gids`).
-    Known(Arc<[u32]>),
+    Managed(Arc<[u32]>),
 }
 
-impl Identity {
+impl SquashedIdentity {
     /// Maps a credential under the rules of an export. AUTH_NONE is the anonymous user.
     ///
     /// # Errors
     /// For flavours that are not spoken here.
-    pub(crate) fn of(credential: &Auth<'_>, rules: &ExportRules) -> Result<Self, AuthStatus> {
+    pub(crate) fn of(credential: &OpaqueAuth<'_>, rules: &ExportRules) -> Result<Self, AuthStatus> {
         let (anonymous_uid, anonymous_gid) = (rules.anonymous_uid, rules.anonymous_gid);
         let anonymous = Self {
             uid: anonymous_uid,
             gid: anonymous_gid,
-            groups: Groups::Sent(ArrayVec::new()),
+            groups: CallerGroups::Sent(ArrayVec::new()),
         };
         let sys = match credential {
-            Auth::None => return Ok(anonymous),
-            Auth::Sys(sys) => sys,
-            Auth::Other { .. } => return Err(AuthStatus::TooWeak),
+            OpaqueAuth::None => return Ok(anonymous),
+            OpaqueAuth::Sys(sys) => sys,
+            OpaqueAuth::Other { .. } => return Err(AuthStatus::TooWeak),
         };
         let squash_root = match rules.squash {
             Squash::All => return Ok(anonymous),
@@ -60,37 +61,38 @@ impl Identity {
         Ok(Self {
             uid: map(sys.uid, anonymous_uid),
             gid: map(sys.gid, anonymous_gid),
-            groups: Groups::Sent(sys.groups.iter().map(|gid| map(*gid, anonymous_gid)).collect()),
+            groups: CallerGroups::Sent(sys.groups.iter().map(|gid| map(*gid, anonymous_gid)).collect()),
         })
     }
 
     /// The caller as the file system takes it. It is privileged if it is uid 0 after squashing.
-    pub(crate) fn caller(&self) -> Caller<'_> {
+    pub(crate) fn caller(&self) -> FsCred<'_> {
         let groups: &[u32] = match &self.groups {
-            Groups::Sent(groups) => groups,
-            Groups::Known(groups) => groups,
+            CallerGroups::Sent(groups) => groups,
+            CallerGroups::Managed(groups) => groups,
         };
-        Caller::new(self.uid, self.gid, groups)
+        FsCred::new(self.uid, self.gid, groups)
     }
 
     /// The user whose groups this machine looks up: none if the caller becomes the anonymous user.
-    pub(crate) fn managed_uid(credential: &Auth<'_>, rules: &ExportRules) -> Option<u32> {
+    pub(crate) fn managed_uid(credential: &OpaqueAuth<'_>, rules: &ExportRules) -> Option<u32> {
         match (credential, rules.squash) {
-            (Auth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
-            (Auth::Sys(sys), Squash::Root | Squash::None) => Some(sys.uid).filter(|uid| *uid != NO_ID),
-            (Auth::Sys(_), Squash::All) | (Auth::None | Auth::Other { .. }, _) => None,
+            (OpaqueAuth::Sys(sys), Squash::Root) if sys.uid == ROOT => None,
+            (OpaqueAuth::Sys(sys), Squash::Root | Squash::None) => Some(sys.uid).filter(|uid| *uid != NO_ID),
+            (OpaqueAuth::Sys(_), Squash::All) | (OpaqueAuth::None | OpaqueAuth::Other { .. }, _) => None,
         }
     }
 
     /// The same without the groups that the credential said.
     pub(crate) fn without_groups(self) -> Self {
         Self {
-            groups: Groups::Sent(ArrayVec::new()),
+            groups: CallerGroups::Sent(ArrayVec::new()),
             ..self
         }
     }
 
-    /// The same with the groups that this machine knows for the user, squashed under the export's rules.
+    /// The same with the groups that this machine knows for the user, squashed under the export's
+    /// rules.
     pub(crate) fn with_groups(self, known: Arc<[u32]>, rules: &ExportRules) -> Self {
         let anonymous = rules.anonymous_gid;
         let squashed = |gid: &u32| *gid == ROOT && rules.squash == Squash::Root;
@@ -101,7 +103,7 @@ impl Identity {
             known
         };
         Self {
-            groups: Groups::Known(groups),
+            groups: CallerGroups::Managed(groups),
             ..self
         }
     }
@@ -110,7 +112,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use curt_rpc::auth::{AuthSys, Groups};
+    use curt_rpc::auth::{AuthSys, AuthSysGids};
 
     use super::*;
 
@@ -121,15 +123,15 @@ mod tests {
             anonymous_gid: 88,
             ..ExportRules::default()
         };
-        let groups = Groups::first_of(groups);
-        let auth = Auth::Sys(AuthSys {
+        let groups = AuthSysGids::first_of(groups);
+        let auth = OpaqueAuth::Sys(AuthSys {
             stamp: 0,
             machine_name: b"",
             uid,
             gid,
             groups,
         });
-        let identity = Identity::of(&auth, &rules).unwrap();
+        let identity = SquashedIdentity::of(&auth, &rules).unwrap();
         let caller = identity.caller();
         (caller.uid, caller.gid, caller.groups.to_vec(), caller.privileged)
     }
@@ -167,12 +169,12 @@ mod tests {
     #[test]
     fn groups_that_this_machine_knows_replace_those_sent_and_are_squashed_alike() {
         let auth = |uid| {
-            Auth::Sys(AuthSys {
+            OpaqueAuth::Sys(AuthSys {
                 stamp: 0,
                 machine_name: b"",
                 uid,
                 gid: 3,
-                groups: Groups::first_of(&[4]),
+                groups: AuthSysGids::first_of(&[4]),
             })
         };
         let many: Arc<[u32]> = (0..100).collect();
@@ -181,22 +183,25 @@ mod tests {
                 squash,
                 ..ExportRules::default()
             };
-            let identity = Identity::of(&auth(9), &rules).unwrap();
+            let identity = SquashedIdentity::of(&auth(9), &rules).unwrap();
             let identity = identity.with_groups(Arc::clone(&many), &rules);
             let caller = identity.caller();
             assert_eq!((caller.uid, caller.gid, caller.groups.len()), (9, 3, 100));
             assert_eq!((caller.groups[0], caller.groups[99]), (first, 99));
-            assert_eq!(Identity::managed_uid(&auth(9), &rules), Some(9));
-            assert_eq!(Identity::managed_uid(&auth(NO_ID), &rules), None);
-            let of_root = Identity::managed_uid(&auth(0), &rules);
+            assert_eq!(SquashedIdentity::managed_uid(&auth(9), &rules), Some(9));
+            assert_eq!(SquashedIdentity::managed_uid(&auth(NO_ID), &rules), None);
+            let of_root = SquashedIdentity::managed_uid(&auth(0), &rules);
             assert_eq!(of_root, (squash == Squash::None).then_some(0));
         }
         let all = ExportRules {
             squash: Squash::All,
             ..ExportRules::default()
         };
-        assert_eq!(Identity::managed_uid(&auth(9), &all), None);
-        assert_eq!(Identity::managed_uid(&Auth::None, &ExportRules::default()), None);
+        assert_eq!(SquashedIdentity::managed_uid(&auth(9), &all), None);
+        assert_eq!(
+            SquashedIdentity::managed_uid(&OpaqueAuth::None, &ExportRules::default()),
+            None
+        );
     }
 
     #[test]
@@ -215,10 +220,10 @@ mod tests {
             squash: Squash::None,
             ..ExportRules::default()
         };
-        let anonymous = Identity::of(&Auth::None, &rules).unwrap();
+        let anonymous = SquashedIdentity::of(&OpaqueAuth::None, &rules).unwrap();
         assert_eq!(anonymous.caller().uid, 65_534);
         assert!(!anonymous.caller().privileged);
-        let gss = Auth::Other { flavor: 6, body: b"" };
-        assert_eq!(Identity::of(&gss, &rules), Err(AuthStatus::TooWeak));
+        let gss = OpaqueAuth::Other { flavor: 6, body: b"" };
+        assert_eq!(SquashedIdentity::of(&gss, &rules), Err(AuthStatus::TooWeak));
     }
 }

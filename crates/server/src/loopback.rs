@@ -1,18 +1,18 @@
-//! A transport that calls a service in the same process, on the caller's thread: for tests and replays that want
-//! every request counted, nothing concurrent, and a clock of their own.
+//! A transport that calls a service in the same process, on the caller's thread: for tests and
+//! replays that want every request counted, nothing concurrent, and a clock of their own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
-use curt_rpc::message::{Call, CallDefect, encode_call_header};
-use curt_rpc::server::{CallFailure, Context, Service};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_rpc::message::{CallDecodeError, CallMessage, encode_call_header};
+use curt_rpc::server::{CallContext, CallFailure, RpcService};
 use curt_xdr::{DecodeError, put_fixed};
 
-/// When the hook of a [`Loopback`] is called.
+/// When the hook of a [`LoopbackTransport`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum LoopbackStep {
     /// Before the service sees the call: the clock may advance by the way there.
     Sent,
     /// After the service answered: the clock may advance by the work and the way back.
@@ -20,27 +20,28 @@ pub enum Moment {
 }
 
 /// Called around each request with its program and procedure.
-type Hook = dyn Fn(Moment, u32, u32) + Send + Sync;
+type LoopbackHook = dyn Fn(LoopbackStep, u32, u32) + Send + Sync;
 
-/// The first number of the next loopback's calls. Relaxed: only the numbers have to differ, for a service takes a call that it has seen for a duplicate.
+/// The first number of the next loopback's calls. Relaxed: only the numbers have to differ, for a
+/// service takes a call that it has seen for a duplicate.
 static FIRST_XID: AtomicU32 = AtomicU32::new(1);
 
 /// More calls than one loopback makes while a service remembers those of another.
 const XIDS_EACH: u32 = 1 << 24;
 
 /// A transport straight into a service.
-pub struct Loopback {
-    service: Arc<dyn Service>,
+pub struct LoopbackTransport {
+    service: Arc<dyn RpcService>,
     client: SocketAddr,
     server: SocketAddr,
-    hook: Box<Hook>,
+    hook: Box<LoopbackHook>,
     xid: AtomicU32,
 }
 
-impl Loopback {
+impl LoopbackTransport {
     /// A client on a reserved port of 127.0.0.1.
     #[must_use]
-    pub fn new(service: Arc<dyn Service>) -> Self {
+    pub fn new(service: Arc<dyn RpcService>) -> Self {
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             service,
@@ -60,41 +61,47 @@ impl Loopback {
 
     /// The same with a hook, called around each request.
     #[must_use]
-    pub fn with_hook(mut self, hook: impl Fn(Moment, u32, u32) + Send + Sync + 'static) -> Self {
+    pub fn with_hook(mut self, hook: impl Fn(LoopbackStep, u32, u32) + Send + Sync + 'static) -> Self {
         self.hook = Box::new(hook);
         self
     }
 
-    fn record(&self, request: &Request<'_>) -> Vec<u8> {
+    fn record(&self, request: &RpcRequest<'_>) -> Vec<u8> {
         let mut record = Vec::new();
         let xid = self.xid.fetch_add(1, Ordering::Relaxed);
-        let procedure = (request.program, request.version, request.procedure);
-        encode_call_header(&mut record, xid, procedure, request.credential);
+        encode_call_header(
+            &mut record,
+            xid,
+            request.program,
+            request.version,
+            request.procedure,
+            request.credential,
+        );
         request.arguments.encode(&mut record);
         put_fixed(&mut record, request.bulk);
         record
     }
 }
 
-impl Transport for Loopback {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+impl Transport for LoopbackTransport {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         if interrupt.is_raised() {
             return Err(CallError::Interrupted);
         }
         let record = self.record(request);
-        let call = Call::decode(&record).map_err(|defect| match defect {
-            CallDefect::NoCall(error) => CallError::Malformed(error),
-            CallDefect::RpcVersion { .. } => CallError::SystemError,
-            CallDefect::Authentication { status, .. } => CallError::Denied(status),
+        let call = CallMessage::decode(&record).map_err(|defect| match defect {
+            CallDecodeError::NotACall(error) => CallError::Malformed(error),
+            CallDecodeError::RpcVersion { .. } => CallError::SystemError,
+            CallDecodeError::Authentication { status, .. } => CallError::Denied(status),
         })?;
-        (self.hook)(Moment::Sent, request.program, request.procedure);
+        (self.hook)(LoopbackStep::Sent, request.program, request.procedure);
         let mut results = Vec::new();
         let answer = self.service.call(
             &call,
-            &mut Context::detached(self.client, self.server),
+            &mut CallContext::detached(self.client, self.server),
             &mut results,
         );
-        (self.hook)(Moment::Answered, request.program, request.procedure);
+        (self.hook)(LoopbackStep::Answered, request.program, request.procedure);
         answer.map_err(|failure| match failure {
             CallFailure::ProgramUnavailable => CallError::ProgramUnavailable,
             CallFailure::ProgramMismatch(versions) => CallError::ProgramMismatch(versions),
@@ -110,6 +117,6 @@ impl Transport for Loopback {
             let limit = u32::try_from(request.results_max).unwrap_or(u32::MAX);
             return Err(CallError::Malformed(DecodeError::TooLong { length, limit }));
         }
-        Ok(Reply::from_results(results))
+        Ok(CallReply::from_results(results))
     }
 }

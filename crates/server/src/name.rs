@@ -1,17 +1,18 @@
-//! Which names a client may use for what (RFC 1813 section 3.2, and what sections 3.3.8 to 3.3.15 say of "." and "..").
+//! Which names a client may use for what (RFC 1813 section 3.2, and what sections 3.3.8 to 3.3.15
+//! say of "." and "..").
 
-use curt_proto::nfs3::{Filename, Status};
+use curt_proto::nfs3::{Filename, NfsStat3};
 
 /// The longest name in bytes; file systems may have lower limits of their own.
 const NAME_BYTES_MAX: usize = 255;
 
 /// What is to be done with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum NamePurpose {
     /// LOOKUP: "." and ".." have their usual meaning.
-    Find,
+    Lookup,
     /// CREATE, MKDIR, SYMLINK, MKNOD, LINK: "." and ".." exist.
-    Make,
+    Create,
     /// REMOVE: "." and ".." cannot be removed.
     Remove,
     /// RMDIR: "." is invalid, ".." exists.
@@ -21,21 +22,26 @@ pub(crate) enum Purpose {
 }
 
 /// The name's bytes, if it may be used so.
-pub(crate) fn check(name: Filename<'_>, purpose: Purpose) -> Result<&[u8], Status> {
+pub(crate) fn check(name: Filename<'_>, purpose: NamePurpose) -> Result<&[u8], NfsStat3> {
     let name = name.bytes();
     match (name, purpose) {
-        // "The server should return the error, NFS3ERR_ACCES": for none at all, and for what it cannot handle.
-        (b"", _) => return Err(Status::Acces),
-        (b"." | b"..", Purpose::Make) | (b"..", Purpose::RemoveDirectory) => return Err(Status::Exist),
-        (b"." | b"..", Purpose::Remove) => return Err(Status::Acces),
-        (b".", Purpose::RemoveDirectory) | (b"." | b"..", Purpose::Rename) => return Err(Status::Inval),
+        // "The server should return the error, NFS3ERR_ACCES": for none at all, and for what it
+        // cannot handle.
+        (b"", _) => return Err(NfsStat3::Acces),
+        (b"." | b"..", NamePurpose::Create) | (b"..", NamePurpose::RemoveDirectory) => {
+            return Err(NfsStat3::Exist);
+        }
+        (b"." | b"..", NamePurpose::Remove) => return Err(NfsStat3::Acces),
+        (b".", NamePurpose::RemoveDirectory) | (b"." | b"..", NamePurpose::Rename) => {
+            return Err(NfsStat3::Inval);
+        }
         _ => {}
     }
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(Status::Acces);
+        return Err(NfsStat3::Acces);
     }
     if name.len() > NAME_BYTES_MAX {
-        return Err(Status::Nametoolong);
+        return Err(NfsStat3::Nametoolong);
     }
     Ok(name)
 }
@@ -47,8 +53,8 @@ mod tests {
 
     #[test]
     fn names_get_the_status_of_the_rfc() {
-        use Purpose::{Find, Make, Remove, RemoveDirectory, Rename};
-        let all = [Find, Make, Remove, RemoveDirectory, Rename];
+        use NamePurpose::{Create, Lookup, Remove, RemoveDirectory, Rename};
+        let all = [Lookup, Create, Remove, RemoveDirectory, Rename];
         let of = |name: &[u8]| all.map(|purpose| check(Filename::new(name).unwrap(), purpose).err());
         for good in [
             &b"a"[..],
@@ -62,11 +68,15 @@ mod tests {
             assert_eq!(of(good), [None; 5], "{good:?}");
         }
         for bad in [&b""[..], b"/", b"a/b", b"\0", b"a\0", b"../x"] {
-            assert_eq!(of(bad), [Some(Status::Acces); 5], "{bad:?}");
+            assert_eq!(of(bad), [Some(NfsStat3::Acces); 5], "{bad:?}");
         }
-        assert_eq!(of(&[b'n'; 256]), [Some(Status::Nametoolong); 5]);
-        assert_eq!(of(&[b'n'; 65_535]), [Some(Status::Nametoolong); 5]);
-        let (exist, inval, acces) = (Some(Status::Exist), Some(Status::Inval), Some(Status::Acces));
+        assert_eq!(of(&[b'n'; 256]), [Some(NfsStat3::Nametoolong); 5]);
+        assert_eq!(of(&[b'n'; 65_535]), [Some(NfsStat3::Nametoolong); 5]);
+        let (exist, inval, acces) = (
+            Some(NfsStat3::Exist),
+            Some(NfsStat3::Inval),
+            Some(NfsStat3::Acces),
+        );
         assert_eq!(of(b"."), [None, exist, acces, inval, inval]);
         assert_eq!(of(b".."), [None, exist, acces, exist, inval]);
     }

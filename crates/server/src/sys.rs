@@ -1,8 +1,9 @@
-//! The name services that only the C library reaches (nsswitch): host look-ups that distinguish "no such host" from "no answer",
-//! reverse look-ups, netgroups and users' groups.
+//! The name services that only the C library reaches (nsswitch): host look-ups that distinguish "no
+//! such host" from "no answer", reverse look-ups, netgroups and users' groups.
 //!
-//! JUSTIFICATION: nsswitch.conf decides which files, directories and servers say who is in a netgroup or a group, and only the C
-//! library loads its modules; without it, what administrators set up would not apply.
+//! JUSTIFICATION: nsswitch.conf decides which files, directories and servers say who is in a
+//! netgroup or a group, and only the C library loads its modules; without it, what administrators
+//! set up would not apply.
 #![allow(unsafe_code, reason = "calls of the C library, see the justification above")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -30,8 +31,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The name of an address by the reverse look-up, which its owner may have invented. `Some(None)`: it has none; `None`: no
-/// responsible service answered.
+/// The name of an address by the reverse look-up, which its owner may have invented. `Some(None)`:
+/// it has none; `None`: no responsible service answered.
 pub(crate) fn name_of(address: IpAddr) -> Option<Option<String>> {
     let mut name = [0; NAME_BYTES];
     let status = match address {
@@ -62,8 +63,8 @@ pub(crate) fn name_of(address: IpAddr) -> Option<Option<String>> {
 fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
     let length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let room = libc::socklen_t::try_from(NAME_BYTES).unwrap_or(0);
-    // SAFETY: `socket` points to a whole socket address of `length` bytes, `name` has `room` bytes, and no service name
-    // is asked for.
+    // SAFETY: `socket` points to a whole socket address of `length` bytes, `name` has `room` bytes,
+    // and no service name is asked for.
     unsafe {
         libc::getnameinfo(
             socket.cast(),
@@ -77,7 +78,8 @@ fn reverse<T>(socket: *const T, name: &mut [u8; NAME_BYTES]) -> c_int {
     }
 }
 
-/// The addresses of a host: an empty list if there is no such host, `None` if no responsible service answered.
+/// The addresses of a host: an empty list if there is no such host, `None` if no responsible
+/// service answered.
 pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     let Ok(host) = CString::new(host) else {
         return Some(Vec::new());
@@ -86,7 +88,8 @@ pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
     hints.ai_socktype = libc::SOCK_STREAM;
     let mut list = std::ptr::null_mut();
-    // SAFETY: a string with an end, hints and a place for the list, all of which live until the call returns.
+    // SAFETY: a string with an end, hints and a place for the list, all of which live until the
+    // call returns.
     let status =
         unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
     match status {
@@ -118,7 +121,8 @@ pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
     Some(addresses)
 }
 
-/// Errors of this thread's last call that say that a name service could not be asked; others are left by look-ups that ended.
+/// Errors of this thread's last call that say that a name service could not be asked; others are
+/// left by look-ups that ended.
 const UNASKED: [c_int; 9] = [
     libc::EAGAIN,
     libc::ECONNREFUSED,
@@ -138,37 +142,43 @@ fn forget_errors() {
     unsafe { *place = 0 };
 }
 
-/// Whether a name service could not be asked since errors were forgotten: for calls that have no other way to say so.
+/// Whether a name service could not be asked since errors were forgotten: for calls that have no
+/// other way to say so.
 fn was_unasked() -> bool {
     let error = std::io::Error::last_os_error().raw_os_error();
     error.is_some_and(|error| UNASKED.contains(&error))
 }
 
-/// Whether a netgroup has a machine of this name (or address, in text); `None` if no responsible service answered, as far as
-/// the C library says.
+/// Whether a netgroup has a machine of this name (or address, in text); `None` if no responsible
+/// service answered, as far as the C library says.
 pub(crate) fn in_netgroup(group: &str, host: &str) -> Option<bool> {
     let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else {
         return Some(false);
     };
     let any = std::ptr::null();
-    // The C library does not promise that two threads may ask about netgroups at once (innetgr(3): MT-Unsafe race:netgrent).
+    // The C library does not promise that two threads may ask about netgroups at once (innetgr(3):
+    // MT-Unsafe race:netgrent).
     let _alone = NETGROUPS.lock();
     forget_errors();
-    // SAFETY: both are strings with an end, null means any user and any domain, and no other thread of ours asks meanwhile.
+    // SAFETY: both are strings with an end, null means any user and any domain, and no other thread
+    // of ours asks meanwhile.
     let has = unsafe { innetgr(group.as_ptr(), host.as_ptr(), any, any) == 1 };
     (has || !was_unasked()).then_some(has)
 }
 
-/// All groups of a user, the main one first. `Some(None)`: there is no such user; `None`: no responsible service answered.
+/// All groups of a user, the main one first. `Some(None)`: there is no such user; `None`: no
+/// responsible service answered.
 pub(crate) fn groups_of(uid: u32) -> Option<Option<Vec<u32>>> {
     let mut line = vec![0; USER_LINE_BYTES];
     // SAFETY: all bits zero are a record of this type, which is filled before it is used.
     let mut user: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: all pointers are to values that live until the end of this function, and `line` has the bytes it is said to have.
+    // SAFETY: all pointers are to values that live until the end of this function, and `line` has
+    // the bytes it is said to have.
     let status =
         unsafe { libc::getpwuid_r(uid, &raw mut user, line.as_mut_ptr(), line.len(), &raw mut found) };
-    // "No such user" is no error (POSIX); what modules of the C library leave as the error when their server is down may be ENOENT.
+    // "No such user" is no error (POSIX); what modules of the C library leave as the error when
+    // their server is down may be ENOENT.
     if status != 0 {
         return None;
     }

@@ -1,9 +1,10 @@
-//! Write verifiers: they stay the same as long as no unstable write to a tree can have been lost (RFC 1813 section 3.3.7), so
-//! that clients know what to send again.
+//! Write verifiers: they stay the same as long as no unstable write to a tree can have been lost
+//! (RFC 1813 section 3.3.7), so that clients know what to send again.
 //!
-//! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted one before anybody can be told that
-//! a commit went well. A WRITE reads the number before it writes, a COMMIT after it committed: when data get lost at the
-//! same moment, the two then differ, and the data are sent once too often rather than once too seldom.
+//! A tree counts its losses itself ([`Vfs::losses`](curt_vfs::Vfs::losses)), and has counted one
+//! before anybody can be told that a commit went well. A WRITE reads the number before it writes, a
+//! COMMIT after it committed: when data get lost at the same moment, the two then differ, and the
+//! data are sent once too often rather than once too seldom.
 
 use curt_proto::nfs3;
 

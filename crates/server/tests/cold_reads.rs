@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, Fattr, FsstatOk, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk,
+    Cookie, CookieVerifier, Fattr, FsstatOk, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
     ReaddirArguments,
 };
 use curt_rpc::client::TcpTransport;
 use curt_server::{ExportDefinition, NfsService};
 use curt_vfs::{
-    Access, Attributes, Caller, Changed, CreateMode, Created, Entry, Error, Fetch, Fetched,
-    Limits as FileLimits, Linked, MemoryOptions, MemoryVfs, Node, NodeHandle, Outcome as Answer, Read,
-    Renamed, SetAttributes, Space, Special, Stability, Time, Vfs, Visit, Waits, Wanted, Written,
+    AccessRights, Attributes, CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace,
+    FsCred, Limits as FileLimits, LinkResult, MayBlock, MemoryOptions, MemoryVfs, NodeHandle,
+    PostOpResult as Answer, ReadResult, ReaddirDetail, RenameResult, SetAttributes, SpecialFile, Stability,
+    Timestamp, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -25,7 +26,8 @@ use rustix::io::Errno;
 /// How long the disk waits before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A tree whose reads and listings wait for a disk, and whose disk waits until somebody asks how full it is, or for a name.
+/// A tree whose reads and listings wait for a disk, and whose disk waits until somebody asks how
+/// full it is, or for a name.
 struct Cold {
     tree: MemoryVfs,
     state: Mutex<Disk>,
@@ -67,12 +69,12 @@ macro_rules! as_in_memory {
 impl Vfs for Cold {
     fn read(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         count: u32,
         data: &mut Vec<u8>,
-    ) -> Answer<Read> {
+    ) -> Answer<ReadResult> {
         self.become_(Disk::Reading);
         if self.wait_for(Disk::Asked) {
             return self.tree.read(caller, node, offset, count, data);
@@ -85,26 +87,27 @@ impl Vfs for Cold {
 
     fn fetch(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
-        (offset, count): (u64, u32),
-        how: Fetch,
+        offset: u64,
+        count: u32,
+        how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Option<Answer<Fetched>> {
+    ) -> Option<Answer<FetchResult>> {
         let Answer { attributes, value } = how.wait.then(|| self.read(caller, node, offset, count, data))?;
-        let value = value.map(Fetched::Copied);
+        let value = value.map(FetchResult::Copied);
         Some(Answer { attributes, value })
     }
 
-    fn waits(&self) -> Waits {
-        Waits::Data
+    fn may_block(&self) -> MayBlock {
+        MayBlock::Data
     }
 
     fn losses(&self) -> u64 {
         0
     }
 
-    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<Node> {
+    fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Answer<VfsNode> {
         let found = self.tree.lookup(caller, directory, name);
         self.become_(Disk::Asked);
         found
@@ -113,15 +116,15 @@ impl Vfs for Cold {
     /// Waits in the middle of the directory until somebody has looked a name up in the same tree.
     fn read_directory(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         cookie: u64,
-        wanted: Wanted,
-        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
+        wanted: ReaddirDetail,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
     ) -> Answer<bool> {
         let mut is_first = true;
         let mut in_time = true;
-        let mut wait = |entry: &Entry<'_>| {
+        let mut wait = |entry: &VfsDirEntry<'_>| {
             if std::mem::take(&mut is_first) {
                 self.become_(Disk::Reading);
                 in_time = self.wait_for(Disk::Asked);
@@ -137,7 +140,7 @@ impl Vfs for Cold {
         Answer { value, ..listed }
     }
 
-    fn space(&self, node: &NodeHandle) -> Answer<Space> {
+    fn space(&self, node: &NodeHandle) -> Answer<FileSystemSpace> {
         self.become_(Disk::Asked);
         self.tree.space(node)
     }
@@ -146,25 +149,26 @@ impl Vfs for Cold {
         root() -> NodeHandle;
         identity() -> u64;
         attributes(node: &NodeHandle) -> Result<Attributes, Error>;
-        set_attributes(caller: &Caller<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Time>) -> Changed<()>;
-        access(caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Answer<Access>;
-        read_link(caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
-        write(caller: &Caller<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> Changed<Written>;
-        commit(caller: &Caller<'_>, node: &NodeHandle, offset: u64, count: u32) -> Changed<()>;
-        create(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], mode: CreateMode<'_>) -> Changed<Created>;
-        make_directory(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], set: &SetAttributes) -> Changed<Created>;
-        make_symlink(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], target: &[u8], set: &SetAttributes) -> Changed<Created>;
-        make_special(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8], special: Special, set: &SetAttributes) -> Changed<Created>;
-        remove(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
-        remove_directory(caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()>;
-        rename(caller: &Caller<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> Renamed;
-        link(caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked;
+        set_attributes(caller: &FsCred<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Timestamp>) -> WccResult<()>;
+        access(caller: &FsCred<'_>, node: &NodeHandle, asked: AccessRights) -> Answer<AccessRights>;
+        read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
+        write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
+        commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
+        create(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], mode: CreateMode<'_>) -> WccResult<CreatedNode>;
+        make_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], set: &SetAttributes) -> WccResult<CreatedNode>;
+        make_symlink(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], target: &[u8], set: &SetAttributes) -> WccResult<CreatedNode>;
+        make_special(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], special: SpecialFile, set: &SetAttributes) -> WccResult<CreatedNode>;
+        remove(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
+        remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
+        rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;
+        link(caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> LinkResult;
         limits(node: &NodeHandle) -> Answer<FileLimits>;
         sync_all() -> Result<(), Error>;
     }
 }
 
-/// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's process.
+/// The disk of `tree`, and a connection to a server of it as /cold, which ends with the test's
+/// process.
 fn serve(tree: MemoryVfs) -> (Arc<Cold>, TcpTransport) {
     let disk = Arc::new(Cold {
         tree,
@@ -187,7 +191,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
     for number in 0..1000 {
         let name = format!("file{number}");
         let mode = CreateMode::Guarded(&SetAttributes::default());
-        tree.create(&Caller::ROOT, &tree.root(), name.as_bytes(), mode)
+        tree.create(&FsCred::ROOT, &tree.root(), name.as_bytes(), mode)
             .value
             .unwrap();
     }
@@ -200,7 +204,7 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
         count: 4000,
     };
     std::thread::scope(|scope| {
-        let lister = scope.spawn(|| calling::nfs(&transport, Procedure::Readdir, &listing));
+        let lister = scope.spawn(|| calling::nfs(&transport, NfsProcedure::Readdir, &listing));
         assert!(disk.wait_for(Disk::Reading), "the listing never came to the tree");
         assert!(calling::lookup(&transport, root, b"file7").is_ok());
         let listed = lister.join().unwrap();
@@ -212,13 +216,13 @@ fn a_lookup_beside_a_listing_is_answered_while_that_waits() {
 fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
     let tree = MemoryVfs::new(MemoryOptions::default());
     let made = tree.create(
-        &Caller::ROOT,
+        &FsCred::ROOT,
         &tree.root(),
         b"file",
         CreateMode::Guarded(&SetAttributes::default()),
     );
     let node = made.value.unwrap().node.handle;
-    let written = tree.write(&Caller::ROOT, &node, 0, b"cold data", Stability::FileSync);
+    let written = tree.write(&FsCred::ROOT, &node, 0, b"cold data", Stability::FileSync);
     assert!(written.value.is_ok());
     let (disk, transport) = serve(tree);
     let root = calling::mount(&transport, calling::ROOT, "/cold");
@@ -228,14 +232,14 @@ fn a_small_read_that_waits_for_a_disk_keeps_nobody_waiting() {
         count: 100,
     };
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| calling::nfs(&transport, Procedure::Read, &read));
+        let reader = scope.spawn(|| calling::nfs(&transport, NfsProcedure::Read, &read));
         assert!(disk.wait_for(Disk::Reading), "the read never came to the disk");
-        let space = calling::nfs(&transport, Procedure::Fsstat, &root);
-        let space: Outcome<FsstatOk, Option<Fattr>> = decode_all(&space).unwrap();
-        assert!(matches!(space, Outcome::Ok(_)));
+        let space = calling::nfs(&transport, NfsProcedure::Fsstat, &root);
+        let space: NfsResult<FsstatOk, Option<Fattr>> = decode_all(&space).unwrap();
+        assert!(matches!(space, NfsResult::Ok(_)));
         let results = reader.join().unwrap();
-        let outcome: Outcome<ReadOk<'_>, ReadFailed> = decode_all(&results).unwrap();
-        let Outcome::Ok(ok) = outcome else {
+        let outcome: NfsResult<ReadOk<'_>, ReadFail> = decode_all(&results).unwrap();
+        let NfsResult::Ok(ok) = outcome else {
             panic!("the connection was not read while the disk was waited for: {outcome:?}")
         };
         assert_eq!(ok.data.bytes(), b"cold data");

@@ -8,7 +8,9 @@ mod wire;
 use std::path::Path;
 use std::sync::Arc;
 
-use curt_proto::nfs3::{self, FileHandle, Outcome, Procedure, ReadArguments, ReadFailed, ReadOk, Status};
+use curt_proto::nfs3::{
+    self, FileHandle, NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk,
+};
 use curt_server::{ExportRules, Squash};
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
@@ -38,7 +40,7 @@ fn serve(directory: &Path) -> Served {
 
 fn file(wire: &mut Wire) -> FileHandle {
     let root = wire.mount("/large");
-    let Outcome::Ok(found) = wire.lookup(root, b"file") else {
+    let NfsResult::Ok(found) = wire.lookup(root, b"file") else {
         panic!("there is a file");
     };
     found.object
@@ -47,14 +49,14 @@ fn file(wire: &mut Wire) -> FileHandle {
 fn ask(wire: &mut Wire, file: FileHandle, offset: u64, count: u32) {
     let mut arguments = Vec::new();
     ReadArguments { file, offset, count }.encode(&mut arguments);
-    let procedure = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Read.number());
+    let procedure = (nfs3::PROGRAM, nfs3::VERSION, NfsProcedure::Read.number());
     wire.send(procedure, &arguments);
 }
 
 /// What a READ brought: the bytes, and whether they are the last.
-fn decoded(results: &[u8]) -> Result<(Vec<u8>, bool), Status> {
+fn decoded(results: &[u8]) -> Result<(Vec<u8>, bool), NfsStat3> {
     match decode_all(results).unwrap() {
-        Outcome::Ok(ReadOk {
+        NfsResult::Ok(ReadOk {
             attributes,
             count,
             eof,
@@ -64,7 +66,7 @@ fn decoded(results: &[u8]) -> Result<(Vec<u8>, bool), Status> {
             assert_eq!(usize::try_from(count).unwrap(), data.bytes().len());
             Ok((data.bytes().to_vec(), eof))
         }
-        Outcome::Failed(status, ReadFailed { .. }) => Err(status),
+        NfsResult::Failed(status, ReadFail { .. }) => Err(status),
     }
 }
 
@@ -130,5 +132,5 @@ fn a_file_that_shrinks_between_reads_ends_where_it_ends() {
     std::fs::remove_file(&path).unwrap();
     ask(&mut wire, file, 0, 1 << 20);
     let (_, answer) = wire.receive().expect("a reply");
-    assert_eq!(decoded(&answer.unwrap()).err(), Some(Status::Stale));
+    assert_eq!(decoded(&answer.unwrap()).err(), Some(NfsStat3::Stale));
 }

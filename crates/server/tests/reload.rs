@@ -1,4 +1,5 @@
-//! Exports are replaced while clients work: no request may fail, and what is no longer exported is stale at once.
+//! Exports are replaced while clients work: no request may fail, and what is no longer exported is
+//! stale at once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared by the tests of this folder")]
@@ -10,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
-    Fattr, FileHandle, Outcome, Procedure, Stability, Status, WccData, WriteArguments, WriteOk,
+    Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3, StableHow, WccData, WriteArguments, WriteOk,
 };
 use curt_rpc::client::TcpTransport;
-use curt_server::{Client, ExportClient, ExportDefinition, NfsService};
-use curt_vfs::{Caller, CreateMode, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_server::{ClientSpec, ExportClient, ExportDefinition, NfsService};
+use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::{Opaque, decode_all};
 
 /// How often the exports are replaced.
@@ -24,7 +25,8 @@ const CLIENTS: usize = 4;
 /// How much each of them must have done between two reloads.
 const CALLS_BETWEEN: usize = 20;
 
-/// The tree for everybody or for a network, with or without neighbours, by rules that all let a client go on.
+/// The tree for everybody or for a network, with or without neighbours, by rules that all let a
+/// client go on.
 fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     let vfs: Arc<dyn Vfs> = Arc::<MemoryVfs>::clone(tree);
     let mut rules = calling::open_rules();
@@ -32,7 +34,7 @@ fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
     rules.readdirplus = !round.is_multiple_of(5);
     let everyone = ExportDefinition::for_everyone(b"/tree".to_vec(), vfs, rules);
     let clients = ["127.0.0.0/8", "*.nowhere.invalid", "@nobody", "*"].map(|client| ExportClient {
-        client: Client::parse(client).unwrap(),
+        client: ClientSpec::parse(client).unwrap(),
         ..ExportClient::everyone(rules)
     });
     let mut exports = vec![match round % 2 {
@@ -69,29 +71,29 @@ impl Worker {
         }
     }
 
-    fn getattr(&self) -> Status {
-        let told = calling::nfs(&self.transport, Procedure::Getattr, &self.file);
-        decode_all::<Outcome<Fattr, ()>>(&told).unwrap().status()
+    fn getattr(&self) -> NfsStat3 {
+        let told = calling::nfs(&self.transport, NfsProcedure::Getattr, &self.file);
+        decode_all::<NfsResult<Fattr, ()>>(&told).unwrap().status()
     }
 
-    fn write(&self) -> Status {
+    fn write(&self) -> NfsStat3 {
         let arguments = WriteArguments {
             file: self.file,
             offset: 0,
             count: 4,
-            stability: Stability::FileSync,
+            stable: StableHow::FileSync,
             data: Opaque::new(b"data").unwrap(),
         };
-        let written = calling::nfs(&self.transport, Procedure::Write, &arguments);
-        decode_all::<Outcome<WriteOk, WccData>>(&written)
+        let written = calling::nfs(&self.transport, NfsProcedure::Write, &arguments);
+        decode_all::<NfsResult<WriteOk, WccData>>(&written)
             .unwrap()
             .status()
     }
 
     /// One of each, and what became of them.
-    fn work(&self) -> [Status; 3] {
+    fn work(&self) -> [NfsStat3; 3] {
         let looked = calling::lookup(&self.transport, self.root, b"file");
-        let looked = looked.map_or_else(|status| status, |_| Status::Ok);
+        let looked = looked.map_or_else(|status| status, |_| NfsStat3::Ok);
         [looked, self.getattr(), self.write()]
     }
 }
@@ -101,7 +103,7 @@ impl Worker {
 fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
     let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));
     let set = SetAttributes::with_mode(0o644);
-    let made = tree.create(&Caller::ROOT, &tree.root(), b"file", CreateMode::Guarded(&set));
+    let made = tree.create(&FsCred::ROOT, &tree.root(), b"file", CreateMode::Guarded(&set));
     made.value.unwrap();
     let service = Arc::new(NfsService::new(calling::setup(exports(0, &tree))).unwrap());
     let address = calling::serve(Arc::clone(&service));
@@ -110,7 +112,7 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         let work = || {
             let worker = Worker::new(address);
             while !done.load(Ordering::Acquire) {
-                assert_eq!(worker.work(), [Status::Ok; 3]);
+                assert_eq!(worker.work(), [NfsStat3::Ok; 3]);
                 calls.fetch_add(3, Ordering::Relaxed);
             }
             worker
@@ -131,7 +133,7 @@ fn fifty_reloads_fail_no_request_and_the_last_makes_all_handles_stale() {
         let workers: Vec<Worker> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         service.replace_exports(Vec::new()).unwrap();
         for worker in &workers {
-            assert_eq!(worker.work(), [Status::Stale; 3]);
+            assert_eq!(worker.work(), [NfsStat3::Stale; 3]);
         }
         // The last request's own hold of it may outlive its reply by a moment.
         let end = Instant::now() + Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! What a server keeps over a restart, over a directory of this machine: handles and exclusive creates, and what
-//! `--new-key` takes away.
+//! What a server keeps over a restart, over a directory of this machine: handles and exclusive
+//! creates, and what `--new-key` takes away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "shared by the tests of this folder")]
@@ -9,16 +9,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    self, CreateArguments, CreateHow, CreateVerifier, Created, DirectoryName, Fattr, FileHandle, Filename,
-    Outcome, Procedure, Status, WccData,
+    self, CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, Fattr, FileHandle, Filename,
+    NfsProcedure, NfsResult, NfsStat3, WccData,
 };
-use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
+use curt_server::{
+    ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
+};
 use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
 
 /// One life of a server that exports `top/export` as /export.
-struct Life(Loopback);
+struct Life(LoopbackTransport);
 
 impl Life {
     fn begin(top: &Path, handles: HandleChoice) -> Self {
@@ -28,7 +30,7 @@ impl Life {
             table: Some(state.join("table.redb")),
             ..LocalOptions::default()
         };
-        let state = State::open(&state).unwrap();
+        let state = PersistentState::open(&state).unwrap();
         let vfs = Arc::new(LocalVfs::open(&top.join("export"), &options).unwrap());
         let rules = ExportRules {
             squash: Squash::None,
@@ -36,7 +38,7 @@ impl Life {
         };
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let counters = Arc::new(ServerCounters::default());
-        Self(Loopback::new(Arc::new(
+        Self(LoopbackTransport::new(Arc::new(
             NfsService::new(Setup {
                 state,
                 exports,
@@ -46,7 +48,7 @@ impl Life {
         )))
     }
 
-    fn call(&self, procedure: Procedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
+    fn call(&self, procedure: NfsProcedure, arguments: &(dyn Encode + Sync)) -> Vec<u8> {
         calling::call(&self.0, myself(), (nfs3::PROGRAM, procedure.number()), arguments)
     }
 
@@ -54,24 +56,24 @@ impl Life {
         calling::mount(&self.0, myself(), "/export")
     }
 
-    fn getattr(&self, file: FileHandle) -> Result<Fattr, Status> {
-        let results = self.call(Procedure::Getattr, &file);
-        match decode_all::<Outcome<Fattr>>(&results).unwrap() {
-            Outcome::Ok(attributes) => Ok(attributes),
-            Outcome::Failed(status, ()) => Err(status),
+    fn getattr(&self, file: FileHandle) -> Result<Fattr, NfsStat3> {
+        let results = self.call(NfsProcedure::Getattr, &file);
+        match decode_all::<NfsResult<Fattr>>(&results).unwrap() {
+            NfsResult::Ok(attributes) => Ok(attributes),
+            NfsResult::Failed(status, ()) => Err(status),
         }
     }
 
-    fn create(&self, name: &[u8], verifier: u8) -> Result<FileHandle, Status> {
-        let place = DirectoryName {
+    fn create(&self, name: &[u8], verifier: u8) -> Result<FileHandle, NfsStat3> {
+        let place = DirOpArgs {
             directory: self.root(),
             name: Filename::new(name).unwrap(),
         };
         let how = CreateHow::Exclusive(CreateVerifier([verifier; 8]));
-        let results = self.call(Procedure::Create, &CreateArguments { place, how });
-        match decode_all::<Outcome<Created, WccData>>(&results).unwrap() {
-            Outcome::Ok(created) => Ok(created.object.unwrap()),
-            Outcome::Failed(status, _) => Err(status),
+        let results = self.call(NfsProcedure::Create, &CreateArguments { place, how });
+        match decode_all::<NfsResult<CreateOk, WccData>>(&results).unwrap() {
+            NfsResult::Ok(created) => Ok(created.object.unwrap()),
+            NfsResult::Failed(status, _) => Err(status),
         }
     }
 }
@@ -106,9 +108,9 @@ fn handles_and_exclusive_creates_survive_a_restart() {
             Ok(file),
             "{handles:?}: the retry of what was done before"
         );
-        assert_eq!(life.create(b"file", 8), Err(Status::Exist), "{handles:?}");
+        assert_eq!(life.create(b"file", 8), Err(NfsStat3::Exist), "{handles:?}");
         std::fs::remove_file(top.path().join("export/file")).unwrap();
-        assert_eq!(life.getattr(file), Err(Status::Stale), "{handles:?}");
+        assert_eq!(life.getattr(file), Err(NfsStat3::Stale), "{handles:?}");
     }
 }
 
@@ -123,7 +125,7 @@ fn a_file_made_anew_under_an_old_name_has_another_handle() {
         assert_ne!(old, new, "{handles:?}");
         assert_eq!(
             (life.getattr(old), life.getattr(new).is_ok()),
-            (Err(Status::Stale), true),
+            (Err(NfsStat3::Stale), true),
             "{handles:?}"
         );
     }
@@ -135,9 +137,9 @@ fn a_new_key_makes_every_old_handle_stale() {
     let life = Life::begin(top.path(), HandleChoice::Auto);
     let root = life.root();
     drop(life);
-    State::new_key(&top.path().join("state")).unwrap();
+    PersistentState::new_key(&top.path().join("state")).unwrap();
     let life = Life::begin(top.path(), HandleChoice::Auto);
-    assert_eq!(life.getattr(root), Err(Status::Stale));
+    assert_eq!(life.getattr(root), Err(NfsStat3::Stale));
     assert!(life.getattr(life.root()).is_ok());
 }
 
@@ -153,6 +155,6 @@ fn another_file_system_at_the_same_path_makes_old_handles_stale() {
     let (head, _) = text.split_once("filesystem 1 ").unwrap();
     std::fs::write(&numbers, format!("{head}filesystem 1 00000000000000aa\n")).unwrap();
     let life = Life::begin(top.path(), HandleChoice::Auto);
-    assert_eq!(life.getattr(root), Err(Status::Stale));
+    assert_eq!(life.getattr(root), Err(NfsStat3::Stale));
     assert_eq!(life.getattr(life.root()).unwrap().fsid, (1 << 32) + 2);
 }

@@ -1,5 +1,6 @@
-//! Calls that a client sends twice, because its connection ended before the reply came: over a new connection and from another
-//! port. The second one gets the reply of the first and changes nothing, whatever happened in between.
+//! Calls that a client sends twice, because its connection ended before the reply came: over a new
+//! connection and from another port. The second one gets the reply of the first and changes
+//! nothing, whatever happened in between.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read as _, Write as _};
@@ -8,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, LinkArguments,
-    MkdirArguments, MknodArguments, MknodData, NfsTime, Outcome, PROGRAM, Path, Procedure, RenameArguments,
-    Sattr, SetattrArguments, Stability, Status, SymlinkArguments, VERSION, WccData, WriteArguments,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, LinkArguments,
+    MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, NfsTime, PROGRAM,
+    RenameArguments, Sattr, SetattrArguments, StableHow, SymlinkArguments, VERSION, WccData, WriteArguments,
 };
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::encode_call_header;
-use curt_rpc::server::{Limits, Server, ServerHandle};
-use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
+use curt_rpc::server::{Limits, RpcServer, RpcServerHandle};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
 use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all};
@@ -28,7 +29,7 @@ const HEADER: usize = 24;
 
 struct Bed {
     address: SocketAddr,
-    handle: ServerHandle,
+    handle: RpcServerHandle,
     thread: Option<JoinHandle<()>>,
     counters: Arc<ServerCounters>,
     xid: AtomicU32,
@@ -46,7 +47,7 @@ impl Bed {
         let vfs = Arc::new(MemoryVfs::new(MemoryOptions::default()));
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules)];
         let service = NfsService::new(Setup {
-            state: State::ephemeral().unwrap(),
+            state: PersistentState::ephemeral().unwrap(),
             exports,
             counters: Arc::clone(&counters),
         });
@@ -56,7 +57,7 @@ impl Bed {
             record: RECORD_MAX,
             ..Limits::default()
         };
-        let server = Server::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
+        let server = RpcServer::new(vec![listener], Arc::new(service.unwrap()), limits).unwrap();
         let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));
         let mut bed = Self {
@@ -67,8 +68,8 @@ impl Bed {
             xid: AtomicU32::new(1),
             root: FileHandle::new(&[]).unwrap(),
         };
-        let path = ExportPath(Opaque::new(b"/export").unwrap());
-        let procedure = mount3::Procedure::Mount.number();
+        let path = DirPath(Opaque::new(b"/export").unwrap());
+        let procedure = mount3::MountProcedure::Mount.number();
         let reply = bed.send(&bed.record((mount3::PROGRAM, 3, procedure), &path));
         match decode_all(&reply[HEADER..]).unwrap() {
             MountReply::Ok(ok) => bed.root = ok.root,
@@ -79,21 +80,22 @@ impl Bed {
 
     /// A call with a number of its own, as it goes over the wire.
     fn record(&self, procedure: (u32, u32, u32), arguments: &dyn Encode) -> Vec<u8> {
-        let credential = Credential::Sys(SysCredential {
+        let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"test"),
             uid: 0,
             gid: 0,
-            groups: Groups::first_of(&[]),
+            groups: AuthSysGids::first_of(&[]),
         });
         let mut body = Vec::new();
         let xid = self.xid.fetch_add(1, Ordering::Relaxed);
-        encode_call_header(&mut body, xid, procedure, &credential);
+        let (program, version, number) = procedure;
+        encode_call_header(&mut body, xid, program, version, number, &credential);
         arguments.encode(&mut body);
         let mark = 0x8000_0000 | u32::try_from(body.len()).unwrap();
         [&mark.to_be_bytes(), &*body].concat()
     }
 
-    fn nfs(&self, procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+    fn nfs(&self, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
         self.record((PROGRAM, VERSION, procedure.number()), arguments)
     }
 
@@ -109,24 +111,24 @@ impl Bed {
     }
 
     /// The status of a new call.
-    fn status(&self, procedure: Procedure, arguments: &dyn Encode) -> Status {
+    fn status(&self, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsStat3 {
         let reply = self.send(&self.nfs(procedure, arguments));
-        Status::from_number(u32::from_be_bytes(reply[HEADER..HEADER + 4].try_into().unwrap())).unwrap()
+        NfsStat3::from_number(u32::from_be_bytes(reply[HEADER..HEADER + 4].try_into().unwrap())).unwrap()
     }
 
-    fn must(&self, procedure: Procedure, arguments: &dyn Encode) {
-        assert_eq!(self.status(procedure, arguments), Status::Ok, "{procedure}");
+    fn must(&self, procedure: NfsProcedure, arguments: &dyn Encode) {
+        assert_eq!(self.status(procedure, arguments), NfsStat3::Ok, "{procedure}");
     }
 
-    fn at<'n>(&self, name: &'n str) -> DirectoryName<'n> {
-        DirectoryName {
+    fn at<'n>(&self, name: &'n str) -> DirOpArgs<'n> {
+        DirOpArgs {
             directory: self.root,
             name: Filename::new(name.as_bytes()).unwrap(),
         }
     }
 
     fn exists(&self, name: &str) -> bool {
-        self.status(Procedure::Lookup, &self.at(name)) == Status::Ok
+        self.status(NfsProcedure::Lookup, &self.at(name)) == NfsStat3::Ok
     }
 
     /// Makes a file of three bytes.
@@ -136,8 +138,9 @@ impl Bed {
             place: self.at(name),
             how,
         };
-        let reply = self.send(&self.nfs(Procedure::Create, &arguments));
-        let Outcome::Ok(created) = decode_all::<Outcome<Created, WccData>>(&reply[HEADER..]).unwrap() else {
+        let reply = self.send(&self.nfs(NfsProcedure::Create, &arguments));
+        let NfsResult::Ok(created) = decode_all::<NfsResult<CreateOk, WccData>>(&reply[HEADER..]).unwrap()
+        else {
             panic!("{name} is not made")
         };
         let file = created.object.unwrap();
@@ -150,17 +153,17 @@ impl Bed {
             file,
             offset: 0,
             count: 3,
-            stability: Stability::FileSync,
+            stable: StableHow::FileSync,
             data: Opaque::new(b"abc").unwrap(),
         };
-        self.must(Procedure::Write, &arguments);
+        self.must(NfsProcedure::Write, &arguments);
     }
 
     fn attributes(&self, file: FileHandle) -> Fattr {
-        let reply = self.send(&self.nfs(Procedure::Getattr, &file));
-        match decode_all::<Outcome<Fattr>>(&reply[HEADER..]).unwrap() {
-            Outcome::Ok(attributes) => attributes,
-            Outcome::Failed(status, ()) => panic!("{status}"),
+        let reply = self.send(&self.nfs(NfsProcedure::Getattr, &file));
+        match decode_all::<NfsResult<Fattr>>(&reply[HEADER..]).unwrap() {
+            NfsResult::Ok(attributes) => attributes,
+            NfsResult::Failed(status, ()) => panic!("{status}"),
         }
     }
 
@@ -172,8 +175,9 @@ impl Bed {
         self.attributes(file).size
     }
 
-    /// Sends a call, does what `between` does, sends the same call over another connection, and compares the replies.
-    fn twice(&self, procedure: Procedure, arguments: &dyn Encode, between: impl FnOnce()) {
+    /// Sends a call, does what `between` does, sends the same call over another connection, and
+    /// compares the replies.
+    fn twice(&self, procedure: NfsProcedure, arguments: &dyn Encode, between: impl FnOnce()) {
         let hits = || self.counters.events.value(ServerCounter::ReplyCacheHit);
         let (record, before) = (self.nfs(procedure, arguments), hits());
         let first = self.send(&record);
@@ -203,32 +207,34 @@ fn truncation() -> Sattr {
 fn what_was_made_is_not_made_again_when_it_is_gone() {
     let bed = Bed::new();
     let attributes = Sattr::default();
-    let remove = |name: &'static str| bed.must(Procedure::Remove, &bed.at(name));
+    let remove = |name: &'static str| bed.must(NfsProcedure::Remove, &bed.at(name));
 
     let place = bed.at("directory");
     let mkdir = MkdirArguments { place, attributes };
-    bed.twice(Procedure::Mkdir, &mkdir, || bed.must(Procedure::Rmdir, &place));
+    bed.twice(NfsProcedure::Mkdir, &mkdir, || {
+        bed.must(NfsProcedure::Rmdir, &place)
+    });
     let place = bed.at("link");
-    let target = Path::new(b"target").unwrap();
+    let target = NfsPath::new(b"target").unwrap();
     let symlink = SymlinkArguments {
         place,
         attributes,
         target,
     };
-    bed.twice(Procedure::Symlink, &symlink, || remove("link"));
+    bed.twice(NfsProcedure::Symlink, &symlink, || remove("link"));
     let place = bed.at("pipe");
     let what = MknodData::Fifo(attributes);
-    bed.twice(Procedure::Mknod, &MknodArguments { place, what }, || {
+    bed.twice(NfsProcedure::Mknod, &MknodArguments { place, what }, || {
         remove("pipe")
     });
     let place = bed.at("file");
     let how = CreateHow::Guarded(attributes);
-    bed.twice(Procedure::Create, &CreateArguments { place, how }, || {
+    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || {
         remove("file")
     });
     let file = bed.file("first");
     let place = bed.at("second");
-    bed.twice(Procedure::Link, &LinkArguments { file, place }, || {
+    bed.twice(NfsProcedure::Link, &LinkArguments { file, place }, || {
         remove("second")
     });
     for name in ["directory", "link", "pipe", "file", "second"] {
@@ -241,7 +247,7 @@ fn what_was_made_is_not_made_again_when_it_is_gone() {
 fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
     let bed = Bed::new();
     bed.file("old");
-    bed.twice(Procedure::Remove, &bed.at("old"), || {
+    bed.twice(NfsProcedure::Remove, &bed.at("old"), || {
         bed.file("old");
     });
     let place = bed.at("directory");
@@ -249,11 +255,13 @@ fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
         place,
         attributes: Sattr::default(),
     };
-    bed.must(Procedure::Mkdir, &mkdir);
-    bed.twice(Procedure::Rmdir, &place, || bed.must(Procedure::Mkdir, &mkdir));
+    bed.must(NfsProcedure::Mkdir, &mkdir);
+    bed.twice(NfsProcedure::Rmdir, &place, || {
+        bed.must(NfsProcedure::Mkdir, &mkdir)
+    });
     bed.file("from");
     let (from, to) = (bed.at("from"), bed.at("to"));
-    bed.twice(Procedure::Rename, &RenameArguments { from, to }, || {
+    bed.twice(NfsProcedure::Rename, &RenameArguments { from, to }, || {
         bed.file("from");
     });
     for name in ["old", "directory", "from", "to"] {
@@ -267,11 +275,11 @@ fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
             attributes: truncation(),
             guard,
         };
-        bed.twice(Procedure::Setattr, &setattr, || bed.write(object));
+        bed.twice(NfsProcedure::Setattr, &setattr, || bed.write(object));
         assert_eq!(bed.size(object), 3, "cut a second time");
     }
     let (place, how) = (bed.at("data"), CreateHow::Unchecked(truncation()));
-    bed.twice(Procedure::Create, &CreateArguments { place, how }, || {
+    bed.twice(NfsProcedure::Create, &CreateArguments { place, how }, || {
         bed.write(object)
     });
     assert_eq!(bed.size(object), 3, "cut a second time");
@@ -280,7 +288,7 @@ fn what_was_removed_or_cut_is_not_again_when_it_is_back() {
 #[test]
 fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
     let bed = Bed::new();
-    let record = bed.nfs(Procedure::Remove, &bed.at("late"));
+    let record = bed.nfs(NfsProcedure::Remove, &bed.at("late"));
     let refused = bed.send(&record);
     assert_eq!(refused[HEADER..HEADER + 4], 2_u32.to_be_bytes(), "NFS3ERR_NOENT");
     bed.file("late");
@@ -293,7 +301,7 @@ fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
             u32::from_be_bytes(record[4..8].try_into().unwrap()),
             Ordering::Relaxed,
         );
-        bed.nfs(Procedure::Remove, &bed.at(name))
+        bed.nfs(NfsProcedure::Remove, &bed.at(name))
     };
     for name in ["more", "late"] {
         let reply = bed.send(&again(name));
@@ -307,7 +315,7 @@ fn what_failed_fails_in_the_same_way_and_other_calls_of_that_number_do_not() {
 fn a_client_that_left_before_the_reply_came_finds_it_when_it_is_back() {
     let bed = Bed::new();
     let record = bed.nfs(
-        Procedure::Mkdir,
+        NfsProcedure::Mkdir,
         &MkdirArguments {
             place: bed.at("directory"),
             attributes: Sattr::default(),

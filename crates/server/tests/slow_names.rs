@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::client::TcpTransport;
-use curt_server::{Client, ExportClient, ExportDefinition, ExportRules, NameService, NfsService};
+use curt_server::{ClientSpec, ExportClient, ExportDefinition, ExportRules, NameService, NfsService};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
@@ -52,7 +52,8 @@ impl NameService for Slow {
     }
 }
 
-/// A server of a directory for hosts whose names `names` know, which ends with the test's process, and one connection to it.
+/// A server of a directory for hosts whose names `names` know, which ends with the test's process,
+/// and one connection to it.
 fn serve(names: Slow) -> TcpTransport {
     let rules = ExportRules {
         secure_ports: false,
@@ -61,7 +62,7 @@ fn serve(names: Slow) -> TcpTransport {
     let tree = Arc::new(MemoryVfs::new(MemoryOptions::default()));
     let definition = ExportDefinition {
         clients: vec![ExportClient {
-            client: Client::parse("*.lab").unwrap(),
+            client: ClientSpec::parse("*.lab").unwrap(),
             ..ExportClient::everyone(rules)
         }],
         ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
@@ -78,7 +79,7 @@ fn a_mount_that_waits_for_a_name_holds_up_no_other_call_of_its_connection() {
         asked,
         answer: Mutex::new(answers),
     });
-    let path = ExportPath(Opaque::new(b"/tree").unwrap());
+    let path = DirPath(Opaque::new(b"/tree").unwrap());
     std::thread::scope(|scope| {
         let mounting = scope.spawn(|| call(transport, ROOT, (mount3::PROGRAM, 1), &path));
         asks.recv().unwrap();

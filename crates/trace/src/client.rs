@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, Procedures};
+use crate::procedures::{ProcedureCalls, ProcedureCounters};
 use crate::watch::Watchers;
 
 counter_table! {
@@ -98,7 +98,7 @@ pub struct ClientCounters {
     /// Decisions.
     pub events: Counters<ClientCounter>,
     /// Requests sent, per procedure.
-    pub procedures: Procedures,
+    pub procedures: ProcedureCounters,
     /// Observers of each decision.
     pub watchers: Arc<Watchers>,
 }

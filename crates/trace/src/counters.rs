@@ -44,7 +44,8 @@ pub trait Counter: Copy + 'static {
     /// The position of this row in [`ALL`](Self::ALL).
     fn index(self) -> usize;
 
-    /// The name, as printed and serialised: lower case with underscores, never changed once published.
+    /// The name, as printed and serialised: lower case with underscores, never changed once
+    /// published.
     fn name(self) -> &'static str;
 
     /// What is counted.
@@ -87,7 +88,8 @@ macro_rules! counter_table {
 
 pub(crate) use counter_table;
 
-/// The values of one table. Counting is one relaxed addition to this thread's shard and never blocks.
+/// The values of one table. Counting is one relaxed addition to this thread's shard and never
+/// blocks.
 pub struct Counters<C: Counter> {
     values: Sharded,
     rows: PhantomData<C>,
@@ -119,7 +121,8 @@ impl<C: Counter> Counters<C> {
         self.values.sum(counter.index())
     }
 
-    /// A copy of all present values. Counters that are incremented meanwhile may be in it or not, each by itself.
+    /// A copy of all present values. Counters that are incremented meanwhile may be in it or not,
+    /// each by itself.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<C> {
         Snapshot {
@@ -238,12 +241,12 @@ impl<C: Counter> Serialize for Snapshot<C> {
 /// A number, or anything else, which is ignored.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
-enum Value {
+enum NumberOrIgnored {
     Number(u64),
     Other(serde::de::IgnoredAny),
 }
 
-impl Value {
+impl NumberOrIgnored {
     const fn number(&self) -> u64 {
         match self {
             Self::Number(number) => *number,
@@ -252,15 +255,15 @@ impl Value {
     }
 }
 
-/// Names that this version does not know are ignored and missing ones are 0, so that a newer `curt stat` can read an older
-/// mount and the other way round.
+/// Names that this version does not know are ignored and missing ones are 0, so that a newer `curt
+/// stat` can read an older mount and the other way round.
 impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // What is no number is not ours: rows may stand in an object with other fields.
-        let named = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        let named = BTreeMap::<String, NumberOrIgnored>::deserialize(deserializer)?;
         let values = C::ALL
             .iter()
-            .map(|row| named.get(row.name()).map_or(0, Value::number))
+            .map(|row| named.get(row.name()).map_or(0, NumberOrIgnored::number))
             .collect();
         Ok(Self {
             values,

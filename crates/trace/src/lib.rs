@@ -1,17 +1,20 @@
 //! Counters and events: one table of names, units and meanings.
 //!
-//! Counters are incremented where a decision is made, never derived afterwards. Each has one row in one table
-//! ([`client::ClientCounter`], [`operations::OperationFigure`], [`transport::TransportFigure`], [`server::ServerCounter`]): its
-//! name, its unit and what one count means. A [`Counters`] holds the values, [`Counters::snapshot`] copies them, two snapshots
-//! can be [subtracted](Snapshot::since), and a snapshot serialises as a map from name to number, so that the tables of two runs
-//! can be compared.
+//! Counters are incremented where a decision is made, never derived afterwards. Each has one row in
+//! one table ([`client::ClientCounter`], [`operations::OperationFigure`],
+//! [`transport::TransportFigure`], [`server::ServerCounter`]): its name, its unit and what one
+//! count means. A [`Counters`] holds the values, [`Counters::snapshot`] copies them, two snapshots
+//! can be [subtracted](Snapshot::since), and a snapshot serialises as a map from name to number, so
+//! that the tables of two runs can be compared.
 //!
-//! [`causes`] has the reasons why a request is sent or saved; [`scope`] holds on whose behalf and why a thread works; [`watch`]
-//! notifies observers of each request; [`under_way`] waits for the last.
+//! [`causes`] has the reasons why a request is sent or saved; [`scope`] holds on whose behalf and
+//! why a thread works; [`watch`] notifies observers of each request; [`under_way`] waits for the
+//! last.
 //!
 //! [`events`] are the tracepoints.
 //!
-//! This crate knows no protocol, and no clock outside of [`stages`] and [`events`]; it must stay usable from every other one.
+//! This crate knows no protocol, and no clock outside of [`stages`] and [`events`]; it must stay
+//! usable from every other one.
 
 mod counters;
 mod shard;
@@ -19,7 +22,8 @@ mod shard;
 pub mod causes;
 pub mod client;
 pub mod events;
-pub mod heavy;
+pub mod heavy_hitters;
+pub mod in_progress;
 pub mod mountstats;
 pub mod operations;
 pub mod procedures;
@@ -28,14 +32,15 @@ pub mod scope;
 pub mod server;
 pub mod stages;
 pub mod transport;
-pub mod under_way;
 pub mod watch;
 
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
 pub use counters::{Counter, Counters, Snapshot, Unit};
-pub use operations::{EndedRequest, OperationFigure, OperationSnapshot, Operations, ProcedureFigures};
-pub use procedures::{PROCEDURES, ProcedureCalls, Procedures};
+pub use operations::{
+    CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
+};
+pub use procedures::{PROCEDURES, ProcedureCalls, ProcedureCounters};
 pub use server::{ServerCounter, ServerCounters, ServerSnapshot};
 pub use transport::{TransportFigure, TransportReport};
 pub use watch::{Watcher, Watchers};

@@ -1,8 +1,9 @@
-//! The text of the kernel's `/proc/self/mountstats` for one NFS mount: statvers 1.1, RPC iostats 1.1.
+//! The text of the kernel's `/proc/self/mountstats` for one NFS mount: statvers 1.1, RPC iostats
+//! 1.1.
 //!
-//! Owns the layout alone; the caller fills the numbers into [`Mountstats`]. The lines, their order and the number of fields in
-//! each are those of Linux 6 (fs/nfs/super.c, net/sunrpc/stats.c), as mountstats(8), nfsiostat(8) and Prometheus' node_exporter
-//! parse them.
+//! Owns the layout alone; the caller fills the numbers into [`Mountstats`]. The lines, their order
+//! and the number of fields in each are those of Linux 6 (fs/nfs/super.c, net/sunrpc/stats.c), as
+//! mountstats(8), nfsiostat(8) and Prometheus' node_exporter parse them.
 
 use std::fmt::Write as _;
 
@@ -170,20 +171,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::operations::{EndedRequest, Operations};
+    use crate::operations::{CompletedRequest, OperationCounters};
 
     fn mountstats() -> Mountstats {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         for _ in 0..3 {
             operations.ended(
                 6,
-                &EndedRequest {
+                &CompletedRequest {
                     transmissions: 1,
                     bytes_sent: 140,
                     bytes_received: 1000,
                     queue: Duration::from_micros(400),
                     execution: Duration::from_micros(2400),
-                    ..EndedRequest::default()
+                    ..CompletedRequest::default()
                 },
             );
         }

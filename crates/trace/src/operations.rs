@@ -1,8 +1,9 @@
-//! Statistics of a client's requests per procedure: the figures of the kernel's mountstats, and round-trip times.
+//! Statistics of a client's requests per procedure: the figures of the kernel's mountstats, and
+//! round-trip times.
 //!
-//! Sums since the mount, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in finer units. Each request is
-//! counted when it has ended, in this thread's shard of the table: that takes no lock, and no cache line that other processors
-//! write.
+//! Sums since the mount, as the Linux client keeps them (per-op statistics, RPC iostats 1.1), in
+//! finer units. Each request is counted when it has ended, in this thread's shard of the table:
+//! that takes no lock, and no cache line that other processors write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +30,8 @@ counter_table! {
     }
 }
 
-/// The upper bounds of the histogram of round-trip times, in nanoseconds; there is one more bucket without a bound.
+/// The upper bounds of the histogram of round-trip times, in nanoseconds; there is one more bucket
+/// without a bound.
 pub const ROUND_TRIP_BOUNDS: [u64; 17] = [
     50_000,
     100_000,
@@ -55,7 +57,7 @@ const PER_PROCEDURE: usize = OperationFigure::ALL.len() + ROUND_TRIP_BOUNDS.len(
 
 /// One request that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndedRequest {
+pub struct CompletedRequest {
     /// How many times it was sent.
     pub transmissions: u64,
     /// It timed out.
@@ -75,11 +77,11 @@ pub struct EndedRequest {
 }
 
 /// The figures of all procedures, shared by whoever makes requests.
-pub struct Operations {
+pub struct OperationCounters {
     numbers: Sharded,
 }
 
-impl Default for Operations {
+impl Default for OperationCounters {
     fn default() -> Self {
         Self {
             numbers: Sharded::new(PROCEDURES.len() * PER_PROCEDURE),
@@ -87,9 +89,9 @@ impl Default for Operations {
     }
 }
 
-impl Operations {
+impl OperationCounters {
     /// Adds a request of procedure `number` that has ended; ignores a number that no procedure has.
-    pub fn ended(&self, number: u32, request: &EndedRequest) {
+    pub fn ended(&self, number: u32, request: &CompletedRequest) {
         let procedure = usize::try_from(number).ok();
         let Some(procedure) = procedure.filter(|procedure| *procedure < PROCEDURES.len()) else {
             return;
@@ -157,7 +159,7 @@ impl Operations {
     }
 }
 
-impl std::fmt::Debug for Operations {
+impl std::fmt::Debug for OperationCounters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Operations")
             .field("operations", &self.operations())
@@ -172,7 +174,8 @@ pub struct ProcedureFigures {
     /// The sums.
     #[serde(flatten)]
     pub figures: Snapshot<OperationFigure>,
-    /// How many round trips are in each bucket of [`ROUND_TRIP_BOUNDS`], and in the last one, which has no bound.
+    /// How many round trips are in each bucket of [`ROUND_TRIP_BOUNDS`], and in the last one, which
+    /// has no bound.
     pub round_trips: Vec<u64>,
 }
 
@@ -255,21 +258,21 @@ mod tests {
 
     const READ: u32 = 6;
 
-    fn request(queue: u64, execution: u64) -> EndedRequest {
-        EndedRequest {
+    fn request(queue: u64, execution: u64) -> CompletedRequest {
+        CompletedRequest {
             transmissions: 2,
             bytes_sent: 120,
             bytes_received: 4096,
             queue: Duration::from_micros(queue),
             execution: Duration::from_micros(execution),
             failed: true,
-            ..EndedRequest::default()
+            ..CompletedRequest::default()
         }
     }
 
     #[test]
     fn queue_and_round_trip_add_up_to_the_execution() {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         operations.ended(READ, &request(30, 130));
         // A clock that stood still while the transport's own went on.
         operations.ended(READ, &request(30, 0));
@@ -291,21 +294,21 @@ mod tests {
 
     #[test]
     fn a_round_trip_falls_into_the_class_whose_bound_it_does_not_exceed() {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         for bound in ROUND_TRIP_BOUNDS {
             operations.ended(
                 READ,
-                &EndedRequest {
+                &CompletedRequest {
                     execution: Duration::from_nanos(bound),
-                    ..EndedRequest::default()
+                    ..CompletedRequest::default()
                 },
             );
         }
         operations.ended(
             READ,
-            &EndedRequest {
+            &CompletedRequest {
                 execution: Duration::from_nanos(ROUND_TRIP_BOUNDS[16] + 1),
-                ..EndedRequest::default()
+                ..CompletedRequest::default()
             },
         );
         assert_eq!(operations.snapshot().of("READ").round_trips, vec![1; 18]);
@@ -313,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_number_that_no_procedure_has_is_dropped() {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         operations.ended(22, &request(1, 2));
         assert_eq!(operations.operations(), 0);
         assert_eq!(operations.value(22, OperationFigure::Operations), 0);
@@ -321,7 +324,7 @@ mod tests {
 
     #[test]
     fn differences_are_what_was_done_between() {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         operations.ended(READ, &request(10, 20));
         let before = operations.snapshot();
         operations.ended(READ, &request(10, 40));

@@ -34,11 +34,11 @@ pub const PROCEDURES: [&str; 22] = [
 ];
 
 /// Calls per procedure.
-pub struct Procedures {
+pub struct ProcedureCounters {
     calls: Sharded,
 }
 
-impl Default for Procedures {
+impl Default for ProcedureCounters {
     fn default() -> Self {
         Self {
             calls: Sharded::new(PROCEDURES.len()),
@@ -46,7 +46,7 @@ impl Default for Procedures {
     }
 }
 
-impl Procedures {
+impl ProcedureCounters {
     /// Counts one call of procedure `number`; a number beyond the table is not counted.
     pub fn count(&self, number: u32) {
         let index = usize::try_from(number).ok();
@@ -69,7 +69,7 @@ impl Procedures {
     }
 }
 
-impl fmt::Debug for Procedures {
+impl fmt::Debug for ProcedureCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.snapshot().fmt(f)
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_number_and_read_by_name() {
-        let procedures = Procedures::default();
+        let procedures = ProcedureCounters::default();
         procedures.count(1);
         procedures.count(21);
         let before = procedures.snapshot();

@@ -1,7 +1,8 @@
 //! Prometheus' text format, version 0.0.4: families of numbers with their descriptions.
 //!
-//! Owns names, escaping and the order of lines. Its output is always valid: names are checked, label values and texts are
-//! escaped, a family's samples follow its HELP and TYPE, and each family occurs once.
+//! Owns names, escaping and the order of lines. Its output is always valid: names are checked,
+//! label values and texts are escaped, a family's samples follow its HELP and TYPE, and each family
+//! occurs once.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
@@ -19,7 +20,7 @@ pub type Label<'a> = (&'a str, &'a str);
 
 /// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricType {
     /// A sum that only grows; its name ends with `_total`.
     Counter,
     /// A value at one moment.
@@ -28,7 +29,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricType {
     const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -47,10 +48,10 @@ pub struct Exposition {
 
 /// A family whose samples are being written.
 #[derive(Debug)]
-pub struct Family<'a> {
+pub struct MetricFamily<'a> {
     exposition: &'a mut Exposition,
     name: String,
-    kind: Kind,
+    kind: MetricType,
 }
 
 impl Exposition {
@@ -58,14 +59,14 @@ impl Exposition {
     ///
     /// # Panics
     /// The name is none, does not fit the kind, or was used before: names are constants of ours.
-    pub fn family(&mut self, name: &str, kind: Kind, meaning: &str) -> Family<'_> {
+    pub fn family(&mut self, name: &str, kind: MetricType, meaning: &str) -> MetricFamily<'_> {
         assert!(is_name(name), "{name}");
-        assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+        assert_eq!(name.ends_with("_total"), kind == MetricType::Counter, "{name}");
         assert!(self.begun.insert(name.to_owned()), "{name} is there already");
         let help = meaning.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String cannot fail.
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
-        Family {
+        MetricFamily {
             exposition: self,
             name: name.to_owned(),
             kind,
@@ -75,7 +76,8 @@ impl Exposition {
     /// A family of one number.
     pub fn one(
         &mut self,
-        (name, kind): (&str, Kind),
+        name: &str,
+        kind: MetricType,
         meaning: &str,
         labels: &[Label<'_>],
         value: impl Display,
@@ -83,11 +85,12 @@ impl Exposition {
         self.family(name, kind, meaning).sample(labels, value);
     }
 
-    /// A family for each row of a table of counters, with one sample for each of `rows`: labels and values.
+    /// A family for each row of a table of counters, with one sample for each of `rows`: labels and
+    /// values.
     pub fn table<C: Counter>(&mut self, prefix: &str, rows: &[(Vec<Label<'_>>, &Snapshot<C>)]) {
         for counter in C::ALL {
             let name = family_name(prefix, *counter);
-            let mut family = self.family(&name, Kind::Counter, counter.meaning());
+            let mut family = self.family(&name, MetricType::Counter, counter.meaning());
             for (labels, values) in rows {
                 let value = values.value(*counter);
                 match counter.unit() {
@@ -106,19 +109,19 @@ impl Exposition {
     }
 }
 
-impl Family<'_> {
+impl MetricFamily<'_> {
     /// One number.
     pub fn sample(&mut self, labels: &[Label<'_>], value: impl Display) {
         self.line("", labels, None, value);
     }
 
-    /// One histogram: the counts of its buckets, the last of which has no bound, and their sum. Bounds and sum are given in
-    /// nanoseconds and written in seconds.
+    /// One histogram: the counts of its buckets, the last of which has no bound, and their sum.
+    /// Bounds and sum are given in nanoseconds and written in seconds.
     ///
     /// # Panics
     /// The family is no histogram.
     pub fn histogram(&mut self, labels: &[Label<'_>], bounds: &[u64], classes: &[u64], sum: u64) {
-        assert_eq!(self.kind, Kind::Histogram, "{}", self.name);
+        assert_eq!(self.kind, MetricType::Histogram, "{}", self.name);
         let mut total = 0;
         let classes = classes.iter().chain(std::iter::repeat(&0));
         let bounds = bounds.iter().map(|bound| seconds(*bound).to_string());
@@ -192,7 +195,7 @@ mod tests {
     fn what_would_end_a_label_or_a_line_is_escaped() {
         let mut exposition = Exposition::default();
         let labels = [("mount_point", "/a\"b\\c\nd")];
-        exposition.one(("curt_x", Kind::Gauge), "One\nmeaning \\ .", &labels, 1.5);
+        exposition.one("curt_x", MetricType::Gauge, "One\nmeaning \\ .", &labels, 1.5);
         assert_eq!(
             exposition.text(),
             "# HELP curt_x One\\nmeaning \\\\ .\n# TYPE curt_x gauge\ncurt_x{mount_point=\"/a\\\"b\\\\c\\nd\"} 1.5\n"
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn a_histogram_counts_up_to_infinity() {
         let mut exposition = Exposition::default();
-        let mut family = exposition.family("curt_t_seconds", Kind::Histogram, "Times.");
+        let mut family = exposition.family("curt_t_seconds", MetricType::Histogram, "Times.");
         family.histogram(
             &[("procedure", "READ")],
             &[1_000_000, 2_000_000],
@@ -253,7 +256,7 @@ mod tests {
     #[should_panic(expected = "is there already")]
     fn a_family_is_begun_once() {
         let mut exposition = Exposition::default();
-        exposition.one(("curt_x", Kind::Gauge), "X.", &[], 1);
-        exposition.one(("curt_x", Kind::Gauge), "X.", &[], 1);
+        exposition.one("curt_x", MetricType::Gauge, "X.", &[], 1);
+        exposition.one("curt_x", MetricType::Gauge, "X.", &[], 1);
     }
 }

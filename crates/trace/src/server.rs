@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, Procedures};
+use crate::procedures::{ProcedureCalls, ProcedureCounters};
 use crate::stages::StageTimes;
 
 counter_table! {
@@ -51,7 +51,7 @@ pub struct ServerCounters {
     /// Events and sums.
     pub events: Counters<ServerCounter>,
     /// Calls received, per procedure.
-    pub procedures: Procedures,
+    pub procedures: ProcedureCounters,
     /// Where their time went.
     pub stages: Arc<StageTimes>,
 }

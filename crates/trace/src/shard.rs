@@ -1,8 +1,8 @@
 //! Sharded counters: in which part of a table of numbers a thread counts.
 //!
-//! A number that many threads add to is kept in as many parts as there are shards, far enough apart that no two share a cache
-//! line; readers add the parts up. A thread counts in one shard all its life, so that counting is an addition to memory that
-//! mostly this thread's processor writes.
+//! A number that many threads add to is kept in as many parts as there are shards, far enough apart
+//! that no two share a cache line; readers add the parts up. A thread counts in one shard all its
+//! life, so that counting is an addition to memory that mostly this thread's processor writes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -34,11 +34,11 @@ pub(crate) fn mine() -> usize {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Line([AtomicU64; LINE]);
+struct CacheLine([AtomicU64; LINE]);
 
 /// A row of numbers in [`SHARDS`] parts.
 pub(crate) struct Sharded {
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
     per_shard: usize,
     len: usize,
 }
@@ -48,7 +48,7 @@ impl Sharded {
     pub(crate) fn new(len: usize) -> Self {
         let per_shard = len.div_ceil(LINE);
         Self {
-            lines: (0..per_shard * SHARDS).map(|_| Line::default()).collect(),
+            lines: (0..per_shard * SHARDS).map(|_| CacheLine::default()).collect(),
             per_shard,
             len,
         }

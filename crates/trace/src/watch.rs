@@ -8,16 +8,16 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::client::ClientCounter;
-use crate::scope::{self, Scope};
+use crate::scope::{self, RequestScope};
 
-/// An observer of requests. Called on the threads that send them, with no lock of the client's held except perhaps an inode's: it
-/// must not call the client.
+/// An observer of requests. Called on the threads that send them, with no lock of the client's held
+/// except perhaps an inode's: it must not call the client.
 pub trait Watcher: Send + Sync {
     /// A request of this procedure was answered, or timed out.
-    fn sent(&self, procedure: u32, scope: &Scope);
+    fn sent(&self, procedure: u32, scope: &RequestScope);
 
     /// A decision was counted.
-    fn counted(&self, counter: ClientCounter, scope: &Scope);
+    fn counted(&self, counter: ClientCounter, scope: &RequestScope);
 }
 
 /// The present watchers.
@@ -55,15 +55,15 @@ impl Watchers {
 
     /// Notifies the watchers of a request.
     pub fn sent(&self, procedure: u32) {
-        self.tell(|watcher, scope| watcher.sent(procedure, scope));
+        self.notify(|watcher, scope| watcher.sent(procedure, scope));
     }
 
     /// Notifies the watchers of a decision.
     pub fn counted(&self, counter: ClientCounter) {
-        self.tell(|watcher, scope| watcher.counted(counter, scope));
+        self.notify(|watcher, scope| watcher.counted(counter, scope));
     }
 
-    fn tell(&self, tell: impl Fn(&dyn Watcher, &Scope)) {
+    fn notify(&self, tell: impl Fn(&dyn Watcher, &RequestScope)) {
         if !self.any.load(Relaxed) {
             return;
         }
@@ -93,12 +93,12 @@ mod tests {
     struct Heard(AtomicU64, AtomicU64);
 
     impl Watcher for Heard {
-        fn sent(&self, procedure: u32, scope: &Scope) {
+        fn sent(&self, procedure: u32, scope: &RequestScope) {
             assert_eq!((procedure, scope.cause), (1, Some(Cause::OpenCheck)));
             self.0.fetch_add(1, Relaxed);
         }
 
-        fn counted(&self, _: ClientCounter, _: &Scope) {
+        fn counted(&self, _: ClientCounter, _: &RequestScope) {
             self.1.fetch_add(1, Relaxed);
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         let watchers = Watchers::default();
         let heard = Arc::new(Heard::default());
         let watcher: Arc<dyn Watcher> = Arc::<Heard>::clone(&heard);
-        let _why = scope::because(Cause::OpenCheck);
+        let _why = scope::with_cause(Cause::OpenCheck);
         watchers.sent(1);
         assert!(watchers.add(Arc::clone(&watcher)));
         watchers.sent(1);

@@ -1,18 +1,18 @@
-//! The ring of a process that lives, and the copy that a panic leaves. A process has one ring, and any panic in it is the ring's
-//! first, so this test is a program.
+//! The ring of a process that lives, and the copy that a panic leaves. A process has one ring, and
+//! any panic in it is the ring's first, so this test is a program.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use curt_trace::events::recording::{Datum, Head};
-use curt_trace::events::{Event, Origin, Ring, keep_in_ring, ring};
+use curt_trace::events::recording::{RecordedValue, RecordingHead};
+use curt_trace::events::{Event, EventRing, RecordedProcess, keep_in_ring, ring};
 use curt_trace::probe;
 
-fn origin(pid: u32) -> Origin {
-    Origin {
+fn origin(pid: u32) -> RecordedProcess {
+    RecordedProcess {
         pid,
-        ..Origin::default()
+        ..RecordedProcess::default()
     }
 }
 
@@ -28,13 +28,13 @@ fn spoil(bytes: &[u8]) {
 
 /// The copies that are left in `directory`.
 fn copies(directory: &Path) -> Vec<PathBuf> {
-    let mut rings = ring::left(directory).expect("the directory");
+    let mut rings = ring::left_behind(directory).expect("the directory");
     rings.retain(|path| path.to_string_lossy().ends_with("-panic.ring"));
     rings
 }
 
 /// A thread panics while the process goes on.
-fn a_panic_leaves_a_copy(directory: &Path, last: &Datum) {
+fn a_panic_leaves_a_copy(directory: &Path, last: &RecordedValue) {
     assert!(copies(directory).is_empty(), "none was made");
     keep_in_ring(&[Event::NfsUmount, Event::CurtPanicked]);
     for _ in 0..2 {
@@ -52,7 +52,7 @@ fn a_panic_leaves_a_copy(directory: &Path, last: &Datum) {
     };
     assert_eq!(before.values[1], *last);
     assert_eq!(panicked.event, Event::CurtPanicked.index());
-    let Datum::Text(place, _) = &panicked.values[0] else {
+    let RecordedValue::Text(place, _) = &panicked.values[0] else {
         panic!("{panicked:?}");
     };
     let place = String::from_utf8_lossy(place);
@@ -70,13 +70,13 @@ fn the_last_events_are_in_the_file_while_the_process_lives_and_old_files_go() {
     fs::write(&former, "of an earlier process of this number").expect("a file");
     let unused = directory.join("77-panic.ring");
     fs::write(&unused, "").expect("a file");
-    let ring = Ring::create(&directory, origin(4_000_000)).expect("a ring");
-    let rings = ring::left(&directory).expect("the directory");
+    let ring = EventRing::create(&directory, origin(4_000_000)).expect("a ring");
+    let rings = ring::left_behind(&directory).expect("the directory");
     assert_eq!(rings.len(), ring::LEFT_MAX);
     assert!(!unused.exists(), "a copy that a killed process never made");
     let mut kept = rings.iter().filter_map(|path| fs::read(path).ok());
     assert!(kept.any(|bytes| bytes.starts_with(b"of an earlier")));
-    assert!(Ring::create(&directory, origin(4_000_001)).is_err());
+    assert!(EventRing::create(&directory, origin(4_000_001)).is_err());
     assert_eq!(fs::metadata(ring.path()).expect("the ring").mode() & 0o777, 0o600);
     keep_in_ring(&[Event::NfsUmount]);
     let told = 20_000_u64;
@@ -88,11 +88,11 @@ fn the_last_events_are_in_the_file_while_the_process_lives_and_old_files_go() {
     }
     let bytes = fs::read(ring.path()).expect("the ring");
     let read = ring::read(&bytes[..]).expect("a ring");
-    assert_eq!(read.head, Head::new(origin(4_000_000)));
+    assert_eq!(read.head, RecordingHead::new(origin(4_000_000)));
     assert_eq!(read.records.len() as u64 + read.overwritten, told);
     assert!(read.records.len() > 500);
     let last = read.records.last().expect("the last");
-    let name = Datum::Text(format!("/mnt/{}", told - 1).into_bytes(), false);
+    let name = RecordedValue::Text(format!("/mnt/{}", told - 1).into_bytes(), false);
     assert_eq!(last.values[1], name);
     spoil(&bytes);
     a_panic_leaves_a_copy(&directory, &last.values[1]);

@@ -1,17 +1,17 @@
 //! A ring that stays although nobody was killed. A process has one ring, so this test is one.
 
-use curt_trace::events::{self, Event, Origin, Ring, ring};
+use curt_trace::events::{self, Event, EventRing, RecordedProcess, ring};
 use curt_trace::probe;
 
 #[test]
 fn a_ring_stays_where_the_end_was_not_asked_for() {
     let directory = std::env::temp_dir().join(format!("curt-ring-kept-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
-    let origin = Origin {
+    let origin = RecordedProcess {
         pid: 5,
-        ..Origin::default()
+        ..RecordedProcess::default()
     };
-    let kept = Ring::create(&directory, origin).expect("a ring");
+    let kept = EventRing::create(&directory, origin).expect("a ring");
     let path = kept.path().to_owned();
     events::keep_in_ring(&[Event::NfsUmount]);
     probe!(NfsUmount {

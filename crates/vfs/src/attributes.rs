@@ -2,7 +2,7 @@
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time {
+pub struct Timestamp {
     /// Whole seconds, negative before 1970.
     pub seconds: i64,
     /// Nanoseconds, below 1,000,000,000.
@@ -61,11 +61,11 @@ pub struct Attributes {
     /// Its number, unique in its file system.
     pub fileid: u64,
     /// When it was last read.
-    pub atime: Time,
+    pub atime: Timestamp,
     /// When its content last changed.
-    pub mtime: Time,
+    pub mtime: Timestamp,
     /// When anything of it last changed.
-    pub ctime: Time,
+    pub ctime: Timestamp,
 }
 
 /// What to set a time to.
@@ -77,7 +77,7 @@ pub enum SetTime {
     /// The server's time.
     Now,
     /// This time.
-    To(Time),
+    To(Timestamp),
 }
 
 /// Which attributes to set, and to what (RFC 1813 §2.5, `sattr3`).

@@ -2,7 +2,7 @@
 
 /// Whose rights an operation has: the ids after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller<'a> {
+pub struct FsCred<'a> {
     /// The user.
     pub uid: u32,
     /// The main group.
@@ -13,9 +13,9 @@ pub struct Caller<'a> {
     pub privileged: bool,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> FsCred<'a> {
     /// The privileged uid 0.
-    pub const ROOT: Caller<'static> = Caller {
+    pub const ROOT: FsCred<'static> = FsCred {
         uid: 0,
         gid: 0,
         groups: &[],

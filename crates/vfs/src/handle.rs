@@ -1,6 +1,7 @@
 //! Node handles: identifiers of objects that survive renames and restarts.
 
-/// The most bytes that a handle's opaque part can have: what a 64-byte NFS handle leaves after a server's own 20.
+/// The most bytes that a handle's opaque part can have: what a 64-byte NFS handle leaves after a
+/// server's own 20.
 pub const HANDLE_BYTES_MAX: usize = 44;
 
 /// The scheme of a handle's bytes: who made them, and can decode them.
@@ -28,8 +29,8 @@ impl HandleScheme {
     }
 }
 
-/// Identifies an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it exists, also over restarts,
-/// and never again for another one.
+/// Identifies an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it
+/// exists, also over restarts, and never again for another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeHandle {
     scheme: HandleScheme,

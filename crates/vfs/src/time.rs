@@ -2,30 +2,30 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::attributes::Time;
+use crate::attributes::Timestamp;
 
 /// Says what time it is.
 pub trait TimeSource: Send + Sync {
     /// The time now.
-    fn now(&self) -> Time;
+    fn now(&self) -> Timestamp;
 }
 
 /// The system's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
+pub struct SystemTimeSource;
 
-impl TimeSource for SystemClock {
-    fn now(&self) -> Time {
+impl TimeSource for SystemTimeSource {
+    fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time {
+        Timestamp {
             seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             nanoseconds: since.subsec_nanos(),
         }
     }
 }
 
-impl<F: Fn() -> Time + Send + Sync> TimeSource for F {
-    fn now(&self) -> Time {
+impl<F: Fn() -> Timestamp + Send + Sync> TimeSource for F {
+    fn now(&self) -> Timestamp {
         self()
     }
 }

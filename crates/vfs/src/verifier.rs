@@ -1,12 +1,13 @@
-//! The verifier of an exclusive create, kept in the new file's times (RFC 1813 §3.3.8 suggests so) and thereby over a
-//! restart: 31 bits of each half are the seconds of mtime and atime, which every file system can hold.
+//! The verifier of an exclusive create, kept in the new file's times (RFC 1813 §3.3.8 suggests so)
+//! and thereby over a restart: 31 bits of each half are the seconds of mtime and atime, which every
+//! file system can hold.
 
-use crate::attributes::{Attributes, Time};
+use crate::attributes::{Attributes, Timestamp};
 
 /// The mtime and atime that stand for a verifier.
-pub(crate) fn times(verifier: [u8; 8]) -> (Time, Time) {
+pub(crate) fn times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let [a, b, c, d, e, f, g, h] = verifier;
-    let half = |bytes| Time {
+    let half = |bytes| Timestamp {
         seconds: i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff),
         nanoseconds: 0,
     };

@@ -1,9 +1,10 @@
-//! A tree served by a process that has hardly any descriptors. One test, in a process of its own, whose limit it sets.
+//! A tree served by a process that has hardly any descriptors. One test, in a process of its own,
+//! whose limit it sets.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
 
-use curt_vfs::{Caller, Error, LocalOptions, LocalVfs, NodeHandle, Stability, Vfs};
+use curt_vfs::{Error, FsCred, LocalOptions, LocalVfs, NodeHandle, Stability, Vfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -12,7 +13,7 @@ const FILES: u32 = 300;
 
 fn read(vfs: &LocalVfs, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
-    let read = vfs.read(&Caller::ROOT, handle, 0, 100, &mut data);
+    let read = vfs.read(&FsCred::ROOT, handle, 0, 100, &mut data);
     read.value.map(|_| data)
 }
 
@@ -44,7 +45,7 @@ fn files_are_served_with_few_descriptors_and_without_any_the_answer_says_so() {
     let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
     let handles: Vec<NodeHandle> = (0..FILES)
         .map(|number| {
-            let found = vfs.lookup(&Caller::ROOT, &vfs.root(), number.to_string().as_bytes());
+            let found = vfs.lookup(&FsCred::ROOT, &vfs.root(), number.to_string().as_bytes());
             found.value.unwrap().handle
         })
         .collect();
@@ -52,7 +53,7 @@ fn files_are_served_with_few_descriptors_and_without_any_the_answer_says_so() {
         for (number, handle) in (0..FILES).zip(&handles) {
             assert_eq!(read(&vfs, handle), Ok(number.to_be_bytes().to_vec()));
             let written = vfs.write(
-                &Caller::ROOT,
+                &FsCred::ROOT,
                 handle,
                 0,
                 &number.to_be_bytes(),

@@ -2,9 +2,10 @@
 //!
 //! `#[derive(Xdr)]` writes `Encode` and `Decode` of `curt_xdr` for
 //! - a struct: its fields in order (at most one lifetime parameter, the message's);
-//! - an enum of unit variants with explicit discriminants: the wire value is the discriminant, any other is an error;
-//! - an enum marked `#[xdr(union)]`: each variant says its discriminant, `#[xdr(case = 1)]`, and at most one, last,
-//!   is `#[xdr(default)]`: its first field is then the discriminant itself.
+//! - an enum of unit variants with explicit discriminants: the wire value is the discriminant, any
+//!   other is an error;
+//! - an enum marked `#[xdr(union)]`: each variant says its discriminant, `#[xdr(case = 1)]`, and at
+//!   most one, last, is `#[xdr(default)]`: its first field is then the discriminant itself.
 //!
 //! It knows syntax only; every rule about bytes is in `curt_xdr`.
 

@@ -76,12 +76,13 @@ impl<const MAX: usize> Encode for Opaque<'_, MAX> {
     }
 }
 
-/// A counted array of at most `MAX` items (RFC 4506 section 4.13). Items must not be void: each is at least
-/// four bytes, which is how a count that the message cannot hold is refused before anything is allocated.
+/// A counted array of at most `MAX` items (RFC 4506 section 4.13). Items must not be void: each is
+/// at least four bytes, which is how a count that the message cannot hold is refused before
+/// anything is allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T, const MAX: usize>(Vec<T>);
+pub struct VarArray<T, const MAX: usize>(Vec<T>);
 
-impl<T, const MAX: usize> List<T, MAX> {
+impl<T, const MAX: usize> VarArray<T, MAX> {
     /// Wraps `items`.
     ///
     /// # Errors
@@ -97,13 +98,13 @@ impl<T, const MAX: usize> List<T, MAX> {
     }
 }
 
-impl<T, const MAX: usize> Default for List<T, MAX> {
+impl<T, const MAX: usize> Default for VarArray<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T, const MAX: usize> Deref for List<T, MAX> {
+impl<T, const MAX: usize> Deref for VarArray<T, MAX> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -111,7 +112,7 @@ impl<T, const MAX: usize> Deref for List<T, MAX> {
     }
 }
 
-impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for List<T, MAX> {
+impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for VarArray<T, MAX> {
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let count = decoder.length(MAX)?;
         let present = decoder.remaining().len();
@@ -127,7 +128,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for List<T, MAX> {
     }
 }
 
-impl<T: Encode, const MAX: usize> Encode for List<T, MAX> {
+impl<T: Encode, const MAX: usize> Encode for VarArray<T, MAX> {
     fn encode(&self, out: &mut Vec<u8>) {
         put_length(out, self.0.len());
         for item in &self.0 {
@@ -136,11 +137,12 @@ impl<T: Encode, const MAX: usize> Encode for List<T, MAX> {
     }
 }
 
-/// A linked list of at most `MAX` items: each is announced by TRUE, the end by FALSE (RFC 4506 section 4.19).
+/// A linked list of at most `MAX` items: each is announced by TRUE, the end by FALSE (RFC 4506
+/// section 4.19).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain<T, const MAX: usize>(Vec<T>);
+pub struct OptionalList<T, const MAX: usize>(Vec<T>);
 
-impl<T, const MAX: usize> Chain<T, MAX> {
+impl<T, const MAX: usize> OptionalList<T, MAX> {
     /// Wraps `items`.
     ///
     /// # Errors
@@ -156,13 +158,13 @@ impl<T, const MAX: usize> Chain<T, MAX> {
     }
 }
 
-impl<T, const MAX: usize> Default for Chain<T, MAX> {
+impl<T, const MAX: usize> Default for OptionalList<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T, const MAX: usize> Deref for Chain<T, MAX> {
+impl<T, const MAX: usize> Deref for OptionalList<T, MAX> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -170,7 +172,7 @@ impl<T, const MAX: usize> Deref for Chain<T, MAX> {
     }
 }
 
-impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for Chain<T, MAX> {
+impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for OptionalList<T, MAX> {
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let limit = u32::try_from(MAX).unwrap_or(u32::MAX);
         let mut items = Vec::new();
@@ -187,7 +189,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for Chain<T, MAX> {
     }
 }
 
-impl<T: Encode, const MAX: usize> Encode for Chain<T, MAX> {
+impl<T: Encode, const MAX: usize> Encode for OptionalList<T, MAX> {
     fn encode(&self, out: &mut Vec<u8>) {
         for item in &self.0 {
             true.encode(out);

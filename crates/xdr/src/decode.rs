@@ -2,7 +2,8 @@
 
 use crate::padding;
 
-/// Why bytes were not the value that was expected. Carries no peer data beyond numbers, so it is `Copy`.
+/// Why bytes were not the value that was expected. Carries no peer data beyond numbers, so it is
+/// `Copy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the value does.
@@ -126,7 +127,8 @@ impl<'a> Decoder<'a> {
     /// Reads variable-length opaque bytes of at most `max` (RFC 4506 section 4.10).
     ///
     /// # Errors
-    /// [`DecodeError::TooLong`] above `max`, [`DecodeError::Short`] if fewer are there than announced.
+    /// [`DecodeError::TooLong`] above `max`, [`DecodeError::Short`] if fewer are there than
+    /// announced.
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
         let length = self.length(max)?;
@@ -179,7 +181,8 @@ impl<'a> Decoder<'a> {
 
 /// What can be read from XDR. `'a` is the lifetime of the message that the value may borrow from.
 pub trait Decode<'a>: Sized {
-    /// Reads one value and leaves the cursor behind it. After an error the cursor's place is unspecified.
+    /// Reads one value and leaves the cursor behind it. After an error the cursor's place is
+    /// unspecified.
     ///
     /// # Errors
     /// Whatever of [`DecodeError`] fits.

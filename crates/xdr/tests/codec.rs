@@ -1,7 +1,9 @@
 //! What XDR promises: round trips, exact bytes, and hostile lengths that cost nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use curt_xdr::{Chain, Decode, DecodeError, Decoder, Encode, List, Opaque, Xdr, decode_all, padding};
+use curt_xdr::{
+    Decode, DecodeError, Decoder, Encode, Opaque, OptionalList, VarArray, Xdr, decode_all, padding,
+};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
@@ -20,8 +22,8 @@ struct Everything<'a> {
     tag: [u8; 5],
     name: Opaque<'a, 16>,
     maybe: Option<u64>,
-    list: List<u32, 8>,
-    chain: Chain<Inner<'a>, 8>,
+    list: VarArray<u32, 8>,
+    chain: OptionalList<Inner<'a>, 8>,
     colour: Colour,
     choice: Choice<'a>,
 }
@@ -73,8 +75,8 @@ proptest! {
             small, signed, large, large_signed, flag, tag,
             name: Opaque::new(&name).unwrap(),
             maybe,
-            list: List::new(list).unwrap(),
-            chain: Chain::new(chain).unwrap(),
+            list: VarArray::new(list).unwrap(),
+            chain: OptionalList::new(chain).unwrap(),
             colour: if red { Colour::Red } else { Colour::Blue },
             choice: match choice {
                 0 => Choice::Nothing,
@@ -103,8 +105,8 @@ proptest! {
     #[test]
     fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_all::<Everything<'_>>(&noise);
-        let _ = decode_all::<List<Opaque<'_, 400>, 1000>>(&noise);
-        let _ = decode_all::<Chain<u32, 1000>>(&noise);
+        let _ = decode_all::<VarArray<Opaque<'_, 400>, 1000>>(&noise);
+        let _ = decode_all::<OptionalList<u32, 1000>>(&noise);
     }
 }
 
@@ -120,14 +122,14 @@ fn bytes_are_those_of_the_rfc() {
     assert_eq!(bytes_of(&Some(5u32)), [0, 0, 0, 1, 0, 0, 0, 5]);
     assert_eq!(bytes_of(&Colour::Blue), [0, 0, 0, 7]);
     assert_eq!(bytes_of(&Choice::Other(9, true)), [0, 0, 0, 9, 0, 0, 0, 1]);
-    let chain: Chain<u32, 2> = Chain::new(vec![8]).unwrap();
+    let chain: OptionalList<u32, 2> = OptionalList::new(vec![8]).unwrap();
     assert_eq!(bytes_of(&chain), [0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0]);
 }
 
 #[test]
 fn lengths_are_refused_one_above_their_bound_and_before_anything_is_allocated() {
     assert!(Opaque::<'_, 4>::new(b"12345").is_err());
-    assert!(List::<u32, 2>::new(vec![1, 2, 3]).is_err());
+    assert!(VarArray::<u32, 2>::new(vec![1, 2, 3]).is_err());
     let at = bytes_of(&Opaque::<'_, 5>::new(b"12345").unwrap());
     assert_eq!(
         decode_all::<Opaque<'_, 4>>(&at),
@@ -145,16 +147,16 @@ fn lengths_are_refused_one_above_their_bound_and_before_anything_is_allocated() 
         Err(DecodeError::Short)
     );
     assert_eq!(
-        decode_all::<List<u64, { usize::MAX }>>(&huge),
+        decode_all::<VarArray<u64, { usize::MAX }>>(&huge),
         Err(DecodeError::Short)
     );
-    let three: Chain<u32, 3> = Chain::new(vec![1, 2, 3]).unwrap();
+    let three: OptionalList<u32, 3> = OptionalList::new(vec![1, 2, 3]).unwrap();
     let three = bytes_of(&three);
     assert_eq!(
-        decode_all::<Chain<u32, 2>>(&three),
+        decode_all::<OptionalList<u32, 2>>(&three),
         Err(DecodeError::TooLong { length: 3, limit: 2 })
     );
-    assert!(decode_all::<Chain<u32, 3>>(&three).is_ok());
+    assert!(decode_all::<OptionalList<u32, 3>>(&three).is_ok());
 }
 
 #[test]

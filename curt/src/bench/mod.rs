@@ -1,5 +1,5 @@
-//! `curt bench`: what a server of the user's own costs, in requests and in time. What Curt itself costs is measured by
-//! `cargo xtask bench`.
+//! `curt bench`: what a server of the user's own costs, in requests and in time. What Curt itself
+//! costs is measured by `cargo xtask bench`.
 
 mod list;
 pub(crate) mod without_mount;
@@ -23,11 +23,11 @@ use crate::output;
 )]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
-    bench: Bench,
+    bench: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Bench {
+enum BenchCommand {
     /// Five views of a web application's main page, one second apart: requests
     Page(workload::WorkloadArguments),
     /// The build of a C program: requests
@@ -42,7 +42,8 @@ enum Bench {
         /// Names in it
         count: u64,
     },
-    /// Perform a workload below a directory and report in JSON; runs as the process that is measured
+    /// Perform a workload below a directory and report in JSON; runs as the process that is
+    /// measured
     #[command(hide = true)]
     Perform {
         workload: Workload,
@@ -68,13 +69,13 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     }
 }
 
-fn bench(bench: &Bench) -> Result<bool> {
+fn bench(bench: &BenchCommand) -> Result<bool> {
     match bench {
-        Bench::Page(arguments) => workload::run(Workload::Page, arguments),
-        Bench::Build(arguments) => workload::run(Workload::Build, arguments),
-        Bench::List(arguments) => list::run(arguments),
-        Bench::ListTree { directory, count } => list::make_tree(directory, *count),
-        Bench::Perform {
+        BenchCommand::Page(arguments) => workload::run(Workload::Page, arguments),
+        BenchCommand::Build(arguments) => workload::run(Workload::Build, arguments),
+        BenchCommand::List(arguments) => list::run(arguments),
+        BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
+        BenchCommand::Perform {
             workload,
             directory,
             pause,
@@ -85,7 +86,8 @@ fn bench(bench: &Bench) -> Result<bool> {
             let performed = curt_bench::child::perform(
                 *workload,
                 directory,
-                (pause, *pages),
+                pause,
+                *pages,
                 &mut std::io::stdout().lock(),
             );
             performed.with_context(|| directory.display().to_string())?;

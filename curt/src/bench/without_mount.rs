@@ -1,32 +1,32 @@
-//! A workload through the client library, for machines where no FUSE mount is possible. The same client decides, sends and counts; only the kernel's part
-//! is played by this process.
+//! A workload through the client library, for machines where no FUSE mount is possible. The same
+//! client decides, sends and counts; only the kernel's part is played by this process.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use curt_bench::child::User;
+use curt_bench::child::UserIds;
 use curt_bench::library;
 use curt_bench::processes::{Testbed, progress_bar};
-use curt_bench::report::Report;
-use curt_bench::trace::Operation;
+use curt_bench::report::RunReport;
+use curt_bench::trace::TraceOperation;
 use curt_client::Caller;
-use curt_client::threads::SystemClock;
+use curt_client::threads::MonotonicClock;
 use curt_mount::control::MountReport;
-use curt_mount::daemon::{ClientAlone, Plan};
-use curt_mount::options::{self, Source};
+use curt_mount::daemon::{MountSpec, UnmountedClient};
+use curt_mount::options::{self, MountSource};
 
-use super::workload::{Done, Run, title};
+use super::workload::{WorkloadResult, WorkloadRun, title};
 
 /// Runs it on behalf of nobody, whoever runs this: root is a special case to every server.
-pub(crate) fn replay(run: &Run<'_>, world: &Testbed) -> Result<Done> {
-    let plan = Plan {
-        source: Source::parse(world.source()).with_context(|| world.source().to_owned())?,
+pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadResult> {
+    let plan = MountSpec {
+        source: MountSource::parse(world.source()).with_context(|| world.source().to_owned())?,
         target: PathBuf::new(),
         settings: options::parse(&world.options(run.vers, run.options))?.settings,
         table: false,
         namespace: None,
     };
-    let connected = ClientAlone::connect(&plan).map_err(|failure| anyhow!("{failure}"))?;
+    let connected = UnmountedClient::connect(&plan).map_err(|failure| anyhow!("{failure}"))?;
     let (tree, trace) = (run.workload.tree(), run.workload.trace());
     let bar = progress_bar(&format!(
         "{} with {}, without a mount",
@@ -34,15 +34,17 @@ pub(crate) fn replay(run: &Run<'_>, world: &Testbed) -> Result<Done> {
         title(run.options)
     ));
     bar.set_length(trace.operations_count());
-    let caller = Caller::new(User::NOBODY.uid, User::NOBODY.gid, &[]);
+    let caller = Caller::new(UserIds::NOBODY.uid, UserIds::NOBODY.gid, &[]);
     let mut pages = 0;
     let outcome = library::replay(
-        (connected.client(), &caller),
-        &SystemClock,
-        (&trace, &tree),
+        connected.client(),
+        &caller,
+        &MonotonicClock,
+        &trace,
+        &tree,
         &mut |operation| {
             bar.inc(operation.operations());
-            if matches!(operation, Operation::Page) {
+            if matches!(operation, TraceOperation::Page) {
                 if pages > 0 {
                     std::thread::sleep(run.pause);
                 }
@@ -52,7 +54,7 @@ pub(crate) fn replay(run: &Run<'_>, world: &Testbed) -> Result<Done> {
     );
     bar.finish_and_clear();
     let counters = connected.client().counters();
-    let report = Report {
+    let report = RunReport {
         workload: run.workload.name().to_owned(),
         vers: run.vers.to_owned(),
         options: run.options.to_owned(),
@@ -62,7 +64,7 @@ pub(crate) fn replay(run: &Run<'_>, world: &Testbed) -> Result<Done> {
         seconds: outcome.seconds,
         rpc: counters.requests.clone(),
     };
-    Ok(Done {
+    Ok(WorkloadResult {
         outcome,
         report,
         mount: MountReport {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_bench::child::{self, User};
+use curt_bench::child::{self, UserIds};
 use curt_bench::make;
 use curt_bench::processes::{Curt, SETTLE, Testbed, progress_bar, tree_directory};
-use curt_bench::replay::Outcome;
-use curt_bench::report::Report;
+use curt_bench::replay::ReplayOutcome;
+use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
 use curt_mount::control::MountReport;
 
@@ -36,7 +36,8 @@ pub(crate) struct WorkloadArguments {
     /// Use this server instead of starting one; the tree must exist at HOST:/PATH
     #[arg(long, value_name = "HOST:/PATH")]
     server: Option<String>,
-    /// Replay below this directory, on any file system (a mount by Curt or by a kernel); the tree must exist there
+    /// Replay below this directory, on any file system (a mount by Curt or by a kernel); the tree
+    /// must exist there
     #[arg(long, value_name = "DIR", conflicts_with_all = ["server", "options", "vers", "port", "tree"])]
     at: Option<PathBuf>,
     /// First make the tree on that server or below that directory
@@ -88,7 +89,7 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     if arguments.server.is_some() && !arguments.no_check {
         prepare(&mut world, workload, arguments)?;
     }
-    let run = Run {
+    let run = WorkloadRun {
         workload,
         vers: &arguments.vers,
         options: &arguments.options,
@@ -110,7 +111,8 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     Ok(done.outcome.wrong == 0 && differing.is_none())
 }
 
-/// Makes the tree on a server, or sees that it is there, through a mount of its own that is not counted.
+/// Makes the tree on a server, or sees that it is there, through a mount of its own that is not
+/// counted.
 fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
     let tree = workload.tree();
     // The same options: they may say where the server listens.
@@ -130,7 +132,7 @@ fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArgument
 }
 
 /// One run of a workload.
-pub(crate) struct Run<'a> {
+pub(crate) struct WorkloadRun<'a> {
     pub(crate) workload: Workload,
     pub(crate) vers: &'a str,
     pub(crate) options: &'a str,
@@ -138,16 +140,20 @@ pub(crate) struct Run<'a> {
 }
 
 /// What it came to.
-pub(crate) struct Done {
-    pub(crate) outcome: Outcome,
-    pub(crate) report: Report,
+pub(crate) struct WorkloadResult {
+    pub(crate) outcome: ReplayOutcome,
+    pub(crate) report: RunReport,
     pub(crate) mount: MountReport,
 }
 
-impl Run<'_> {
-    /// Mounts, replays and counts. With `compare`, afterwards and not counted, every file is compared by so many threads; then the first difference is
-    /// returned, too.
-    pub(crate) fn on(&self, world: &mut Testbed, compare: Option<usize>) -> Result<(Done, Option<String>)> {
+impl WorkloadRun<'_> {
+    /// Mounts, replays and counts. With `compare`, afterwards and not counted, every file is
+    /// compared by so many threads; then the first difference is returned, too.
+    pub(crate) fn on(
+        &self,
+        world: &mut Testbed,
+        compare: Option<usize>,
+    ) -> Result<(WorkloadResult, Option<String>)> {
         let mounted = world.mount(self.vers, self.options)?;
         let mut command = Curt::this().command();
         command
@@ -157,11 +163,11 @@ impl Run<'_> {
         let bar = progress_bar(&format!("{} with {}", self.workload, title(self.options)));
         let operations = self.workload.trace().operations_count();
         bar.set_length(operations);
-        let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+        let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
         let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
         bar.finish_and_clear();
         let mount = mounted.report_at_rest()?;
-        let report = Report {
+        let report = RunReport {
             workload: self.workload.name().to_owned(),
             vers: self.vers.to_owned(),
             options: self.options.to_owned(),
@@ -179,7 +185,7 @@ impl Run<'_> {
         }
         mounted.end()?;
         Ok((
-            Done {
+            WorkloadResult {
                 outcome,
                 report,
                 mount,
@@ -194,9 +200,9 @@ pub(crate) fn title(options: &str) -> &str {
     if options.is_empty() { "defaults" } else { options }
 }
 
-impl Done {
+impl WorkloadResult {
     fn text(&self) -> String {
-        let Report {
+        let RunReport {
             workload,
             options,
             server,

@@ -25,22 +25,22 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 /// How it ended.
-pub(super) enum Outcome {
+pub(super) enum CommandOutcome {
     /// With this status.
     Ended(u8),
     /// It was not run; the status for that, and why.
     NotRun(u8, io::Error),
 }
 
-/// From now on processes that lose their parent below this one become its children, so that what a command leaves behind is still
-/// known to be its own.
+/// From now on processes that lose their parent below this one become its children, so that what a
+/// command leaves behind is still known to be its own.
 pub(super) fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).context("orphans cannot be taken in")
 }
 
 /// What a command left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum LeftProcesses {
     /// Nothing that still runs.
     Nothing,
     /// Processes that go on.
@@ -49,7 +49,7 @@ pub(super) enum Left {
 
 /// Whether processes that a command leaves behind are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum WaitFor {
     ForCommand,
     ForAll,
 }
@@ -57,13 +57,19 @@ pub(super) enum Wait {
 /// How often it is looked whether what was left behind has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs it to its end, and then, if they are to be waited for, until those have ended that it left behind. Signals that come meanwhile are
-/// passed on to it; once it has ended, one ends the waiting for the others.
-pub(super) fn run(command: &[OsString], wait: Wait) -> (Outcome, Left) {
+/// Runs it to its end, and then, if they are to be waited for, until those have ended that it left
+/// behind. Signals that come meanwhile are passed on to it; once it has ended, one ends the waiting
+/// for the others.
+pub(super) fn run(command: &[OsString], wait: WaitFor) -> (CommandOutcome, LeftProcesses) {
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = match signals {
         Ok(signals) => signals,
-        Err(error) => return (Outcome::NotRun(NOT_EXPLAINED, error), Left::Nothing),
+        Err(error) => {
+            return (
+                CommandOutcome::NotRun(NOT_EXPLAINED, error),
+                LeftProcesses::Nothing,
+            );
+        }
     };
     let child = match Command::new(&command[0]).args(&command[1..]).spawn() {
         Ok(child) => child,
@@ -72,11 +78,11 @@ pub(super) fn run(command: &[OsString], wait: Wait) -> (Outcome, Left) {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
             };
-            return (Outcome::NotRun(status, error), Left::Nothing);
+            return (CommandOutcome::NotRun(status, error), LeftProcesses::Nothing);
         }
     };
     let handle = signals.handle();
-    let target = Arc::new(Target {
+    let target = Arc::new(SignalTarget {
         command: Mutex::new(Some(Pid::from_child(&child))),
         is_enough: AtomicBool::new(false),
     });
@@ -87,11 +93,14 @@ pub(super) fn run(command: &[OsString], wait: Wait) -> (Outcome, Left) {
         }
     });
     let outcome = match target.until_ended(Pid::from_child(&child)) {
-        Ok(status) => Outcome::Ended(status_of(status)),
-        Err(error) => Outcome::NotRun(NOT_EXPLAINED, error),
+        Ok(status) => CommandOutcome::Ended(status_of(status)),
+        Err(error) => CommandOutcome::NotRun(NOT_EXPLAINED, error),
     };
     let mut left = reap_all();
-    while wait == Wait::ForAll && left == Left::Running && !target.is_enough.load(Ordering::Relaxed) {
+    while wait == WaitFor::ForAll
+        && left == LeftProcesses::Running
+        && !target.is_enough.load(Ordering::Relaxed)
+    {
         std::thread::sleep(LOOK);
         left = reap_all();
     }
@@ -101,14 +110,14 @@ pub(super) fn run(command: &[OsString], wait: Wait) -> (Outcome, Left) {
 }
 
 /// Whom signals are for.
-struct Target {
+struct SignalTarget {
     /// The command, until it has ended: its number may be another's then.
     command: Mutex<Option<Pid>>,
     /// A signal came after that.
     is_enough: AtomicBool,
 }
 
-impl Target {
+impl SignalTarget {
     fn take(&self, signal: i32) {
         let command = self.command.lock();
         let Some(pid) = *command else {
@@ -148,13 +157,13 @@ impl Target {
 }
 
 /// Reaps whoever has ended.
-fn reap_all() -> Left {
+fn reap_all() -> LeftProcesses {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return Left::Running,
+            Ok(None) => return LeftProcesses::Running,
             // There are no children.
-            Err(_) => return Left::Nothing,
+            Err(_) => return LeftProcesses::Nothing,
         }
     }
 }

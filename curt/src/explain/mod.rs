@@ -1,5 +1,5 @@
-//! `curt explain COMMAND…`: runs a command and explains, of the requests that it caused on Curt mounts, why each was sent, what saved
-//! others, and what Linux would have sent.
+//! `curt explain COMMAND…`: runs a command and explains, of the requests that it caused on Curt
+//! mounts, why each was sent, what saved others, and what Linux would have sent.
 
 mod command;
 mod show;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, Answer, MountReport, Question};
-use curt_mount::explain::Explained;
+use curt_mount::control::{self, MountControlReply, MountControlRequest, MountReport};
+use curt_mount::explain::ExplainReport;
 use curt_mount::options::of_linux;
 use curt_trace::{Cause, causes};
 use serde_json::json;
 
-use command::{Left, NOT_EXPLAINED, Outcome, Wait};
+use command::{CommandOutcome, LeftProcesses, NOT_EXPLAINED, WaitFor};
 
 use crate::errors;
 
@@ -84,7 +84,7 @@ const PATHS_MAX: usize = 1000;
 /// A mount, and what the command caused there.
 pub(crate) struct MountExplained {
     pub(crate) mount: MountReport,
-    pub(crate) explained: Explained,
+    pub(crate) explained: ExplainReport,
 }
 
 /// Runs it.
@@ -126,16 +126,16 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     command::adopt_orphans()?;
     let begun = begin(&mounts, &arguments.options)?;
     let wait = if arguments.wait {
-        Wait::ForAll
+        WaitFor::ForAll
     } else {
-        Wait::ForCommand
+        WaitFor::ForCommand
     };
     let (outcome, left) = command::run(&arguments.command, wait);
     let paths = arguments.paths.min(PATHS_MAX);
     let explained = end(begun, paths)?;
     let status = match outcome {
-        Outcome::Ended(status) => status,
-        Outcome::NotRun(status, why) => {
+        CommandOutcome::Ended(status) => status,
+        CommandOutcome::NotRun(status, why) => {
             eprintln!(
                 "curt explain: {}: {why}",
                 Path::new(&arguments.command[0]).display()
@@ -143,7 +143,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
             return Ok(status);
         }
     };
-    if left == Left::Running {
+    if left == LeftProcesses::Running {
         eprintln!(
             "curt explain: the command left processes behind; what they do from now on is not explained (--wait waits for them)"
         );
@@ -182,16 +182,17 @@ fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
     Ok(value)
 }
 
-/// Has every mount explain. One that ends meanwhile, explains something else, or is of another version, is left out with a word.
+/// Has every mount explain. One that ends meanwhile, explains something else, or is of another
+/// version, is left out with a word.
 fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
     let mut begun = Vec::new();
     for mount in mounts {
-        let question = Question::Explain {
+        let question = MountControlRequest::Explain {
             linux: linux.to_owned(),
         };
         match control::ask(&mount.0, &question) {
-            Ok(Answer::Explaining) => begun.push(mount),
-            Ok(Answer::Refused(why)) => {
+            Ok(MountControlReply::Explaining) => begun.push(mount),
+            Ok(MountControlReply::Refused(why)) => {
                 eprintln!(
                     "curt explain: {} is left out: {why}",
                     mount.1.mount_point.display()
@@ -217,8 +218,8 @@ fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'
 fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExplained>> {
     let mut all = Vec::new();
     for (socket, mount) in begun {
-        match control::ask(socket, &Question::Explained { paths }) {
-            Ok(Answer::Explained(explained)) => {
+        match control::ask(socket, &MountControlRequest::Explained { paths }) {
+            Ok(MountControlReply::Explained(explained)) => {
                 if explained.operations > 0 || explained.sent() > 0 || explained.unfinished {
                     all.push(MountExplained {
                         mount: mount.clone(),
@@ -226,7 +227,9 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
                     });
                 }
             }
-            Ok(Answer::Refused(why)) => eprintln!("curt explain: {}: {why}", mount.mount_point.display()),
+            Ok(MountControlReply::Refused(why)) => {
+                eprintln!("curt explain: {}: {why}", mount.mount_point.display())
+            }
             Ok(_) => bail!("{}: its answer is not understood", mount.mount_point.display()),
             // Unmounted by the command, perhaps.
             Err(error) => eprintln!("curt explain: {}: {error}", mount.mount_point.display()),

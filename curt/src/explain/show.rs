@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_mount::explain::{CauseRow, Explained, Rest};
+use curt_mount::explain::{CauseRow, ExplainReport, UnlistedRequests};
 
 use super::MountExplained;
 
@@ -87,7 +87,7 @@ fn paths(row: &CauseRow) -> String {
     text + &rest(&row.paths_rest, "other paths")
 }
 
-fn processes(explained: &Explained) -> String {
+fn processes(explained: &ExplainReport) -> String {
     if explained.processes.len() < 2 {
         return String::new();
     }
@@ -106,11 +106,11 @@ fn processes(explained: &Explained) -> String {
     text + &rest(&explained.processes_rest, "other processes")
 }
 
-fn rest(rest: &Rest, what: &str) -> String {
-    if *rest == Rest::default() {
+fn rest(rest: &UnlistedRequests, what: &str) -> String {
+    if *rest == UnlistedRequests::default() {
         return String::new();
     }
-    let Rest {
+    let UnlistedRequests {
         count,
         sent,
         linux,
@@ -119,7 +119,7 @@ fn rest(rest: &Rest, what: &str) -> String {
     format!("{:<20}{sent:>10}{linux:>10}{spared:>10}   {count} {what}\n", "")
 }
 
-fn remarks(explained: &Explained) -> String {
+fn remarks(explained: &ExplainReport) -> String {
     let mut text = String::new();
     let others: u64 = explained.others.values().sum();
     if others > 0 {
@@ -159,7 +159,7 @@ mod tests {
                 linux: 6,
                 spared: 1,
             }],
-            paths_rest: Rest {
+            paths_rest: UnlistedRequests {
                 count: 2,
                 sent: 2,
                 linux: 14,
@@ -172,12 +172,12 @@ mod tests {
                 mount_point: "/mnt".into(),
                 ..MountReport::default()
             },
-            explained: Explained {
+            explained: ExplainReport {
                 causes: vec![row],
                 requests: BTreeMap::from([("GETATTR".to_owned(), 7)]),
                 linux: BTreeMap::from([("GETATTR".to_owned(), 20)]),
                 others: BTreeMap::from([("READ".to_owned(), 3)]),
-                ..Explained::default()
+                ..ExplainReport::default()
             },
         }
     }

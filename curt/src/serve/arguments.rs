@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args, ValueEnum, builder::RangedI64ValueParser};
-use curt_mount::control::metrics::Place;
+use curt_mount::control::metrics::MetricsAddress;
 use curt_trace::events::RingLevel;
 
 use super::limits::LimitArguments;
@@ -16,7 +16,8 @@ use crate::logs;
 /// NFS's own port.
 pub(super) const NFS_PORT: u16 = 2049;
 
-/// With `--metrics` and without `--stages`, one request in this many is measured: rarely enough that the cost does not show.
+/// With `--metrics` and without `--stages`, one request in this many is measured: rarely enough
+/// that the cost does not show.
 const MEASURED_FOR_FIGURES: u32 = 16;
 
 /// Export a directory, or what exports(5) says
@@ -34,19 +35,23 @@ const MEASURED_FOR_FIGURES: u32 = 16;
                   Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
 )]
 pub(crate) struct ServeArguments {
-    /// The directory to export [default: what exports(5) says, in /etc/exports and /etc/exports.d/*.exports]
+    /// The directory to export [default: what exports(5) says, in /etc/exports and
+    /// /etc/exports.d/*.exports]
     #[arg(value_name = "DIR", conflicts_with = "memory")]
     pub(super) directory: Option<PathBuf>,
 
-    /// Export what this exports(5) file says, or the *.exports files of this directory, and nothing else; may be repeated
+    /// Export what this exports(5) file says, or the *.exports files of this directory, and nothing
+    /// else; may be repeated
     #[arg(short, long = "config", value_name = "FILE", conflicts_with_all = ["directory", "memory"])]
     pub(super) config: Vec<PathBuf>,
 
-    /// Only check the exports(5) files: print what is wrong with them, and exit with 1 if they could not be served
+    /// Only check the exports(5) files: print what is wrong with them, and exit with 1 if they
+    /// could not be served
     #[arg(long, conflicts_with_all = ["directory", "memory"])]
     pub(super) check: bool,
 
-    /// Look up users' groups on this machine instead of using the at most sixteen that a request can carry
+    /// Look up users' groups on this machine instead of using the at most sixteen that a request
+    /// can carry
     #[arg(long)]
     pub(super) manage_gids: bool,
 
@@ -58,9 +63,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "memory")]
     pub(super) memory_size: u64,
 
-    /// Listen on this address only; may be repeated. The port is 2049 unless given [default: every address, IPv4 and IPv6]
+    /// Listen on this address only; may be repeated. The port is 2049 unless given [default: every
+    /// address, IPv4 and IPv6]
     #[arg(long, value_name = "ADDR[:PORT]", action = ArgAction::Append)]
-    pub(super) bind: Vec<Bind>,
+    pub(super) bind: Vec<BindAddress>,
 
     /// Port for the MOUNT protocol [default: the same as for NFS]
     #[arg(long, value_name = "PORT")]
@@ -70,8 +76,9 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) ro: bool,
 
-    /// Whose requests are mapped to the anonymous user: root's, nobody's (none) or everybody's (all) [default: root; if not
-    /// started as root: all, and everybody works as the user who started it]
+    /// Whose requests are mapped to the anonymous user: root's, nobody's (none) or everybody's
+    /// (all) [default: root; if not started as root: all, and everybody works as the user who
+    /// started it]
     #[arg(long, value_enum)]
     pub(super) squash: Option<SquashChoice>,
 
@@ -91,7 +98,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, overrides_with = "secure")]
     pub(super) insecure: bool,
 
-    /// Directory for keys and tables that must survive a restart [default: /var/lib/curt as root, else ~/.local/state/curt]
+    /// Directory for keys and tables that must survive a restart [default: /var/lib/curt as root,
+    /// else ~/.local/state/curt]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 
@@ -99,16 +107,19 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) new_key: bool,
 
-    /// Where file handles come from: the kernel, a table in the state directory, or the kernel where possible (auto)
+    /// Where file handles come from: the kernel, a table in the state directory, or the kernel
+    /// where possible (auto)
     #[arg(long, value_enum, default_value_t = HandlesChoice::Auto)]
     pub(super) handles: HandlesChoice,
 
-    /// Keep files open between requests: for two seconds after the last READ, half a second after the last WRITE
+    /// Keep files open between requests: for two seconds after the last READ, half a second after
+    /// the last WRITE
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::On)]
     pub(super) filecache: Switch,
 
-    /// Save the last replies to calls that change names or attributes in the state directory: clients that repeat such a call after
-    /// the server was killed are told of no error by what they did themselves. Costs two more system calls for each such call
+    /// Save the last replies to calls that change names or attributes in the state directory:
+    /// clients that repeat such a call after the server was killed are told of no error by what
+    /// they did themselves. Costs two more system calls for each such call
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
     pub(super) save_replies: Switch,
 
@@ -116,27 +127,31 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) no_rpcbind: bool,
 
-    /// Filter the system calls of serving threads: calls that serving never needs fail (on), end the process (kill), or are
-    /// allowed (off)
+    /// Filter the system calls of serving threads: calls that serving never needs fail (on), end
+    /// the process (kill), or are allowed (off)
     #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
     pub(super) seccomp: SeccompChoice,
 
-    /// Measure the time that one request in N spends in each stage, for 'curt stat --server' and --metrics [default N: 16; without
-    /// this option: 16 with --metrics, otherwise none is measured]
+    /// Measure the time that one request in N spends in each stage, for 'curt stat --server'
+    /// and --metrics [default N: 16; without this option: 16 with --metrics, otherwise none is
+    /// measured]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) stages: Option<u32>,
 
-    /// Serve Prometheus metrics on a local port (9049, 127.0.0.1:9049), on unix:/PATH, or, reachable from other machines, on
-    /// public:ADDRESS:PORT. One request in 16 is measured for the histograms, unless --stages says otherwise
+    /// Serve Prometheus metrics on a local port (9049, 127.0.0.1:9049), on unix:/PATH, or,
+    /// reachable from other machines, on public:ADDRESS:PORT. One request in 16 is measured for the
+    /// histograms, unless --stages says otherwise
     #[arg(long, value_name = "PLACE")]
-    pub(super) metrics: Option<Place>,
+    pub(super) metrics: Option<MetricsAddress>,
 
-    /// Which events to keep in a ring in memory that survives a crash, for 'curt trace report': none (off), trouble and
-    /// connections (rare), or also those of each request (request, operation)
+    /// Which events to keep in a ring in memory that survives a crash, for 'curt trace report':
+    /// none (off), trouble and connections (rare), or also those of each request (request,
+    /// operation)
     #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
     pub(super) ring: RingLevel,
 
-    /// What to log on standard error: error, warn, info, debug, trace, off, or a filter in the syntax of RUST_LOG, which takes precedence
+    /// What to log on standard error: error, warn, info, debug, trace, off, or a filter in the
+    /// syntax of RUST_LOG, which takes precedence
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     pub(super) log_level: String,
 
@@ -191,9 +206,9 @@ pub(super) enum HandlesChoice {
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bind(pub(super) SocketAddr);
+pub(super) struct BindAddress(pub(super) SocketAddr);
 
-impl FromStr for Bind {
+impl FromStr for BindAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -231,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_address_may_come_with_or_without_its_port() {
-        let bind = |text: &str| text.parse::<Bind>().map(|bind| bind.0.to_string());
+        let bind = |text: &str| text.parse::<BindAddress>().map(|bind| bind.0.to_string());
         assert_eq!(bind("127.0.0.1:4000").as_deref(), Ok("127.0.0.1:4000"));
         assert_eq!(bind("127.0.0.1").as_deref(), Ok("127.0.0.1:2049"));
         assert_eq!(bind("[::1]:4000").as_deref(), Ok("[::1]:4000"));

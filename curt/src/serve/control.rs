@@ -1,7 +1,7 @@
 //! A server's control socket: what it did, where its time goes, and one request as a call graph.
 //!
-//! `PID.server` beside the sockets of mounts, for the server's own user and root alone: what clients ask for is nobody else's
-//! business. A question is one line of JSON, so is its answer.
+//! `PID.server` beside the sockets of mounts, for the server's own user and root alone: what
+//! clients ask for is nobody else's business. A question is one line of JSON, so is its answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,23 +10,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, AskError, Listening, Live, Said};
-use curt_rpc::server::ServerHandle;
+use curt_mount::control::{self, ControlError, ControlSocket, EventStream, ReplyThenEvents};
+use curt_rpc::server::RpcServerHandle;
 use curt_server::NfsService;
-use curt_trace::events::{Origin, time_of_day_offset};
-use curt_trace::stages::{Graph, StageReport, StageTimes};
+use curt_trace::events::{RecordedProcess, time_of_day_offset};
+use curt_trace::stages::{CallGraph, StageReport, StageTimes};
 use curt_trace::{PROCEDURES, ServerCounters, ServerSnapshot};
 use serde::{Deserialize, Serialize};
 
 /// The ending of a server's socket.
 const ENDING: &str = "server";
 /// How long a graph is waited for: less than who asks waits for the answer.
-const GRAPH_PATIENCE: Duration = Duration::from_secs(8);
+const GRAPH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What a server is asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
-pub(crate) enum Question {
+pub(crate) enum ServerControlRequest {
     /// What did you do?
     Report,
     /// Measure one request of so many from now on; 0: none. What was measured is forgotten.
@@ -40,14 +40,14 @@ pub(crate) enum Question {
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    /// To [`Question::Report`].
+pub(crate) enum ServerControlReply {
+    /// To [`ServerControlRequest::Report`].
     Report(Box<ServerReport>),
-    /// To [`Question::Stages`]: one of so many is measured now.
+    /// To [`ServerControlRequest::Stages`]: one of so many is measured now.
     Stages(u32),
-    /// To [`Question::Graph`].
-    Graph(Graph),
-    /// To [`Question::Events`]: a recording follows.
+    /// To [`ServerControlRequest::CallGraph`].
+    Graph(CallGraph),
+    /// To [`ServerControlRequest::Events`]: a recording follows.
     Events,
     /// It cannot be done; why, and what to do.
     Refused(String),
@@ -84,8 +84,8 @@ pub(crate) const FILE_CACHE_MOMENTS: [&str; 4] =
     ["total inodes", "hash buckets", "lru entries", "mean age (ms)"];
 
 impl ServerReport {
-    /// What was done between `earlier` and this: sums are differences, and the age is the time between. What is no sum, and the times
-    /// of stages, are as they are now.
+    /// What was done between `earlier` and this: sums are differences, and the age is the time
+    /// between. What is no sum, and the times of stages, are as they are now.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let limits = self.limits.iter().map(|(name, now)| {
             let then = earlier.limits.get(name).copied().unwrap_or(0);
@@ -113,17 +113,17 @@ impl ServerReport {
 
 /// What a control socket speaks for.
 #[derive(Clone)]
-pub(super) struct Speaker {
+pub(super) struct ServerControl {
     service: Arc<NfsService>,
     counters: Arc<ServerCounters>,
     state: Option<PathBuf>,
     since: Instant,
     /// Where the connections are, once there can be any.
-    connections: Arc<OnceLock<ServerHandle>>,
+    connections: Arc<OnceLock<RpcServerHandle>>,
 }
 
 /// Opens the control socket. A server without one serves as well: why there is none is logged.
-pub(super) fn listen(speaker: Speaker) -> Option<Listening> {
+pub(super) fn listen(speaker: ServerControl) -> Option<ControlSocket> {
     let path = control::directory().join(format!("{}.{ENDING}", std::process::id()));
     let listening = control::listen_at(path.clone(), move |line, _| speaker.answer(line));
     listening
@@ -137,8 +137,8 @@ pub(super) fn listen(speaker: Speaker) -> Option<Listening> {
 }
 
 /// Whose events they are that this process tells of.
-pub(super) fn origin(service: &NfsService) -> Origin {
-    Origin {
+pub(super) fn origin(service: &NfsService) -> RecordedProcess {
+    RecordedProcess {
         curt: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         program: "serve".to_owned(),
@@ -147,7 +147,7 @@ pub(super) fn origin(service: &NfsService) -> Origin {
     }
 }
 
-impl Speaker {
+impl ServerControl {
     /// Speaks for a server that begins now.
     pub(super) fn new(
         service: &Arc<NfsService>,
@@ -164,7 +164,7 @@ impl Speaker {
     }
 
     /// Tells where the connections are of whom it speaks for.
-    pub(super) fn has_connections(&self, handle: ServerHandle) {
+    pub(super) fn set_connections(&self, handle: RpcServerHandle) {
         let first = self.connections.set(handle);
         debug_assert!(first.is_ok(), "a server has its connections in one place");
     }
@@ -174,23 +174,27 @@ impl Speaker {
         &self.counters.stages
     }
 
-    fn answer(&self, line: &str) -> Said<Answer> {
+    fn answer(&self, line: &str) -> ReplyThenEvents<ServerControlReply> {
         match serde_json::from_str(line) {
-            Ok(Question::Report) => Answer::Report(Box::new(self.report())).into(),
-            Ok(Question::Stages { every }) => {
+            Ok(ServerControlRequest::Report) => ServerControlReply::Report(Box::new(self.report())).into(),
+            Ok(ServerControlRequest::Stages { every }) => {
                 self.counters.stages.clear();
                 self.counters.stages.set_every(every);
-                Answer::Stages(every).into()
+                ServerControlReply::Stages(every).into()
             }
-            Ok(Question::Graph { procedure }) => self.graph(&procedure).into(),
-            Ok(Question::Events { patterns }) => match Live::begin(&patterns, origin(&self.service)) {
-                Ok(live) => Said {
-                    answer: Answer::Events,
-                    then: Some(live),
-                },
-                Err(why) => Answer::Refused(why).into(),
-            },
-            Err(error) => Answer::Refused(format!("the question is not understood: {error}")).into(),
+            Ok(ServerControlRequest::Graph { procedure }) => self.graph(&procedure).into(),
+            Ok(ServerControlRequest::Events { patterns }) => {
+                match EventStream::begin(&patterns, origin(&self.service)) {
+                    Ok(live) => ReplyThenEvents {
+                        answer: ServerControlReply::Events,
+                        events: Some(live),
+                    },
+                    Err(why) => ServerControlReply::Refused(why).into(),
+                }
+            }
+            Err(error) => {
+                ServerControlReply::Refused(format!("the question is not understood: {error}")).into()
+            }
         }
     }
 
@@ -215,40 +219,41 @@ impl Speaker {
                 .connections
                 .get()
                 .into_iter()
-                .flat_map(ServerHandle::limits_met)
+                .flat_map(RpcServerHandle::limits_met)
                 .map(|(limit, times)| (limit.name().to_owned(), times))
                 .collect(),
         }
     }
 
-    fn graph(&self, procedure: &str) -> Answer {
+    fn graph(&self, procedure: &str) -> ServerControlReply {
         let number = PROCEDURES
             .iter()
             .zip(0_u32..)
             .find(|(name, _)| name.eq_ignore_ascii_case(procedure));
         let Some((name, number)) = number else {
-            return Answer::Refused(format!("{procedure} is no procedure of NFSv3"));
+            return ServerControlReply::Refused(format!("{procedure} is no procedure of NFSv3"));
         };
-        match self.counters.stages.next_graph(number, GRAPH_PATIENCE) {
-            Some(graph) => Answer::Graph(graph),
-            None => Answer::Refused(format!(
+        match self.counters.stages.next_graph(number, GRAPH_TIMEOUT) {
+            Some(graph) => ServerControlReply::Graph(graph),
+            None => ServerControlReply::Refused(format!(
                 "nobody asked for a {name} within {} s",
-                GRAPH_PATIENCE.as_secs()
+                GRAPH_TIMEOUT.as_secs()
             )),
         }
     }
 }
 
-/// Which server is meant: a process id, or a state directory. A directory that is called like a number is `./NUMBER`.
+/// Which server is meant: a process id, or a state directory. A directory that is called like a
+/// number is `./NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum ServerSelector {
     /// The only one.
     Any,
     Process(u32),
     State(PathBuf),
 }
 
-impl From<&str> for Which {
+impl From<&str> for ServerSelector {
     fn from(text: &str) -> Self {
         match text.parse() {
             Ok(pid) => Self::Process(pid),
@@ -259,20 +264,20 @@ impl From<&str> for Which {
 }
 
 /// The socket and the report of the server that is meant.
-pub(crate) fn find(which: &Which) -> Result<(PathBuf, ServerReport)> {
+pub(crate) fn find(which: &ServerSelector) -> Result<(PathBuf, ServerReport)> {
     let mut servers = list(&control::directory())?;
     let state = match which {
-        Which::State(state) => {
+        ServerSelector::State(state) => {
             Some(std::fs::canonicalize(state).with_context(|| state.display().to_string())?)
         }
-        Which::Any | Which::Process(_) => None,
+        ServerSelector::Any | ServerSelector::Process(_) => None,
     };
     let all: Vec<_> = servers.iter().map(|(_, report)| report.pid.to_string()).collect();
     let all = all.join(", ");
     servers.retain(|(_, report)| match which {
-        Which::Any => true,
-        Which::Process(pid) => report.pid == *pid,
-        Which::State(_) => report.state == state,
+        ServerSelector::Any => true,
+        ServerSelector::Process(pid) => report.pid == *pid,
+        ServerSelector::State(_) => report.state == state,
     });
     match (servers.pop(), servers.as_slice()) {
         (Some(server), []) => Ok(server),
@@ -296,9 +301,9 @@ fn list(directory: &Path) -> io::Result<Vec<(PathBuf, ServerReport)>> {
         if path.extension().is_none_or(|extension| extension != ENDING) {
             continue;
         }
-        match control::exchange(&path, &Question::Report) {
-            Ok(Answer::Report(report)) => servers.push((path, *report)),
-            Err(AskError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+        match control::exchange(&path, &ServerControlRequest::Report) {
+            Ok(ServerControlReply::Report(report)) => servers.push((path, *report)),
+            Err(ControlError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // It was killed; somebody else may have removed it already.
                 let _ = std::fs::remove_file(&path);
             }
@@ -314,22 +319,25 @@ mod tests {
 
     #[test]
     fn a_number_is_a_process_and_anything_else_a_directory() {
-        assert_eq!(Which::from(""), Which::Any);
-        assert_eq!(Which::from("12"), Which::Process(12));
-        assert_eq!(Which::from("./12"), Which::State("./12".into()));
-        assert_eq!(Which::from("/var/lib/curt"), Which::State("/var/lib/curt".into()));
+        assert_eq!(ServerSelector::from(""), ServerSelector::Any);
+        assert_eq!(ServerSelector::from("12"), ServerSelector::Process(12));
+        assert_eq!(ServerSelector::from("./12"), ServerSelector::State("./12".into()));
+        assert_eq!(
+            ServerSelector::from("/var/lib/curt"),
+            ServerSelector::State("/var/lib/curt".into())
+        );
     }
 
     #[test]
     fn questions_and_answers_are_lines_of_json() {
-        let question = serde_json::to_string(&Question::Graph {
+        let question = serde_json::to_string(&ServerControlRequest::Graph {
             procedure: "WRITE".to_owned(),
         });
         assert_eq!(
             question.unwrap_or_default(),
             r#"{"ask":"graph","procedure":"WRITE"}"#
         );
-        let answer = serde_json::to_string(&Answer::Stages(16)).unwrap_or_default();
+        let answer = serde_json::to_string(&ServerControlReply::Stages(16)).unwrap_or_default();
         assert_eq!(answer, r#"{"stages":16}"#);
     }
 }

@@ -1,4 +1,5 @@
-//! Limits on the resources that clients may use: their options, and how these become the server's limits.
+//! Limits on the resources that clients may use: their options, and how these become the server's
+//! limits.
 
 use std::time::Duration;
 
@@ -6,17 +7,20 @@ use clap::Args;
 use curt_rpc::server::Limits;
 use curt_server::RECORD_MAX;
 
-/// The options that limit clients. Each states its unit; reaching a limit is logged, at most once in ten seconds.
+/// The options that limit clients. Each states its unit; reaching a limit is logged, at most once
+/// in ten seconds.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Limits (a client is an IPv4 address, or the first 64 bits of an IPv6 address)"
 )]
 pub(super) struct LimitArguments {
-    /// Maximum number of serving threads; one client never uses more of them than are free for others
+    /// Maximum number of serving threads; one client never uses more of them than are free for
+    /// others
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
 
-    /// Maximum number of connections; beyond it a new one replaces the one that has been idle longest
+    /// Maximum number of connections; beyond it a new one replaces the one that has been idle
+    /// longest
     #[arg(long, alias = "connections", value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
@@ -28,7 +32,8 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     max_in_flight: u16,
 
-    /// Maximum MiB of replies waiting for clients to receive them; a connection that would exceed it is closed
+    /// Maximum MiB of replies waiting for clients to receive them; a connection that would exceed
+    /// it is closed
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_unsent: u32,
 
@@ -77,7 +82,7 @@ impl LimitArguments {
             half_record_for: seconds(self.half_record_timeout),
             idle_for: seconds(self.idle_timeout),
             record: RECORD_MAX,
-            farewell: Limits::default().farewell,
+            shutdown_timeout: Limits::default().shutdown_timeout,
         }
     }
 }
@@ -92,7 +97,7 @@ fn mebibytes(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use curt_rpc::server::Limit;
+    use curt_rpc::server::ResourceLimit;
 
     use super::*;
 
@@ -121,7 +126,10 @@ mod tests {
     #[test]
     fn every_limit_that_is_told_is_an_option() {
         let command = <LimitArguments as Args>::augment_args(clap::Command::new("serve"));
-        for limit in Limit::ALL.into_iter().filter(|limit| *limit != Limit::System) {
+        for limit in ResourceLimit::ALL
+            .into_iter()
+            .filter(|limit| *limit != ResourceLimit::System)
+        {
             let named = |argument: &clap::Arg| argument.get_long() == Some(limit.name());
             assert!(command.get_arguments().any(named), "--{}", limit.name());
         }

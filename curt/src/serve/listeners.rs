@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{
     arguments::{NFS_PORT, ServeArguments},
-    inherited::Inherited,
+    socket_activation::InheritedSocket,
 };
 
 /// How many connections may wait to be accepted.
@@ -31,9 +31,9 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Takes the sockets that a service manager opened, if any were `inherited`, or opens those that `arguments` ask for. Without `--bind`, a machine without
-    /// IPv6 is a warning.
-    pub(super) fn open(arguments: &ServeArguments, inherited: Vec<Inherited>) -> Result<Self> {
+    /// Takes the sockets that a service manager opened, if any were `inherited`, or opens those
+    /// that `arguments` ask for. Without `--bind`, a machine without IPv6 is a warning.
+    pub(super) fn open(arguments: &ServeArguments, inherited: Vec<InheritedSocket>) -> Result<Self> {
         if !inherited.is_empty() {
             ensure!(
                 arguments.bind.is_empty() && arguments.mount_port.is_none(),
@@ -66,7 +66,7 @@ impl Listeners {
     }
 
     /// Those that came from outside. MOUNT is answered where NFS is, if no socket is named for it.
-    fn of(inherited: Vec<Inherited>) -> Result<Self> {
+    fn of(inherited: Vec<InheritedSocket>) -> Result<Self> {
         let addresses = |for_mount| {
             let those = inherited.iter().filter(|one| one.is_for_mount == for_mount);
             those.map(|one| one.address).collect::<Vec<_>>()

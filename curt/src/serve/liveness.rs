@@ -1,8 +1,9 @@
 //! Whether requests are served: what a watchdog is told.
 //!
-//! Progress is that calls arrive and are answered. Where none arrived since the last look, one is made: NULL over a connection of our own, which passes
-//! through everything that a client's call passes through (accepting, waiting, the serving threads). A server all of whose threads
-//! are stuck fails this, and is started anew by whoever watches.
+//! Progress is that calls arrive and are answered. Where none arrived since the last look, one is
+//! made: NULL over a connection of our own, which passes through everything that a client's call
+//! passes through (accepting, waiting, the serving threads). A server all of whose threads are
+//! stuck fails this, and is started anew by whoever watches.
 
 use std::{
     io::{self, Read, Write},
@@ -16,13 +17,13 @@ use std::{
 };
 
 use curt_proto::nfs3;
-use curt_rpc::{auth::Credential, message::encode_call_header, record};
+use curt_rpc::{auth::RpcCredential, message::encode_call_header, record};
 use curt_trace::{ServerCounter, ServerCounters};
 
 use super::systemd;
 
 /// The part of the watchdog's time after which it is told, so that one late message does no harm.
-const TOLD_WITHIN: u32 = 3;
+const WATCHDOG_PART: u32 = 3;
 
 /// Our own call's number: any will do on a connection with one call.
 const XID: u32 = 1;
@@ -30,7 +31,8 @@ const XID: u32 = 1;
 /// The length of the reply to NULL: its mark, and the header of an accepted call.
 const REPLY: usize = 4 + 24;
 
-/// Tells the service manager that requests are served for as long as they are, if it wants to know, until the server `stops`.
+/// Tells the service manager that requests are served for as long as they are, if it wants to know,
+/// until the server `stops`.
 pub(super) fn watch(
     address: SocketAddr,
     counters: Arc<ServerCounters>,
@@ -39,8 +41,8 @@ pub(super) fn watch(
     let Some(limit) = systemd::watchdog() else {
         return Ok(());
     };
-    let interval = limit / TOLD_WITHIN;
-    let mut pulse = Pulse::new(reachable(address), counters);
+    let interval = limit / WATCHDOG_PART;
+    let mut pulse = LivenessProbe::new(reachable(address), counters);
     let watcher = move || {
         while !stops.load(Ordering::Relaxed) {
             match pulse.look(interval) {
@@ -58,13 +60,13 @@ pub(super) fn watch(
 }
 
 /// The last look.
-struct Pulse {
+struct LivenessProbe {
     address: SocketAddr,
     counters: Arc<ServerCounters>,
     answered: u64,
 }
 
-impl Pulse {
+impl LivenessProbe {
     const fn new(address: SocketAddr, counters: Arc<ServerCounters>) -> Self {
         Self {
             address,
@@ -92,15 +94,17 @@ fn probe(address: SocketAddr, patience: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let mut call = Vec::new();
-    let body = record::open(&mut call);
-    let null = nfs3::Procedure::Null.number();
+    let body = record::begin_record(&mut call);
+    let null = nfs3::NfsProcedure::Null.number();
     encode_call_header(
         &mut call,
         XID,
-        (nfs3::PROGRAM, nfs3::VERSION, null),
-        &Credential::None,
+        nfs3::PROGRAM,
+        nfs3::VERSION,
+        null,
+        &RpcCredential::None,
     );
-    record::close(&mut call, body, 0);
+    record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
     stream.read_exact(&mut [0; REPLY])
 }
@@ -121,16 +125,21 @@ mod tests {
     use std::net::TcpListener;
 
     use curt_rpc::{
-        message::Call,
-        server::{CallFailure, Context, Limits, Server, Service},
+        message::CallMessage,
+        server::{CallContext, CallFailure, Limits, RpcServer, RpcService},
     };
 
     use super::*;
 
     struct Answers(Arc<ServerCounters>);
 
-    impl Service for Answers {
-        fn call(&self, _: &Call<'_>, _: &mut Context<'_>, _: &mut Vec<u8>) -> Result<(), CallFailure> {
+    impl RpcService for Answers {
+        fn call(
+            &self,
+            _: &CallMessage<'_>,
+            _: &mut CallContext<'_>,
+            _: &mut Vec<u8>,
+        ) -> Result<(), CallFailure> {
             self.0.count(ServerCounter::Requests);
             Ok(())
         }
@@ -140,7 +149,7 @@ mod tests {
     fn a_server_that_answers_lives_and_one_that_only_accepts_does_not() {
         let counters = Arc::new(ServerCounters::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut pulse = Pulse::new(listener.local_addr().unwrap(), Arc::clone(&counters));
+        let mut pulse = LivenessProbe::new(listener.local_addr().unwrap(), Arc::clone(&counters));
         let short = Duration::from_millis(50);
         // The system accepts for it, and nobody answers.
         assert!(pulse.look(short).is_err());
@@ -149,7 +158,7 @@ mod tests {
         assert!(pulse.look(short).is_ok());
         assert!(pulse.look(short).is_err());
         let service = Arc::new(Answers(Arc::clone(&counters)));
-        let server = Server::new(vec![listener], service, Limits::default()).unwrap();
+        let server = RpcServer::new(vec![listener], service, Limits::default()).unwrap();
         let handle = server.handle();
         thread::scope(|scope| {
             scope.spawn(|| server.run());

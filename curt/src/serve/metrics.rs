@@ -3,14 +3,14 @@
 use std::io;
 
 use anyhow::{Context, Result};
-use curt_mount::control::metrics::{Metrics, Serving};
+use curt_mount::control::metrics::{MetricsListener, MetricsServer};
 use curt_trace::operations::ROUND_TRIP_BOUNDS;
-use curt_trace::prometheus::{Exposition, Kind};
-use curt_trace::stages::Classes;
+use curt_trace::prometheus::{Exposition, MetricType};
+use curt_trace::stages::BucketCounts;
 
 use super::arguments::ServeArguments;
-use super::control::{FILE_CACHE_MOMENTS, ServerReport, Speaker};
-use super::filter::Filters;
+use super::control::{FILE_CACHE_MOMENTS, ServerControl, ServerReport};
+use super::seccomp::SeccompFilters;
 use super::{privileges, serving};
 
 use crate::errors;
@@ -18,18 +18,19 @@ use crate::errors;
 /// What the names of file cache figures begin with.
 const FILE_CACHE: &str = "curt_server_file_cache";
 
-/// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are as many again.
+/// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are
+/// as many again.
 const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
 
 /// Serves figures at the place that was asked for, if one was.
-pub(super) fn serve(arguments: &ServeArguments, speaker: Speaker) -> Result<Option<Serving>> {
+pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Result<Option<MetricsServer>> {
     let Some(place) = &arguments.metrics else {
         return Ok(None);
     };
-    let metrics = Metrics::bind(place).with_context(|| format!("--metrics {place}"))?;
+    let metrics = MetricsListener::bind(place).with_context(|| format!("--metrics {place}"))?;
     tracing::info!("figures for Prometheus: {}", metrics.place());
     let filters = serving::offence(arguments.seccomp)
-        .map(Filters::new)
+        .map(SeccompFilters::new)
         .transpose()?;
     let confine = move || {
         let confined = privileges::keep_to_serve();
@@ -48,30 +49,33 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: Speaker) -> Result<Opti
 }
 
 /// The text for a server.
-fn text(report: &ServerReport, classes: &[Classes], bounds: &[u64]) -> String {
+fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> String {
     let mut out = Exposition::default();
     let about = [("version", report.curt.as_str())];
     out.one(
-        ("curt_server_info", Kind::Gauge),
+        "curt_server_info",
+        MetricType::Gauge,
         "The version of Curt.",
         &about,
         1,
     );
     out.one(
-        ("curt_server_age_seconds", Kind::Gauge),
+        "curt_server_age_seconds",
+        MetricType::Gauge,
         "Time since it began to serve.",
         &[],
         report.age_seconds,
     );
     out.one(
-        ("curt_server_exports", Kind::Gauge),
+        "curt_server_exports",
+        MetricType::Gauge,
         "Directories that are exported.",
         &[],
         report.exports.len(),
     );
     let mut calls = out.family(
         "curt_server_calls_total",
-        Kind::Counter,
+        MetricType::Counter,
         "Calls of NFS, per procedure.",
     );
     for (procedure, count) in report.counters.requests.iter() {
@@ -80,7 +84,7 @@ fn text(report: &ServerReport, classes: &[Classes], bounds: &[u64]) -> String {
     out.table("curt_server", &[(Vec::new(), &report.counters.events)]);
     let mut limits = out.family(
         "curt_server_limits_met_total",
-        Kind::Counter,
+        MetricType::Counter,
         "A client met a limit of the server's, by the option that sets it.",
     );
     for (limit, count) in &report.limits {
@@ -88,14 +92,15 @@ fn text(report: &ServerReport, classes: &[Classes], bounds: &[u64]) -> String {
     }
     file_cache(&mut out, report);
     out.one(
-        ("curt_server_stages_every", Kind::Gauge),
+        "curt_server_stages_every",
+        MetricType::Gauge,
         "One request of so many is measured in stages; 0: none.",
         &[],
         report.stages.every,
     );
     let mut requests = out.family(
         "curt_server_request_seconds",
-        Kind::Histogram,
+        MetricType::Histogram,
         "Time of a request that was measured, from its last bytes to the last of its reply.",
     );
     for one in classes.iter().filter(|one| one.stage.is_none()) {
@@ -103,7 +108,7 @@ fn text(report: &ServerReport, classes: &[Classes], bounds: &[u64]) -> String {
     }
     let mut stages = out.family(
         "curt_server_stage_seconds",
-        Kind::Histogram,
+        MetricType::Histogram,
         "Time that a request that was measured spent in a stage.",
     );
     for one in classes {
@@ -121,23 +126,25 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
         let meaning = format!("File cache: {line}, as /proc/fs/nfsd/filecache has it.");
         if name.ends_with("_seconds") {
             let name = format!("{FILE_CACHE}_{name}");
-            out.one((&name, Kind::Gauge), &meaning, &[], *value as f64 / 1000.0);
+            out.one(&name, MetricType::Gauge, &meaning, &[], *value as f64 / 1000.0);
             continue;
         }
         if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
             out.one(
-                (&format!("{FILE_CACHE}_{name}"), Kind::Gauge),
+                &format!("{FILE_CACHE}_{name}"),
+                MetricType::Gauge,
                 &meaning,
                 &[],
                 value,
             );
         } else {
             let name = format!("{FILE_CACHE}_{name}_total");
-            out.one((&name, Kind::Counter), &meaning, &[], value);
+            out.one(&name, MetricType::Counter, &meaning, &[], value);
         }
     }
     out.one(
-        (&format!("{FILE_CACHE}_opened_total"), Kind::Counter),
+        &format!("{FILE_CACHE}_opened_total"),
+        MetricType::Counter,
         "File cache: a file was not open yet.",
         &[],
         report.file_cache_misses,
@@ -146,7 +153,7 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
 
 #[cfg(test)]
 mod tests {
-    use curt_trace::stages::Stage;
+    use curt_trace::stages::RequestStage;
     use curt_trace::{ServerCounter, ServerCounters};
 
     use super::*;
@@ -164,7 +171,7 @@ mod tests {
         for line in ["total inodes", "cache hits", "mean age (ms)"] {
             report.file_cache.insert(line.to_owned(), 5);
         }
-        let classes = [None, Some(Stage::FileSystem)].map(|stage| Classes {
+        let classes = [None, Some(RequestStage::FileSystem)].map(|stage| BucketCounts {
             procedure: "READ",
             stage,
             counts: vec![1, 2],

@@ -1,13 +1,12 @@
 //! `curt serve`: directories, or an empty tree in memory, exported over NFS version 3.
 //!
-//! Owns what a server needs around the protocol: addresses, registration, where state is kept, signals. The main thread
-//! keeps the rights that beginning and ending need; clients are served by threads that have fewer.
+//! Owns what a server needs around the protocol: addresses, registration, where state is kept,
+//! signals. The main thread keeps the rights that beginning and ending need; clients are served by
+//! threads that have fewer.
 
 mod arguments;
 pub(crate) mod control;
 mod exported;
-mod filter;
-mod inherited;
 mod limits;
 mod listeners;
 mod liveness;
@@ -16,21 +15,25 @@ mod ports;
 mod privileges;
 mod registration;
 mod rules;
+mod seccomp;
 mod serving;
-mod stopping;
+mod signals;
+mod socket_activation;
 mod sys;
 mod systemd;
 
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result};
-use curt_rpc::server::Server;
+use curt_rpc::server::RpcServer;
 use curt_server::NfsService;
 use curt_trace::ServerCounters;
 
 pub(crate) use self::arguments::ServeArguments;
-pub(crate) use self::exported::Standing;
-use self::{exported::Exported, listeners::Listeners, ports::ByPort, registration::Registration};
+pub(crate) use self::exported::ServableEntries;
+use self::{
+    exported::OpenedExports, listeners::Listeners, ports::PortRouter, registration::RpcbindRegistration,
+};
 use crate::errors;
 use crate::{journal, logs};
 
@@ -54,18 +57,18 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
 
 /// Returns whether everything that was written is durable.
 fn serve(arguments: &ServeArguments) -> Result<bool> {
-    logs::start(&logs::Destination::StandardError, &arguments.log_level).with_context(|| {
+    logs::start(&logs::LogDestination::StandardError, &arguments.log_level).with_context(|| {
         format!(
             "--log-level {}: expected error, warn, info, debug, trace or a filter",
             arguments.log_level
         )
     })?;
     // Before anything else opens a descriptor: theirs are known by their numbers.
-    let inherited = inherited::sockets()?;
+    let inherited = socket_activation::sockets()?;
     raise_descriptor_limit();
     privileges::keep_to_manage()?;
     let counters = Arc::new(ServerCounters::default());
-    let Exported {
+    let OpenedExports {
         service,
         reload,
         summary,
@@ -77,18 +80,18 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         .memory
         .is_none()
         .then(|| exported::state_directory(arguments));
-    let speaker = control::Speaker::new(&service, &counters, state.and_then(Result::ok));
+    let speaker = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
     let _control = control::listen(speaker.clone());
     let _metrics = metrics::serve(arguments, speaker.clone())?;
     let ring = curt_mount::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
-    let by_port = ByPort::of(Arc::<NfsService>::clone(&service), &listeners);
+    let by_port = PortRouter::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
-    let server = Server::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
-    speaker.has_connections(server.handle());
-    let stops = stopping::watch(server.handle(), reload).context("cannot wait for signals")?;
+    let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
+    speaker.set_connections(server.handle());
+    let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
     let registration = (!arguments.no_rpcbind)
-        .then(|| Registration::register(&listeners))
+        .then(|| RpcbindRegistration::register(&listeners))
         .flatten();
     let serving = serving::start(server, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use curt_proto::{mount3, nfs3};
 use curt_rpc::{
-    message::Call,
-    server::{CallFailure, Context, Service},
+    message::CallMessage,
+    server::{CallContext, CallFailure, RpcService},
 };
 
 use curt_trace::stages::StageTimes;
@@ -13,15 +13,15 @@ use curt_trace::stages::StageTimes;
 use super::listeners::Listeners;
 
 /// A service of which each port answers its own programs only.
-pub(super) struct ByPort {
-    service: Arc<dyn Service>,
+pub(super) struct PortRouter {
+    service: Arc<dyn RpcService>,
     nfs: Vec<u16>,
     mount: Vec<u16>,
 }
 
-impl ByPort {
+impl PortRouter {
     /// `service` with its programs on the ports of `listeners`; as it is, if they are the same.
-    pub(super) fn of(service: Arc<dyn Service>, listeners: &Listeners) -> Arc<dyn Service> {
+    pub(super) fn of(service: Arc<dyn RpcService>, listeners: &Listeners) -> Arc<dyn RpcService> {
         let ports = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::port).collect::<Vec<_>>();
         let (nfs, mount) = (ports(&listeners.nfs), ports(&listeners.mount));
         if nfs == mount {
@@ -32,11 +32,11 @@ impl ByPort {
     }
 }
 
-impl Service for ByPort {
+impl RpcService for PortRouter {
     fn call(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         let ports = match call.program {

@@ -1,8 +1,10 @@
 //! Which of root's rights are kept, and by which thread.
 //!
-//! The process gives up what no part of it needs before it opens anything that clients can influence; the threads that serve give up more. Each step is for
-//! good: permitted and effective sets shrink (the bounding set at the first step, which gives up the right to change it), ambient and inheritable ones
-//! are emptied, and no program that is run could regain anything (`no_new_privs`). A process without rights keeps what it has: none.
+//! The process gives up what no part of it needs before it opens anything that clients can
+//! influence; the threads that serve give up more. Each step is for good: permitted and effective
+//! sets shrink (the bounding set at the first step, which gives up the right to change it), ambient
+//! and inheritable ones are emptied, and no program that is run could regain anything
+//! (`no_new_privs`). A process without rights keeps what it has: none.
 
 use anyhow::{Context, Result};
 use rustix::thread::{
@@ -10,8 +12,10 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// What threads that serve need: to work as each caller (SETUID, SETGID), to resolve handles (DAC_READ_SEARCH), to allow what root or a file's owner may
-/// (DAC_OVERRIDE, FOWNER, CHOWN, MKNOD, and FSETID for root's chmod). None of them lets quotas be exceeded, a mount be made, or a process be looked into.
+/// What threads that serve need: to work as each caller (SETUID, SETGID), to resolve handles
+/// (DAC_READ_SEARCH), to allow what root or a file's owner may (DAC_OVERRIDE, FOWNER, CHOWN, MKNOD,
+/// and FSETID for root's chmod). None of them lets quotas be exceeded, a mount be made, or a
+/// process be looked into.
 const TO_SERVE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -21,11 +25,13 @@ const TO_SERVE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETUID);
 
-/// What of that is in force only while somebody has raised it for one call: it would let suid bits survive writes and every file be read.
+/// What of that is in force only while somebody has raised it for one call: it would let suid bits
+/// survive writes and every file be read.
 const RAISED_TO_SERVE: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::FSETID);
 
-/// What the threads beside them need in addition: to see an export through a copy of its mount (SYS_ADMIN), now and at a reload, and to take leave of
-/// rpcbind from a reserved port (NET_BIND_SERVICE).
+/// What the threads beside them need in addition: to see an export through a copy of its mount
+/// (SYS_ADMIN), now and at a reload, and to take leave of rpcbind from a reserved port
+/// (NET_BIND_SERVICE).
 const TO_MANAGE: CapabilitySet = TO_SERVE
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_ADMIN);
@@ -35,7 +41,8 @@ pub(super) fn keep_to_manage() -> Result<()> {
     keep(TO_MANAGE, CapabilitySet::empty())
 }
 
-/// Keeps what serving needs. For the thread that starts those that serve: they begin as they are between requests.
+/// Keeps what serving needs. For the thread that starts those that serve: they begin as they are
+/// between requests.
 pub(super) fn keep_to_serve() -> Result<()> {
     keep(TO_SERVE, RAISED_TO_SERVE)
 }

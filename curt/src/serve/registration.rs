@@ -1,6 +1,7 @@
 //! Telling rpcbind, or an old portmapper, which ports we answer on.
 //!
-//! Nobody has to run one: clients can be told the ports. What is registered is withdrawn when the server ends.
+//! Nobody has to run one: clients can be told the ports. What is registered is withdrawn when the
+//! server ends.
 
 use std::{
     io::{self, Read, Write},
@@ -12,18 +13,18 @@ use std::{
 
 use curt_proto::{
     mount3, nfs3,
-    portmap::{self, Binding, Mapping, Procedure, Version, format_universal_address},
+    portmap::{self, Mapping, PortmapProcedure, Rpcb, RpcbindVersion, format_universal_address},
 };
 use curt_rpc::{
-    auth::Credential,
+    auth::RpcCredential,
     client::{
-        CallError, Hardness, Interrupt, NoEvents, PortSource, Request, Server, TcpOptions, TcpTransport,
-        Transport,
+        CallError, Interrupt, NoTransportEvents, PortSource, RecoveryMode, RpcRequest, ServerName,
+        TcpOptions, TcpTransport, Transport,
     },
     message::{AcceptStatus, decode_reply_header, encode_call_header},
     record,
 };
-use curt_xdr::{Chain, Decoder, Encode, Opaque, decode_all};
+use curt_xdr::{Decoder, Encode, Opaque, OptionalList, decode_all};
 
 use super::listeners::Listeners;
 
@@ -31,7 +32,7 @@ use super::listeners::Listeners;
 const LOCAL_SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
 /// rpcbind is on this machine: it answers at once or not at all.
-const PATIENCE: Duration = Duration::from_secs(3);
+const RPCBIND_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest answer: a list of everything that is registered.
 const ANSWER_MAX: usize = 256 << 10;
@@ -44,20 +45,20 @@ const ENTRIES_MAX: usize = 1024;
 
 /// Something that is answered somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Answered {
+struct RegisteredService {
     program: u32,
     version: u32,
     address: SocketAddr,
 }
 
 /// What was registered, and with whom.
-pub(super) struct Registration {
-    directory: Directory,
-    answered: Vec<Answered>,
+pub(super) struct RpcbindRegistration {
+    directory: RpcbindClient,
+    answered: Vec<RegisteredService>,
 }
 
 /// The ways to rpcbind.
-enum Directory {
+enum RpcbindClient {
     /// rpcbind on its local socket: version 4.
     Local(UnixStream),
     /// rpcbind over TCP: version 4.
@@ -66,10 +67,11 @@ enum Directory {
     Portmap(TcpTransport),
 }
 
-impl Registration {
-    /// Registers what `listeners` answer. `None` if nobody keeps such a directory, or he refuses; that is said, and no error.
+impl RpcbindRegistration {
+    /// Registers what `listeners` answer. `None` if nobody keeps such a directory, or he refuses;
+    /// that is said, and no error.
     pub(super) fn register(listeners: &Listeners) -> Option<Self> {
-        let Some(directory) = Directory::find() else {
+        let Some(directory) = RpcbindClient::find() else {
             tracing::info!("rpcbind does not run here: clients must be told the ports (port=, mountport=)");
             return None;
         };
@@ -110,7 +112,7 @@ impl Registration {
 }
 
 /// One address for each program, version and network: rpcbind keeps no more.
-fn all(listeners: &Listeners) -> Vec<Answered> {
+fn all(listeners: &Listeners) -> Vec<RegisteredService> {
     let programs = [
         (nfs3::PROGRAM, nfs3::VERSION, &listeners.nfs),
         (mount3::PROGRAM, mount3::VERSION_1, &listeners.mount),
@@ -120,7 +122,7 @@ fn all(listeners: &Listeners) -> Vec<Answered> {
     for (program, version, addresses) in programs {
         for family in [SocketAddr::is_ipv4, SocketAddr::is_ipv6] {
             let address = addresses.iter().find(|address| family(address));
-            all.extend(address.map(|address| Answered {
+            all.extend(address.map(|address| RegisteredService {
                 program,
                 version,
                 address: *address,
@@ -130,52 +132,59 @@ fn all(listeners: &Listeners) -> Vec<Answered> {
     all
 }
 
-impl Directory {
+impl RpcbindClient {
     fn find() -> Option<Self> {
         let local = LOCAL_SOCKETS
             .iter()
             .find_map(|path| UnixStream::connect(path).ok());
         if let Some(local) = local {
             let set = local
-                .set_read_timeout(Some(PATIENCE))
-                .and_then(|()| local.set_write_timeout(Some(PATIENCE)));
+                .set_read_timeout(Some(RPCBIND_TIMEOUT))
+                .and_then(|()| local.set_write_timeout(Some(RPCBIND_TIMEOUT)));
             return set.ok().map(|()| Self::Local(local));
         }
         let transport = connect()?;
-        match remote(&transport, Version::Rpcbind4, Procedure::Null as u32, &()) {
+        match remote(
+            &transport,
+            RpcbindVersion::Rpcbind4,
+            PortmapProcedure::Null as u32,
+            &(),
+        ) {
             Ok(_) => Some(Self::Remote(transport)),
             Err(_) => Some(Self::Portmap(transport)),
         }
     }
 
-    fn set(&mut self, answered: Answered) -> Result<bool, Failure> {
-        if self.ask(Procedure::Set, answered)? {
+    fn set(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
+        if self.ask(PortmapProcedure::Set, answered)? {
             return Ok(true);
         }
         // Left by a server that was killed, unless somebody answers there.
         if self.is_answered(answered)? || !self.unset(answered)? {
             return Ok(false);
         }
-        self.ask(Procedure::Set, answered)
+        self.ask(PortmapProcedure::Set, answered)
     }
 
-    fn unset(&mut self, answered: Answered) -> Result<bool, Failure> {
-        self.ask(Procedure::Unset, answered)
+    fn unset(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
+        self.ask(PortmapProcedure::Unset, answered)
     }
 
     /// Whether whoever is registered for the same can be connected to.
-    fn is_answered(&mut self, answered: Answered) -> Result<bool, Failure> {
+    fn is_answered(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
         let port = match self {
             Self::Portmap(_) => {
-                let results = self.call(Procedure::Look as u32, answered)?;
+                let results = self.call(PortmapProcedure::Lookup as u32, answered)?;
                 decode_all::<u32>(&results)
                     .ok()
                     .and_then(|port| u16::try_from(port).ok())
             }
-            // A look-up would tell of the network by which rpcbind was asked, and that is the local one.
+            // A look-up would tell of the network by which rpcbind was asked, and that is the local
+            // one.
             Self::Local(_) | Self::Remote(_) => {
                 let results = self.call(DUMP, answered)?;
-                let list: Chain<Binding<'_>, ENTRIES_MAX> = decode_all(&results).map_err(CallError::from)?;
+                let list: OptionalList<Rpcb<'_>, ENTRIES_MAX> =
+                    decode_all(&results).map_err(CallError::from)?;
                 let netid = netid(answered.address);
                 let same = list.iter().find(|other| {
                     (other.program, other.version, &*other.netid)
@@ -192,18 +201,22 @@ impl Directory {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
             SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
         };
-        Ok(TcpStream::connect_timeout(&SocketAddr::new(here, port), PATIENCE).is_ok())
+        Ok(TcpStream::connect_timeout(&SocketAddr::new(here, port), RPCBIND_TIMEOUT).is_ok())
     }
 
-    fn ask(&mut self, procedure: Procedure, answered: Answered) -> Result<bool, Failure> {
+    fn ask(
+        &mut self,
+        procedure: PortmapProcedure,
+        answered: RegisteredService,
+    ) -> Result<bool, RpcbindError> {
         let results = self.call(procedure as u32, answered)?;
         Ok(decode_all(&results).map_err(CallError::from)?)
     }
 
-    fn call(&mut self, procedure: u32, answered: Answered) -> Result<Vec<u8>, Failure> {
+    fn call(&mut self, procedure: u32, answered: RegisteredService) -> Result<Vec<u8>, RpcbindError> {
         let (address, owner) = (format_universal_address(answered.address), owner());
         let short = "shorter than a host name";
-        let binding = Binding {
+        let binding = Rpcb {
             program: answered.program,
             version: answered.version,
             netid: Opaque::new(netid(answered.address)).expect(short),
@@ -215,9 +228,9 @@ impl Directory {
             Self::Local(stream) if procedure == DUMP => local(stream, procedure, &()),
             Self::Local(stream) => local(stream, procedure, &binding),
             Self::Remote(transport) if procedure == DUMP => {
-                remote(transport, Version::Rpcbind4, procedure, &())
+                remote(transport, RpcbindVersion::Rpcbind4, procedure, &())
             }
-            Self::Remote(transport) => remote(transport, Version::Rpcbind4, procedure, &binding),
+            Self::Remote(transport) => remote(transport, RpcbindVersion::Rpcbind4, procedure, &binding),
             Self::Portmap(transport) => {
                 let mapping = Mapping {
                     program: answered.program,
@@ -231,7 +244,7 @@ impl Directory {
                     true.encode(&mut yes);
                     return Ok(yes);
                 }
-                remote(transport, Version::Portmap2, procedure, &mapping)
+                remote(transport, RpcbindVersion::Portmap2, procedure, &mapping)
             }
         }
     }
@@ -240,20 +253,20 @@ impl Directory {
 /// Over TCP rpcbind believes only who connects from a reserved port of this machine.
 fn connect() -> Option<TcpTransport> {
     let mut options = TcpOptions::new(
-        Server::Address(Ipv4Addr::LOCALHOST.into()),
+        ServerName::Address(Ipv4Addr::LOCALHOST.into()),
         PortSource::Fixed(portmap::PORT),
     );
-    options.hardness = Hardness::Soft;
-    options.timeout = PATIENCE;
+    options.recovery = RecoveryMode::Soft;
+    options.timeout = RPCBIND_TIMEOUT;
     options.retrans = 0;
-    options.connect_timeout = PATIENCE;
+    options.connect_timeout = RPCBIND_TIMEOUT;
     options.reserved_port = rustix::process::geteuid().is_root();
-    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).ok()
+    TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).ok()
 }
 
 /// Why rpcbind did not do what was asked.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum RpcbindError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -264,15 +277,15 @@ enum Failure {
 
 fn remote(
     transport: &TcpTransport,
-    version: Version,
+    version: RpcbindVersion,
     procedure: u32,
     arguments: &(dyn Encode + Sync),
-) -> Result<Vec<u8>, Failure> {
-    let request = Request {
+) -> Result<Vec<u8>, RpcbindError> {
+    let request = RpcRequest {
         program: portmap::PROGRAM,
         version: version as u32,
         procedure,
-        credential: &Credential::None,
+        credential: &RpcCredential::None,
         arguments,
         bulk: &[],
         results_max: ANSWER_MAX,
@@ -280,13 +293,21 @@ fn remote(
     Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
 }
 
-fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Result<Vec<u8>, Failure> {
+fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Result<Vec<u8>, RpcbindError> {
     let mut call = Vec::new();
-    let body = record::open(&mut call);
-    let called = (portmap::PROGRAM, Version::Rpcbind4 as u32, procedure);
-    encode_call_header(&mut call, std::process::id(), called, &Credential::None);
+    let body = record::begin_record(&mut call);
+    let xid = std::process::id();
+    let version = RpcbindVersion::Rpcbind4 as u32;
+    encode_call_header(
+        &mut call,
+        xid,
+        portmap::PROGRAM,
+        version,
+        procedure,
+        &RpcCredential::None,
+    );
     arguments.encode(&mut call);
-    record::close(&mut call, body, 0);
+    record::finish_record(&mut call, body, 0);
     stream.write_all(&call)?;
     let mut mark = [0; record::MARK_SIZE];
     stream.read_exact(&mut mark)?;
@@ -302,7 +323,7 @@ fn local(stream: &mut UnixStream, procedure: u32, arguments: &dyn Encode) -> Res
         .outcome
     {
         Ok(AcceptStatus::Success) => Ok(decoder.remaining().to_vec()),
-        other => Err(Failure::Refused(other.ok())),
+        other => Err(RpcbindError::Refused(other.ok())),
     }
 }
 
@@ -322,7 +343,7 @@ fn owner() -> String {
     }
 }
 
-impl std::fmt::Display for Answered {
+impl std::fmt::Display for RegisteredService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = if self.program == nfs3::PROGRAM {
             "NFS"

@@ -1,22 +1,24 @@
-//! The thread that waits for clients and starts those that serve them, with the rights that serving needs and no others.
+//! The thread that waits for clients and starts those that serve them, with the rights that serving
+//! needs and no others.
 
 use std::{sync::mpsc, thread};
 
 use anyhow::{Context, Result, anyhow};
-use curt_rpc::server::Server;
+use curt_rpc::server::RpcServer;
 
 use super::{
     arguments::SeccompChoice,
-    filter::{Filters, Offence},
     privileges,
+    seccomp::{SeccompFilters, ViolationAction},
 };
 
 /// A server that runs.
-pub(super) struct Serving(thread::JoinHandle<()>);
+pub(super) struct ServingThread(thread::JoinHandle<()>);
 
-/// Has `server` run on a confined thread, from which all serving threads inherit. Returns once it is confined.
-pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
-    let filters = offence(seccomp).map(Filters::new).transpose()?;
+/// Has `server` run on a confined thread, from which all serving threads inherit. Returns once it
+/// is confined.
+pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<ServingThread> {
+    let filters = offence(seccomp).map(SeccompFilters::new).transpose()?;
     let (tell, told) = mpsc::channel();
     // Found out by reading /proc when first asked for, which serving threads may not.
     let _ = rustix::param::page_size();
@@ -31,19 +33,19 @@ pub(super) fn start(server: Server, seccomp: SeccompChoice) -> Result<Serving> {
     let thread = thread::Builder::new().name("curt-accept".into()).spawn(run);
     let thread = thread.context("no thread to serve with")?;
     told.recv().context("the serving thread ended at once")??;
-    Ok(Serving(thread))
+    Ok(ServingThread(thread))
 }
 
 /// What becomes of a call that is not on the list; `None`: there is no list.
-pub(super) const fn offence(seccomp: SeccompChoice) -> Option<Offence> {
+pub(super) const fn offence(seccomp: SeccompChoice) -> Option<ViolationAction> {
     match seccomp {
         SeccompChoice::Off => None,
-        SeccompChoice::On => Some(Offence::Fails),
-        SeccompChoice::Kill => Some(Offence::Ends),
+        SeccompChoice::On => Some(ViolationAction::Fails),
+        SeccompChoice::Kill => Some(ViolationAction::Ends),
     }
 }
 
-impl Serving {
+impl ServingThread {
     /// Waits until it was stopped and everything that was begun is answered.
     pub(super) fn wait(self) -> Result<()> {
         self.0

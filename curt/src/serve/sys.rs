@@ -1,7 +1,7 @@
 //! Descriptors that came by number; and for tests, system calls that must be refused.
 //!
-//! JUSTIFICATION: a service manager tells the number of a descriptor in an environment variable; no safe function makes an owner of a number, and none
-//! makes the calls that a filter is to refuse.
+//! JUSTIFICATION: a service manager tells the number of a descriptor in an environment variable; no
+//! safe function makes an owner of a number, and none makes the calls that a filter is to refuse.
 #![allow(
     unsafe_code,
     reason = "ownership of a descriptor that is known by its number; raw calls in tests"
@@ -14,7 +14,8 @@ use rustix::io::Errno;
 /// The first descriptor that is not standard input, output or error.
 const FIRST: RawFd = 3;
 
-/// Makes this program the owner of a descriptor that it was given by its number, which must be open.
+/// Makes this program the owner of a descriptor that it was given by its number, which must be
+/// open.
 ///
 /// To be called once for a number, at a program's start: nobody else may own it.
 pub(super) fn take_descriptor(number: RawFd) -> Result<OwnedFd, Errno> {
@@ -32,11 +33,13 @@ pub(super) fn take_descriptor(number: RawFd) -> Result<OwnedFd, Errno> {
 #[cfg(test)]
 type Attempt = fn() -> Result<(), Errno>;
 
-/// System calls that no safe function makes, for the test that a filter refuses them. None would do anything if it were allowed.
+/// System calls that no safe function makes, for the test that a filter refuses them. None would do
+/// anything if it were allowed.
 #[cfg(test)]
 pub(super) const FORBIDDEN: [(&str, Attempt); 4] = [
     ("ptrace", || {
-        // SAFETY: to be traced by oneself and to have no memory read: the arguments point to nothing.
+        // SAFETY: to be traced by oneself and to have no memory read: the arguments point to
+        // nothing.
         done(unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_PEEKDATA, 0, 0, 0) })
     }),
     ("process_vm_readv", || {

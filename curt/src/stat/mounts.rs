@@ -3,23 +3,24 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use curt_mount::control::{self, AskError, MountReport, Succession, mountstats as kernel};
+use curt_mount::control::{self, ControlError, MountReport, ReportContinuity, mountstats as kernel};
 use serde::Serialize;
 
-use super::nfsiostat::Rates;
-use super::{Layout, Report, Reporting, StatArguments, mountstats, nfsstat};
+use super::nfsiostat::MountRates;
+use super::{StatArguments, StatLayout, StatReport, StatSource, mountstats, nfsstat};
 
 /// What a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum MountRowState {
     /// All the time since it was mounted.
     SinceMount,
     /// The time since the last report.
     SinceReport,
     /// It was mounted since the last report.
     New,
-    /// It was unmounted and mounted again since the last report, or its daemon is another: its counters began at 0.
+    /// It was unmounted and mounted again since the last report, or its daemon is another: its
+    /// counters began at 0.
     Restarted,
     /// It is not mounted any more.
     Gone,
@@ -27,20 +28,20 @@ enum State {
 
 /// A mount, and what it did in a time.
 #[derive(Debug, Serialize)]
-struct Row {
-    state: State,
+struct MountRow {
+    state: MountRowState,
     /// The time, in seconds.
     seconds: f64,
     /// Its rates over that time.
-    rates: Rates,
+    rates: MountRates,
     #[serde(flatten)]
     report: MountReport,
 }
 
 /// All mounts of this user, or one.
-pub(super) struct Mounts {
+pub(super) struct MountStatistics {
     mount: Option<PathBuf>,
-    layout: Layout,
+    layout: StatLayout,
     json: bool,
     all: bool,
     again: bool,
@@ -48,7 +49,7 @@ pub(super) struct Mounts {
     before: Option<Vec<MountReport>>,
 }
 
-impl Mounts {
+impl MountStatistics {
     pub(super) fn new(arguments: &StatArguments) -> Self {
         Self {
             mount: arguments.mount.clone(),
@@ -60,13 +61,13 @@ impl Mounts {
         }
     }
 
-    fn look(&self) -> Result<Vec<MountReport>, AskError> {
+    fn look(&self) -> Result<Vec<MountReport>, ControlError> {
         let directory = control::directory();
         match &self.mount {
             Some(mount) => match control::find(&directory, mount) {
                 Ok((_, report)) => Ok(vec![report]),
                 // It was there a moment ago.
-                Err(AskError::NotMounted(_)) if self.before.is_some() => Ok(Vec::new()),
+                Err(ControlError::NotMounted(_)) if self.before.is_some() => Ok(Vec::new()),
                 Err(error) => Err(error),
             },
             None => {
@@ -76,7 +77,7 @@ impl Mounts {
         }
     }
 
-    fn render(&self, rows: &[Row]) -> Result<String> {
+    fn render(&self, rows: &[MountRow]) -> Result<String> {
         if self.json {
             return Ok(if self.again {
                 serde_json::to_string(&serde_json::json!({ "mounts": rows }))?
@@ -84,31 +85,31 @@ impl Mounts {
                 serde_json::to_string_pretty(rows)?
             } + "\n");
         }
-        if rows.is_empty() && self.layout != Layout::Raw {
+        if rows.is_empty() && self.layout != StatLayout::Raw {
             return Ok("No mounts. Make one with: curt mount SERVER:/PATH DIR\n".to_owned());
         }
         let texts: Vec<_> = rows.iter().map(|row| self.row(row)).collect();
         Ok(texts.join(match self.layout {
-            Layout::Nfsstat | Layout::Mountstats => "\n",
-            Layout::Nfsiostat | Layout::Raw => "",
+            StatLayout::Nfsstat | StatLayout::Mountstats => "\n",
+            StatLayout::Nfsiostat | StatLayout::Raw => "",
         }))
     }
 
-    fn row(&self, row: &Row) -> String {
+    fn row(&self, row: &MountRow) -> String {
         let report = &row.report;
         let place = report.mount_point.display();
         let remark = match row.state {
-            State::Gone => return format!("{} mounted on {place}: gone\n", report.source),
-            State::New => "new: since it was mounted",
-            State::Restarted => "mounted anew: its counters began again",
-            State::SinceMount | State::SinceReport => "",
+            MountRowState::Gone => return format!("{} mounted on {place}: gone\n", report.source),
+            MountRowState::New => "new: since it was mounted",
+            MountRowState::Restarted => "mounted anew: its counters began again",
+            MountRowState::SinceMount | MountRowState::SinceReport => "",
         };
         let text = match self.layout {
-            Layout::Nfsstat => nfsstat::mount(report, self.all),
-            Layout::Nfsiostat => row.rates.text(report),
-            Layout::Mountstats => mountstats::text(report, self.all),
+            StatLayout::Nfsstat => nfsstat::mount(report, self.all),
+            StatLayout::Nfsiostat => row.rates.text(report),
+            StatLayout::Mountstats => mountstats::text(report, self.all),
             // A line of ours would be one of the file.
-            Layout::Raw => return kernel::text(report),
+            StatLayout::Raw => return kernel::text(report),
         };
         if remark.is_empty() {
             text
@@ -118,46 +119,47 @@ impl Mounts {
     }
 }
 
-impl Reporting for Mounts {
-    fn report(&mut self) -> Result<Report> {
+impl StatSource for MountStatistics {
+    fn report(&mut self) -> Result<StatReport> {
         let now = self.look()?;
         let rows = rows(self.before.as_deref(), &now);
         let text = self.render(&rows)?;
         let is_last = self.mount.is_some() && now.is_empty();
         self.before = Some(now);
-        Ok(Report { text, is_last })
+        Ok(StatReport { text, is_last })
     }
 }
 
-/// What happened to each mount between two looks, in the order of mount points, and then those that are gone.
-fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<Row> {
+/// What happened to each mount between two looks, in the order of mount points, and then those that
+/// are gone.
+fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<MountRow> {
     let known = before.unwrap_or_default();
     let same = |one: &MountReport, other: &MountReport| one.mount_point == other.mount_point;
-    let mut rows: Vec<Row> = now
+    let mut rows: Vec<MountRow> = now
         .iter()
         .map(
             |report| match known.iter().find(|earlier| same(earlier, report)) {
-                Some(earlier) if report.succession(earlier) == Succession::Later => {
-                    row(State::SinceReport, report.since(earlier))
+                Some(earlier) if report.succession(earlier) == ReportContinuity::SameMount => {
+                    row(MountRowState::SinceReport, report.since(earlier))
                 }
-                Some(_) => row(State::Restarted, report.clone()),
-                None if before.is_some() => row(State::New, report.clone()),
-                None => row(State::SinceMount, report.clone()),
+                Some(_) => row(MountRowState::Restarted, report.clone()),
+                None if before.is_some() => row(MountRowState::New, report.clone()),
+                None => row(MountRowState::SinceMount, report.clone()),
             },
         )
         .collect();
     let gone = known
         .iter()
         .filter(|earlier| !now.iter().any(|report| same(earlier, report)));
-    rows.extend(gone.map(|earlier| row(State::Gone, earlier.since(earlier))));
+    rows.extend(gone.map(|earlier| row(MountRowState::Gone, earlier.since(earlier))));
     rows
 }
 
-fn row(state: State, report: MountReport) -> Row {
-    Row {
+fn row(state: MountRowState, report: MountReport) -> MountRow {
+    MountRow {
         state,
         seconds: report.age_seconds,
-        rates: Rates::of(&report),
+        rates: MountRates::of(&report),
         report,
     }
 }
@@ -182,20 +184,20 @@ mod tests {
             report("/b", 2, 10.0),
             report("/c", 3, 10.0),
         ];
-        let states = |rows: &[Row]| -> Vec<(String, State)> {
+        let states = |rows: &[MountRow]| -> Vec<(String, MountRowState)> {
             rows.iter()
                 .map(|row| (row.report.mount_point.display().to_string(), row.state))
                 .collect()
         };
         let begin = rows(None, &first);
-        assert!(begin.iter().all(|row| row.state == State::SinceMount));
+        assert!(begin.iter().all(|row| row.state == MountRowState::SinceMount));
         let then = [report("/a", 1, 15.0), report("/b", 4, 2.0), report("/d", 5, 1.0)];
         let later = rows(Some(&first), &then);
         let expected = [
-            ("/a", State::SinceReport),
-            ("/b", State::Restarted),
-            ("/d", State::New),
-            ("/c", State::Gone),
+            ("/a", MountRowState::SinceReport),
+            ("/b", MountRowState::Restarted),
+            ("/d", MountRowState::New),
+            ("/c", MountRowState::Gone),
         ];
         assert_eq!(
             states(&later),

@@ -114,21 +114,21 @@ fn age(seconds: f64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use curt_trace::{EndedRequest, Operations};
+    use curt_trace::{CompletedRequest, OperationCounters};
 
     use super::*;
 
     #[test]
     fn procedures_stand_by_how_often_they_were_asked_for() {
-        let operations = Operations::default();
-        let request = |failed| EndedRequest {
+        let operations = OperationCounters::default();
+        let request = |failed| CompletedRequest {
             transmissions: 1,
             bytes_sent: 100,
             bytes_received: 300,
             queue: Duration::from_micros(250),
             execution: Duration::from_millis(1),
             failed,
-            ..EndedRequest::default()
+            ..CompletedRequest::default()
         };
         operations.ended(1, &request(false));
         (0..3).for_each(|_| operations.ended(3, &request(true)));

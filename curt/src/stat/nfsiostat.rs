@@ -14,7 +14,7 @@ const KILOBYTE: f64 = 1024.0;
 
 /// The rates of a mount over a time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Rates {
+pub(super) struct MountRates {
     ops_per_second: f64,
     rpc_backlog: f64,
     read: ProcedureRates,
@@ -36,7 +36,7 @@ struct ProcedureRates {
     errors_percent: f64,
 }
 
-impl Rates {
+impl MountRates {
     /// Of what a mount did in `report.age_seconds`.
     pub(super) fn of(report: &MountReport) -> Self {
         // A mount may be younger than a clock tells.
@@ -135,24 +135,24 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use curt_trace::{EndedRequest, Operations};
+    use curt_trace::{CompletedRequest, OperationCounters};
 
     use super::*;
 
     #[test]
     fn rates_are_over_the_time_and_times_are_of_one_request() {
-        let operations = Operations::default();
+        let operations = OperationCounters::default();
         for failed in [false, true] {
             operations.ended(
                 6,
-                &EndedRequest {
+                &CompletedRequest {
                     transmissions: 2,
                     bytes_sent: 24,
                     bytes_received: 1000,
                     queue: Duration::from_millis(1),
                     execution: Duration::from_millis(4),
                     failed,
-                    ..EndedRequest::default()
+                    ..CompletedRequest::default()
                 },
             );
         }
@@ -163,7 +163,7 @@ mod tests {
             operations: operations.snapshot(),
             ..MountReport::default()
         };
-        let rates = Rates::of(&report);
+        let rates = MountRates::of(&report);
         assert_eq!(
             rates.read,
             ProcedureRates {

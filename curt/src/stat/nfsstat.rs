@@ -38,7 +38,8 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
 }
 
-/// Words or numbers in nfsstat's columns of eleven characters; one that is as long as its column takes more, so that none run together.
+/// Words or numbers in nfsstat's columns of eleven characters; one that is as long as its column
+/// takes more, so that none run together.
 pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
     let mut text: String = cells.iter().map(|cell| format!("{cell:<10} ")).collect();
     text.push('\n');

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use anyhow::{Result, bail};
 use curt_bench::report::lay_out;
 use curt_mount::control;
-use curt_trace::stages::{Percentiles, ProcedureTimes, Stage, StageReport};
+use curt_trace::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
 use curt_trace::{Counter as _, ServerCounter, ServerSnapshot};
 
 use super::nfsstat::{procedures, row as row_of};
-use super::{Report, Reporting, StatArguments};
-use crate::serve::control::{Answer, Question, ServerReport, Which, find};
+use super::{StatArguments, StatReport, StatSource};
+use crate::serve::control::{ServerControlReply, ServerControlRequest, ServerReport, ServerSelector, find};
 
 /// The layers that remember something, with the counters of what was found and of what was not.
 const LAYERS: [(&str, &str, &str); 3] = [
@@ -20,29 +20,31 @@ const LAYERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Has a server measure one request of `every`; 0: none. Returns what to tell.
-pub(super) fn measure(which: &Which, every: u32) -> Result<String> {
+pub(super) fn measure(which: &ServerSelector, every: u32) -> Result<String> {
     let (socket, report) = find(which)?;
-    match control::exchange(&socket, &Question::Stages { every })? {
-        Answer::Stages(0) => Ok(format!("server {} measures no request\n", report.pid)),
-        Answer::Stages(every) => Ok(format!("server {} measures one request of {every}\n", report.pid)),
-        Answer::Refused(why) => bail!(why),
-        Answer::Report(_) | Answer::Graph(_) | Answer::Events => {
+    match control::exchange(&socket, &ServerControlRequest::Stages { every })? {
+        ServerControlReply::Stages(0) => Ok(format!("server {} measures no request\n", report.pid)),
+        ServerControlReply::Stages(every) => {
+            Ok(format!("server {} measures one request of {every}\n", report.pid))
+        }
+        ServerControlReply::Refused(why) => bail!(why),
+        ServerControlReply::Report(_) | ServerControlReply::Graph(_) | ServerControlReply::Events => {
             bail!("the server's answer is not understood")
         }
     }
 }
 
 /// A server, reported on once or again and again.
-pub(super) struct Server {
-    which: Which,
+pub(super) struct ServerStatistics {
+    which: ServerSelector,
     json: bool,
     all: bool,
     again: bool,
     before: Option<ServerReport>,
 }
 
-impl Server {
-    pub(super) fn new(arguments: &StatArguments, which: Which) -> Self {
+impl ServerStatistics {
+    pub(super) fn new(arguments: &StatArguments, which: ServerSelector) -> Self {
         Self {
             which,
             json: arguments.json,
@@ -53,11 +55,11 @@ impl Server {
     }
 }
 
-impl Reporting for Server {
-    fn report(&mut self) -> Result<Report> {
+impl StatSource for ServerStatistics {
+    fn report(&mut self) -> Result<StatReport> {
         let (_, now) = find(&self.which)?;
         // From now on this one and no other that takes its place.
-        self.which = Which::Process(now.pid);
+        self.which = ServerSelector::Process(now.pid);
         let shown = match &self.before {
             Some(before) => now.since(before),
             None => now.clone(),
@@ -68,7 +70,7 @@ impl Reporting for Server {
             (false, _) => text(&shown, self.all),
         };
         self.before = Some(now);
-        Ok(Report { text, is_last: false })
+        Ok(StatReport { text, is_last: false })
     }
 }
 
@@ -143,26 +145,26 @@ fn nfsstat(counters: &ServerSnapshot) -> String {
 
 /// What a layer remembered, and what not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layer {
+pub(crate) struct CacheLayer {
     pub(crate) layer: &'static str,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
 
 /// All layers of a server.
-pub(crate) fn server_layers(report: &ServerReport) -> Vec<Layer> {
+pub(crate) fn server_layers(report: &ServerReport) -> Vec<CacheLayer> {
     let value = |name: &str| {
         let mut events = report.counters.events.iter();
         events
             .find(|(event, _)| event.name() == name)
             .map_or(0, |(_, value)| value)
     };
-    let counted = LAYERS.map(|(layer, hits, misses)| Layer {
+    let counted = LAYERS.map(|(layer, hits, misses)| CacheLayer {
         layer,
         hits: value(hits),
         misses: value(misses),
     });
-    let file_cache = Layer {
+    let file_cache = CacheLayer {
         layer: "file cache",
         hits: report.file_cache.get(CACHE_HITS).copied().unwrap_or(0),
         misses: report.file_cache_misses,
@@ -172,7 +174,7 @@ pub(crate) fn server_layers(report: &ServerReport) -> Vec<Layer> {
 
 fn layers(report: &ServerReport) -> Vec<Vec<String>> {
     let mut rows = vec![["layer", "hits", "misses", "hit"].map(str::to_owned).to_vec()];
-    for Layer { layer, hits, misses } in server_layers(report) {
+    for CacheLayer { layer, hits, misses } in server_layers(report) {
         let share = (hits * 100).checked_div(hits + misses);
         rows.push(vec![
             layer.to_owned(),
@@ -198,7 +200,7 @@ fn stages(report: &StageReport) -> String {
     };
     let mut text = format!("Time per stage (µs, p50 / p99; {sampled}):\n");
     let mut head = vec!["procedure".to_owned(), "measured".to_owned(), "all".to_owned()];
-    head.extend(Stage::ALL.map(|stage| stage.name().to_owned()));
+    head.extend(RequestStage::ALL.map(|stage| stage.name().to_owned()));
     let mut rows = vec![head];
     for (name, times) in &report.procedures {
         rows.push(row(name, times));
@@ -210,7 +212,7 @@ fn stages(report: &StageReport) -> String {
 fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
     let shown = |times: &Percentiles| format!("{:.2} / {:.2}", times.p50_us, times.p99_us);
     let mut row = vec![name.to_owned(), times.count.to_string(), shown(&times.total)];
-    row.extend(Stage::ALL.map(|stage| {
+    row.extend(RequestStage::ALL.map(|stage| {
         let times = times.stages.get(stage.name());
         times.map_or_else(|| "-".to_owned(), shown)
     }));
@@ -220,7 +222,7 @@ fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use curt_trace::ServerCounters;
-    use curt_trace::stages::{StageTimes, begin, finish, proceed, tell_procedure};
+    use curt_trace::stages::{StageTimes, begin, finish, proceed, set_procedure};
 
     use super::*;
 
@@ -243,8 +245,8 @@ mod tests {
         let times = StageTimes::default();
         times.set_every(16);
         begin(&times);
-        tell_procedure(7);
-        proceed(Stage::FileSystem);
+        set_procedure(7);
+        proceed(RequestStage::FileSystem);
         finish(&times, || ());
         let mut report = ServerReport {
             counters: counters.snapshot(),

@@ -4,22 +4,22 @@ use std::cmp::Ordering;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::look::{Look, Told};
-use super::table::{Cell, Table};
+use super::sample::{Sample, SampleData};
+use super::table::{TableCell, TopTable};
 use super::tables::{seconds, tables};
 
 /// What a key led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum KeyOutcome {
     GoOn,
     End,
 }
 
 /// The state of the screen.
 pub(super) struct App {
-    before: Look,
-    now: Look,
-    tables: Vec<Table>,
+    before: Sample,
+    now: Sample,
+    tables: Vec<TopTable>,
     /// Which table is shown.
     tab: usize,
     /// The mount that is shown alone.
@@ -35,7 +35,7 @@ pub(super) struct App {
 
 impl App {
     /// A screen that shows a first look.
-    pub(super) fn new(first: Look, has_colour: bool) -> Self {
+    pub(super) fn new(first: Sample, has_colour: bool) -> Self {
         let mut app = Self {
             before: first.clone(),
             now: first,
@@ -54,7 +54,7 @@ impl App {
     }
 
     /// Another look was taken.
-    pub(super) fn take(&mut self, look: Look) {
+    pub(super) fn take(&mut self, look: Sample) {
         if self.is_paused {
             return;
         }
@@ -72,13 +72,13 @@ impl App {
     }
 
     /// A key was pressed.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Next {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyOutcome {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return Next::End,
-            KeyCode::Char('q') => return Next::End,
+            KeyCode::Char('c') if is_control => return KeyOutcome::End,
+            KeyCode::Char('q') => return KeyOutcome::End,
             // What is over the tables is put away first.
-            KeyCode::Esc if !self.helps => return Next::End,
+            KeyCode::Esc if !self.helps => return KeyOutcome::End,
             KeyCode::Esc => self.helps = false,
             KeyCode::Char('?' | 'h') => self.helps = !self.helps,
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
@@ -99,7 +99,7 @@ impl App {
             KeyCode::Home => self.first_row = 0,
             _ => {}
         }
-        Next::GoOn
+        KeyOutcome::GoOn
     }
 
     fn turn_to(&mut self, tab: usize) {
@@ -118,7 +118,7 @@ impl App {
 
     /// All mounts, then each alone.
     fn next_mount(&mut self) {
-        let Told::Mounts(mounts) = &self.now.told else {
+        let SampleData::Mounts(mounts) = &self.now.data else {
             return;
         };
         let mut places = mounts
@@ -141,7 +141,7 @@ impl App {
     }
 
     /// The table that is shown.
-    pub(super) fn table(&self) -> Option<&Table> {
+    pub(super) fn table(&self) -> Option<&TopTable> {
         self.tables.get(self.tab)
     }
 
@@ -152,12 +152,12 @@ impl App {
     }
 
     /// The table's rows in their order.
-    pub(super) fn rows(&self) -> Vec<&[Cell]> {
+    pub(super) fn rows(&self) -> Vec<&[TableCell]> {
         let Some(table) = self.table() else {
             return Vec::new();
         };
         let (by, ascending) = self.order();
-        let mut rows: Vec<&[Cell]> = table.rows.iter().map(Vec::as_slice).collect();
+        let mut rows: Vec<&[TableCell]> = table.rows.iter().map(Vec::as_slice).collect();
         rows.sort_by(|one, other| {
             let order = one[by].compare(&other[by]);
             let order = if ascending { order } else { order.reverse() };
@@ -172,13 +172,15 @@ impl App {
 
     /// The line over the tables.
     pub(super) fn title(&self) -> String {
-        let about = match &self.now.told {
-            Told::Nobody(why) => return format!("curt top: {why}; what was told last:"),
-            Told::Mounts(mounts) => match &self.only {
+        let about = match &self.now.data {
+            SampleData::Nobody(why) => return format!("curt top: {why}; what was told last:"),
+            SampleData::Mounts(mounts) => match &self.only {
                 Some(only) => only.clone(),
                 None => format!("{} mounts", mounts.len()),
             },
-            Told::Server(report) => format!("server {}, exports {}", report.pid, report.exports.join(", ")),
+            SampleData::Server(report) => {
+                format!("server {}, exports {}", report.pid, report.exports.join(", "))
+            }
         };
         let pace = match (self.is_paused, seconds(&self.before, &self.now)) {
             (true, _) => "paused".to_owned(),
@@ -204,7 +206,7 @@ pub(super) mod tests {
         app
     }
 
-    fn press(app: &mut App, keys: &str) -> Next {
+    fn press(app: &mut App, keys: &str) -> KeyOutcome {
         keys.chars()
             .map(|key| app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)))
             .last()
@@ -221,16 +223,16 @@ pub(super) mod tests {
         assert_eq!(app.table().unwrap().name, "caches");
         assert_eq!(
             app.rows()[0][0],
-            Cell::Text("names".to_owned()),
+            TableCell::Text("names".to_owned()),
             "{:?}",
             app.rows()
         );
         // By the name of the cache, the last first; and turned.
         press(&mut app, "S");
         assert_eq!(app.order(), (0, false));
-        assert_eq!(app.rows()[0][0], Cell::Text("permissions".to_owned()));
+        assert_eq!(app.rows()[0][0], TableCell::Text("permissions".to_owned()));
         press(&mut app, "r");
-        assert_eq!(app.rows()[0][0], Cell::Text("attributes".to_owned()));
+        assert_eq!(app.rows()[0][0], TableCell::Text("attributes".to_owned()));
         app.key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT));
         assert_eq!(
             (app.table().unwrap().name, app.order()),
@@ -249,22 +251,22 @@ pub(super) mod tests {
         press(&mut app, "p");
         app.take(look(Instant::now(), 20, 900));
         assert!(app.title().contains("paused"));
-        assert_eq!(app.table().unwrap().rows[0][8], Cell::Count(150));
+        assert_eq!(app.table().unwrap().rows[0][8], TableCell::Count(150));
         press(&mut app, "?");
         let escape = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
-        assert_eq!(app.key(escape), Next::GoOn);
-        assert_eq!(app.key(escape), Next::End);
-        assert_eq!(press(&mut app, "q"), Next::End);
+        assert_eq!(app.key(escape), KeyOutcome::GoOn);
+        assert_eq!(app.key(escape), KeyOutcome::End);
+        assert_eq!(press(&mut app, "q"), KeyOutcome::End);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(app.key(interrupt), Next::End);
+        assert_eq!(app.key(interrupt), KeyOutcome::End);
     }
 
     #[test]
     fn what_was_told_last_stays_while_nobody_tells_anything() {
         let mut app = app();
-        app.take(Look {
+        app.take(Sample {
             at: Instant::now(),
-            told: Told::Nobody("the control socket: gone".to_owned()),
+            data: SampleData::Nobody("the control socket: gone".to_owned()),
         });
         assert!(app.title().contains("gone"));
         assert_eq!(app.rows().len(), 1);

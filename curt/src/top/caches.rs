@@ -2,11 +2,11 @@
 
 use curt_trace::ClientCounter;
 
-use super::mounts::{Between, KIBIBYTE};
-use super::table::{Cell, Table, share};
+use super::mounts::{KIBIBYTE, MountDelta};
+use super::table::{TableCell, TopTable, share};
 
 /// A cache, the counters of what it answered, those of what had to be asked, and the unit of both.
-type Cache = (
+type CacheRow = (
     &'static str,
     &'static [ClientCounter],
     &'static [ClientCounter],
@@ -14,7 +14,7 @@ type Cache = (
 );
 
 /// What a client remembers.
-const CACHES: [Cache; 8] = {
+const CACHES: [CacheRow; 8] = {
     use ClientCounter as C;
     [
         (
@@ -64,10 +64,10 @@ const CACHES: [Cache; 8] = {
 };
 
 /// How much of what was wanted each cache answered, and what that spared.
-pub(super) fn caches(meant: &[&Between<'_>]) -> Table {
-    let row = |(name, hits, misses, unit): &Cache| {
+pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
+    let row = |(name, hits, misses, unit): &CacheRow| {
         let rate = |counters: &[ClientCounter]| -> f64 {
-            let amount = |one: &Between<'_>| {
+            let amount = |one: &MountDelta<'_>| {
                 counters
                     .iter()
                     .map(|counter| one.done.counters.events.value(*counter))
@@ -76,7 +76,7 @@ pub(super) fn caches(meant: &[&Between<'_>]) -> Table {
             meant.iter().map(|one| one.rate(amount(one) as f64 / unit)).sum()
         };
         let total = |counters: &[ClientCounter]| -> f64 {
-            let value = |one: &&Between<'_>, counter: &ClientCounter| {
+            let value = |one: &&MountDelta<'_>, counter: &ClientCounter| {
                 one.now.report.counters.events.value(*counter) as f64
             };
             counters
@@ -86,15 +86,15 @@ pub(super) fn caches(meant: &[&Between<'_>]) -> Table {
         };
         let (hit, missed) = (rate(hits), rate(misses));
         vec![
-            Cell::Text((*name).to_owned()),
-            Cell::Rate(hit),
-            Cell::Rate(missed),
+            TableCell::Text((*name).to_owned()),
+            TableCell::Rate(hit),
+            TableCell::Rate(missed),
             share(hit, missed),
             share(total(hits), total(misses)),
-            Cell::Rate(total(hits) / unit),
+            TableCell::Rate(total(hits) / unit),
         ]
     };
-    Table {
+    TopTable {
         name: "caches",
         columns: vec![
             "cache",

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell as Shown, Clear, Paragraph, Row, Table};
 
 use super::app::App;
-use super::table::Cell;
+use super::table::TableCell;
 
 /// Columns of numbers are at least so wide.
 const NUMBER: u16 = 8;
@@ -77,7 +77,13 @@ fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let first_row = app.first_row.min(last);
     let (by, ascending) = app.order();
     let texts: Vec<bool> = (0..shown.columns.len())
-        .map(|place| place == 0 || shown.rows.iter().any(|row| matches!(row[place], Cell::Text(_))))
+        .map(|place| {
+            place == 0
+                || shown
+                    .rows
+                    .iter()
+                    .any(|row| matches!(row[place], TableCell::Text(_)))
+        })
         .collect();
     let head = shown.columns.iter().enumerate().map(|(place, column)| {
         let mark = match (place == by, ascending) {

@@ -1,14 +1,15 @@
-//! `curt top`: mounts or a server on a screen, with rates per second, what caches save, and who causes requests.
+//! `curt top`: mounts or a server on a screen, with rates per second, what caches save, and who
+//! causes requests.
 //!
-//! `look` takes a sample from the daemons, `tables` computes rates from two samples (of `mounts` with their `caches`, or of a
-//! `server`), `app` holds the state that keys change, `draw` draws both, `terminal` owns the terminal's state. Only `look` and
-//! `terminal` have side effects.
+//! `look` takes a sample from the daemons, `tables` computes rates from two samples (of `mounts`
+//! with their `caches`, or of a `server`), `app` holds the state that keys change, `draw` draws
+//! both, `terminal` owns the terminal's state. Only `look` and `terminal` have side effects.
 
 mod app;
 mod caches;
 mod draw;
-mod look;
 mod mounts;
+mod sample;
 mod server;
 mod table;
 mod tables;
@@ -26,9 +27,9 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use app::{App, Next};
-use look::{Looking, Subject};
-use table::Table;
+use app::{App, KeyOutcome};
+use sample::{SampleSource, Sampler};
+use table::TopTable;
 use tables::tables;
 use terminal::Screen;
 
@@ -48,7 +49,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct TopArguments {
     /// The mount to show; without it, all mounts of this user
     mount: Option<PathBuf>,
-    /// Show a server instead, given by its process id or its state directory; without either, this user's only server
+    /// Show a server instead, given by its process id or its state directory; without either, this
+    /// user's only server
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "", conflicts_with = "mount")]
     server: Option<String>,
     /// Seconds between updates
@@ -75,28 +77,28 @@ pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     }
 }
 
-fn subject(arguments: &TopArguments) -> Subject {
+fn subject(arguments: &TopArguments) -> SampleSource {
     match &arguments.server {
-        Some(which) => Subject::Server(which.as_str().into()),
-        None => Subject::Mounts(arguments.mount.clone()),
+        Some(which) => SampleSource::Server(which.as_str().into()),
+        None => SampleSource::Mounts(arguments.mount.clone()),
     }
 }
 
 fn once(arguments: &TopArguments) -> Result<()> {
     let subject = subject(arguments);
-    let before = subject.look()?;
+    let before = subject.sample()?;
     std::thread::sleep(Duration::from_secs(arguments.interval.into()));
-    let now = subject.look()?;
+    let now = subject.sample()?;
     let tables = tables(&before, &now, None);
     let text = if arguments.json {
         let mut json = serde_json::to_string_pretty(&tables::json(&before, &now, &tables))?;
         json.push('\n');
         json
     } else {
-        let texts: Vec<String> = tables.iter().map(Table::text).collect();
+        let texts: Vec<String> = tables.iter().map(TopTable::text).collect();
         texts.join("\n")
     };
-    output::tell(&text)
+    output::print(&text)
 }
 
 fn watch(arguments: &TopArguments) -> Result<()> {
@@ -106,7 +108,7 @@ fn watch(arguments: &TopArguments) -> Result<()> {
     );
     let subject = subject(arguments);
     // What is not there is said before the screen is taken.
-    let first = subject.look()?;
+    let first = subject.sample()?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGTERM,
@@ -116,7 +118,7 @@ fn watch(arguments: &TopArguments) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let interval = Duration::from_secs(arguments.interval.into());
-    let looking = Looking::start(subject, interval)?;
+    let looking = Sampler::start(subject, interval)?;
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut app = App::new(first, has_colour);
     let _screen = Screen::take(std::io::stdout())?;
@@ -132,7 +134,7 @@ fn watch(arguments: &TopArguments) -> Result<()> {
         // A change of size is drawn by the next round.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
-            && app.key(key) == Next::End
+            && app.key(key) == KeyOutcome::End
         {
             break;
         }

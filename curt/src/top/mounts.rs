@@ -1,10 +1,10 @@
 //! Two reports of each mount made into tables. Pure.
 
-use curt_mount::control::{Causer, MountReport, Succession, Watched};
+use curt_mount::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
 use curt_trace::{ClientCounter, OperationFigure, TransportFigure};
 
 use super::caches::caches;
-use super::table::{Cell, Table};
+use super::table::{TableCell, TopTable};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
@@ -13,13 +13,13 @@ const MILLISECOND: f64 = 1e6;
 pub(super) const KIBIBYTE: f64 = 1024.0;
 
 /// A mount's figures between two samples, and its totals.
-pub(super) struct Between<'a> {
-    pub(super) now: &'a Watched,
+pub(super) struct MountDelta<'a> {
+    pub(super) now: &'a MountActivity,
     pub(super) done: MountReport,
-    before: Option<&'a Watched>,
+    before: Option<&'a MountActivity>,
 }
 
-impl Between<'_> {
+impl MountDelta<'_> {
     /// An amount per second.
     pub(super) fn rate(&self, amount: f64) -> f64 {
         if self.done.age_seconds > 0.0 {
@@ -31,26 +31,27 @@ impl Between<'_> {
 }
 
 /// The tables of all mounts, or of the one at `only`.
-pub(super) fn tables(before: &[Watched], now: &[Watched], only: Option<&str>) -> Vec<Table> {
-    let all: Vec<Between<'_>> = now
+pub(super) fn tables(before: &[MountActivity], now: &[MountActivity], only: Option<&str>) -> Vec<TopTable> {
+    let all: Vec<MountDelta<'_>> = now
         .iter()
         .map(|now| {
-            let same = |one: &&Watched| {
+            let same = |one: &&MountActivity| {
                 one.report.mount_point == now.report.mount_point
-                    && now.report.succession(&one.report) == Succession::Later
+                    && now.report.succession(&one.report) == ReportContinuity::SameMount
             };
             let before = before.iter().find(same);
             let done = match before {
                 Some(before) => now.report.since(&before.report),
                 None => now.report.clone(),
             };
-            Between { now, done, before }
+            MountDelta { now, done, before }
         })
         .collect();
-    let is_meant =
-        |one: &&Between<'_>| only.is_none_or(|only| one.now.report.mount_point.display().to_string() == only);
-    let meant: Vec<&Between<'_>> = all.iter().filter(is_meant).collect();
-    let causers = |name, of: fn(&Watched) -> &[Causer]| causers(name, &meant, of);
+    let is_meant = |one: &&MountDelta<'_>| {
+        only.is_none_or(|only| one.now.report.mount_point.display().to_string() == only)
+    };
+    let meant: Vec<&MountDelta<'_>> = all.iter().filter(is_meant).collect();
+    let causers = |name, of: fn(&MountActivity) -> &[RequestOrigin]| causers(name, &meant, of);
     vec![
         overview(&all),
         procedures(&meant),
@@ -60,25 +61,25 @@ pub(super) fn tables(before: &[Watched], now: &[Watched], only: Option<&str>) ->
     ]
 }
 
-fn overview(all: &[Between<'_>]) -> Table {
-    let row = |one: &Between<'_>| {
+fn overview(all: &[MountDelta<'_>]) -> TopTable {
+    let row = |one: &MountDelta<'_>| {
         let done = &one.done;
         let total = |figure| done.operations.total(figure) as f64;
         let operations = total(OperationFigure::Operations);
         let bytes = |counter| one.rate(done.counters.events.value(counter) as f64 / KIBIBYTE);
         vec![
-            Cell::Text(done.mount_point.display().to_string()),
-            Cell::Text(done.source.clone()),
-            Cell::Rate(one.rate(done.transport.value(TransportFigure::Sends) as f64)),
-            Cell::Rate(one.rate(done.fuse.values().sum::<u64>() as f64)),
-            Cell::Rate(bytes(ClientCounter::ReadBytes)),
-            Cell::Rate(bytes(ClientCounter::WriteBytes)),
+            TableCell::Text(done.mount_point.display().to_string()),
+            TableCell::Text(done.source.clone()),
+            TableCell::Rate(one.rate(done.transport.value(TransportFigure::Sends) as f64)),
+            TableCell::Rate(one.rate(done.fuse.values().sum::<u64>() as f64)),
+            TableCell::Rate(bytes(ClientCounter::ReadBytes)),
+            TableCell::Rate(bytes(ClientCounter::WriteBytes)),
             average(total(OperationFigure::RoundTrip), operations),
-            Cell::Count(done.operations.total(OperationFigure::Errors)),
-            Cell::Count(one.now.report.counters.requests.total()),
+            TableCell::Count(done.operations.total(OperationFigure::Errors)),
+            TableCell::Count(one.now.report.counters.requests.total()),
         ]
     };
-    Table {
+    TopTable {
         name: "mounts",
         columns: vec![
             "mount_point",
@@ -96,16 +97,16 @@ fn overview(all: &[Between<'_>]) -> Table {
     }
 }
 
-fn average(nanoseconds: f64, operations: f64) -> Cell {
+fn average(nanoseconds: f64, operations: f64) -> TableCell {
     if operations > 0.0 {
-        Cell::Rate(nanoseconds / MILLISECOND / operations)
+        TableCell::Rate(nanoseconds / MILLISECOND / operations)
     } else {
-        Cell::Nothing
+        TableCell::Nothing
     }
 }
 
-fn procedures(meant: &[&Between<'_>]) -> Table {
-    let sum = |value: &dyn Fn(&Between<'_>) -> f64| meant.iter().map(|one| value(one)).sum::<f64>();
+fn procedures(meant: &[&MountDelta<'_>]) -> TopTable {
+    let sum = |value: &dyn Fn(&MountDelta<'_>) -> f64| meant.iter().map(|one| value(one)).sum::<f64>();
     let rows = curt_trace::PROCEDURES.iter().filter_map(|name| {
         let total: u64 = meant
             .iter()
@@ -126,17 +127,17 @@ fn procedures(meant: &[&Between<'_>]) -> Table {
         let retransmissions = sum(&|one| one.done.operations.of(name).retransmissions() as f64);
         let bytes = [OperationFigure::BytesSent, OperationFigure::BytesReceived];
         Some(vec![
-            Cell::Text((*name).to_owned()),
-            Cell::Rate(per_second),
-            Cell::Rate(rate(bytes, KIBIBYTE)),
+            TableCell::Text((*name).to_owned()),
+            TableCell::Rate(per_second),
+            TableCell::Rate(rate(bytes, KIBIBYTE)),
             average(of(OperationFigure::RoundTrip), operations),
             average(of(OperationFigure::QueueTime), operations),
-            Cell::Rate(retransmissions),
-            Cell::Rate(of(OperationFigure::Errors)),
-            Cell::Count(total),
+            TableCell::Rate(retransmissions),
+            TableCell::Rate(of(OperationFigure::Errors)),
+            TableCell::Count(total),
         ])
     });
-    Table {
+    TopTable {
         name: "procedures",
         columns: vec![
             "procedure",
@@ -153,7 +154,11 @@ fn procedures(meant: &[&Between<'_>]) -> Table {
     }
 }
 
-fn causers(name: &'static str, meant: &[&Between<'_>], of: fn(&Watched) -> &[Causer]) -> Table {
+fn causers(
+    name: &'static str,
+    meant: &[&MountDelta<'_>],
+    of: fn(&MountActivity) -> &[RequestOrigin],
+) -> TopTable {
     let mut rows = Vec::new();
     for one in meant {
         let known = one.before.map(of).unwrap_or_default();
@@ -165,15 +170,15 @@ fn causers(name: &'static str, meant: &[&Between<'_>], of: fn(&Watched) -> &[Cau
                 None => causer.requests - causer.error,
             };
             rows.push(vec![
-                Cell::Text(causer.name.clone()),
-                Cell::Text(one.now.report.mount_point.display().to_string()),
-                Cell::Rate(one.rate(done as f64)),
-                Cell::Count(causer.requests),
-                Cell::Count(causer.error),
+                TableCell::Text(causer.name.clone()),
+                TableCell::Text(one.now.report.mount_point.display().to_string()),
+                TableCell::Rate(one.rate(done as f64)),
+                TableCell::Count(causer.requests),
+                TableCell::Count(causer.error),
             ]);
         }
     }
-    Table {
+    TopTable {
         name,
         columns: vec![
             if name == "paths" { "path" } else { "process" },

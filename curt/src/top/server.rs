@@ -1,21 +1,21 @@
 //! Two reports of a server made into tables. Pure.
 
-use curt_trace::stages::Stage;
+use curt_trace::stages::RequestStage;
 use curt_trace::{Counter as _, PROCEDURES};
 
-use super::table::{Cell, Table, share};
+use super::table::{TableCell, TopTable, share};
 use crate::serve::control::ServerReport;
 use crate::stat::server_layers;
 
 /// What a server did between two reports.
-pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<Table> {
+pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable> {
     let done = if before.pid == now.pid {
         now.since(before)
     } else {
         now.clone()
     };
     let rate = |amount: u64| {
-        Cell::Rate(if done.age_seconds > 0.0 {
+        TableCell::Rate(if done.age_seconds > 0.0 {
             amount as f64 / done.age_seconds
         } else {
             0.0
@@ -29,24 +29,24 @@ pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<Table> {
     ]
 }
 
-fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
     let called = PROCEDURES
         .iter()
         .filter(|name| now.counters.requests.value(name) > 0);
     let rows = called.map(|name| {
         let times = now.stages.procedures.get(*name);
         let time = |of: fn(&curt_trace::stages::Percentiles) -> f64| {
-            times.map_or(Cell::Nothing, |times| Cell::Rate(of(&times.total)))
+            times.map_or(TableCell::Nothing, |times| TableCell::Rate(of(&times.total)))
         };
         vec![
-            Cell::Text((*name).to_owned()),
+            TableCell::Text((*name).to_owned()),
             rate(done.counters.requests.value(name)),
             time(|total| total.p50_us),
             time(|total| total.p99_us),
-            Cell::Count(now.counters.requests.value(name)),
+            TableCell::Count(now.counters.requests.value(name)),
         ]
     });
-    Table {
+    TopTable {
         name: "procedures",
         columns: vec!["procedure", "calls_per_s", "p50_us", "p99_us", "calls"],
         rows: rows.collect(),
@@ -54,19 +54,19 @@ fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cel
     }
 }
 
-fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
     let in_all = server_layers(now);
     let rows = server_layers(done).into_iter().zip(in_all).map(|(between, all)| {
         vec![
-            Cell::Text(between.layer.to_owned()),
+            TableCell::Text(between.layer.to_owned()),
             rate(between.hits),
             rate(between.misses),
             share(between.hits as f64, between.misses as f64),
             share(all.hits as f64, all.misses as f64),
-            Cell::Count(all.hits),
+            TableCell::Count(all.hits),
         ]
     });
-    Table {
+    TopTable {
         name: "caches",
         columns: vec![
             "layer",
@@ -81,22 +81,22 @@ fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -
     }
 }
 
-fn stages(now: &ServerReport) -> Table {
+fn stages(now: &ServerReport) -> TopTable {
     let mut rows = Vec::new();
     for (name, times) in &now.stages.procedures {
-        for stage in Stage::ALL {
+        for stage in RequestStage::ALL {
             let Some(stage_times) = times.stages.get(stage.name()) else {
                 continue;
             };
             rows.push(vec![
-                Cell::Text(format!("{name} {}", stage.name())),
-                Cell::Rate(stage_times.p50_us),
-                Cell::Rate(stage_times.p99_us),
-                Cell::Count(stage_times.count),
+                TableCell::Text(format!("{name} {}", stage.name())),
+                TableCell::Rate(stage_times.p50_us),
+                TableCell::Rate(stage_times.p99_us),
+                TableCell::Count(stage_times.count),
             ]);
         }
     }
-    Table {
+    TopTable {
         name: "stages",
         columns: vec!["stage", "p50_us", "p99_us", "measured"],
         rows,
@@ -104,16 +104,16 @@ fn stages(now: &ServerReport) -> Table {
     }
 }
 
-fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Cell) -> Table {
+fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
     let happened = now.counters.events.iter().filter(|(_, value)| *value != 0);
     let rows = happened.map(|(event, value)| {
         vec![
-            Cell::Text(event.name().to_owned()),
+            TableCell::Text(event.name().to_owned()),
             rate(done.counters.events.value(event)),
-            Cell::Count(value),
+            TableCell::Count(value),
         ]
     });
-    Table {
+    TopTable {
         name: "events",
         columns: vec!["event", "per_s", "in_all"],
         rows: rows.collect(),
@@ -142,9 +142,9 @@ mod tests {
         counters.add(ServerCounter::TokenHit, 3);
         counters.add(ServerCounter::TokenMiss, 1);
         let tables = tables(&before, &report(12.0));
-        assert_eq!(tables[0].rows[0][1], Cell::Rate(3.0));
-        assert_eq!(tables[0].rows[0][4], Cell::Count(16));
-        assert_eq!(tables[1].rows[0][3], Cell::Rate(75.0));
+        assert_eq!(tables[0].rows[0][1], TableCell::Rate(3.0));
+        assert_eq!(tables[0].rows[0][4], TableCell::Count(16));
+        assert_eq!(tables[1].rows[0][3], TableCell::Rate(75.0));
         assert_eq!(tables[3].rows.len(), 2);
     }
 }

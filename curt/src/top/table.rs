@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 
 /// One table: what a tab shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Table {
+pub(super) struct TopTable {
     /// Its name: the tab's, and in JSON.
     pub(super) name: &'static str,
     /// The columns' names; the first is what a row is about.
     pub(super) columns: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<Cell>>,
+    pub(super) rows: Vec<Vec<TableCell>>,
     /// The column to sort by at first.
     pub(super) by: usize,
 }
 
 /// A value in a table.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum TableCell {
     Text(String),
     /// A rate, a time or a share.
     Rate(f64),
@@ -26,7 +26,7 @@ pub(super) enum Cell {
     Nothing,
 }
 
-impl Cell {
+impl TableCell {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -64,7 +64,7 @@ impl Cell {
     }
 }
 
-impl Table {
+impl TopTable {
     /// As text, with its name.
     pub(super) fn text(&self) -> String {
         let head = self.columns.iter().map(|column| (*column).to_owned()).collect();
@@ -72,17 +72,17 @@ impl Table {
         rows.extend(
             self.rows
                 .iter()
-                .map(|row| row.iter().map(Cell::text).collect::<Vec<_>>()),
+                .map(|row| row.iter().map(TableCell::text).collect::<Vec<_>>()),
         );
         format!("{}:\n{}", self.name, lay_out(&rows))
     }
 }
 
 /// The share of `part` in the sum of both, in percent.
-pub(super) fn share(part: f64, rest: f64) -> Cell {
+pub(super) fn share(part: f64, rest: f64) -> TableCell {
     if part + rest > 0.0 {
-        Cell::Rate(part * 100.0 / (part + rest))
+        TableCell::Rate(part * 100.0 / (part + rest))
     } else {
-        Cell::Nothing
+        TableCell::Nothing
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::look::{Look, Told};
-use super::table::Table;
+use super::sample::{Sample, SampleData};
+use super::table::TopTable;
 use super::{mounts, server};
 
 /// The tables as an object of arrays, with the time between the samples.
-pub(super) fn json(before: &Look, now: &Look, tables: &[Table]) -> Value {
+pub(super) fn json(before: &Sample, now: &Sample, tables: &[TopTable]) -> Value {
     let mut all = Map::new();
     all.insert("seconds".to_owned(), json!(seconds(before, now)));
     for table in tables {
@@ -25,19 +25,19 @@ pub(super) fn json(before: &Look, now: &Look, tables: &[Table]) -> Value {
 }
 
 /// The time between two samples.
-pub(super) fn seconds(before: &Look, now: &Look) -> f64 {
+pub(super) fn seconds(before: &Sample, now: &Sample) -> f64 {
     now.at.saturating_duration_since(before.at).as_secs_f64()
 }
 
 /// The tables of two samples; of all mounts together, or of the one at `only`.
-pub(super) fn tables(before: &Look, now: &Look, only: Option<&str>) -> Vec<Table> {
-    match (&before.told, &now.told) {
-        (Told::Mounts(before), Told::Mounts(now)) => mounts::tables(before, now, only),
+pub(super) fn tables(before: &Sample, now: &Sample, only: Option<&str>) -> Vec<TopTable> {
+    match (&before.data, &now.data) {
+        (SampleData::Mounts(before), SampleData::Mounts(now)) => mounts::tables(before, now, only),
         // There is no earlier sample: rates since they were mounted.
-        (_, Told::Mounts(now)) => mounts::tables(&[], now, only),
-        (Told::Server(before), Told::Server(now)) => server::tables(before, now),
-        (_, Told::Server(now)) => server::tables(now, now),
-        (_, Told::Nobody(_)) => Vec::new(),
+        (_, SampleData::Mounts(now)) => mounts::tables(&[], now, only),
+        (SampleData::Server(before), SampleData::Server(now)) => server::tables(before, now),
+        (_, SampleData::Server(now)) => server::tables(now, now),
+        (_, SampleData::Nobody(_)) => Vec::new(),
     }
 }
 
@@ -46,24 +46,25 @@ pub(super) fn tables(before: &Look, now: &Look, only: Option<&str>) -> Vec<Table
 pub(super) mod tests {
     use std::time::{Duration, Instant};
 
-    use curt_mount::control::{Causer, Causers, MountReport, Watched};
-    use curt_trace::{ClientCounter, ClientCounters, EndedRequest, Operations};
+    use curt_mount::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
+    use curt_trace::{ClientCounter, ClientCounters, CompletedRequest, OperationCounters};
 
-    use super::super::table::Cell;
+    use super::super::table::TableCell;
     use super::*;
 
-    /// A sample of a mount that has sent `lookups` requests in `age` seconds; for each, known names saved two more.
-    pub(in crate::top) fn look(start: Instant, age: u32, lookups: u64) -> Look {
-        let (operations, counters) = (Operations::default(), ClientCounters::default());
+    /// A sample of a mount that has sent `lookups` requests in `age` seconds; for each, known names
+    /// saved two more.
+    pub(in crate::top) fn look(start: Instant, age: u32, lookups: u64) -> Sample {
+        let (operations, counters) = (OperationCounters::default(), ClientCounters::default());
         for _ in 0..lookups {
             operations.ended(
                 3,
-                &EndedRequest {
+                &CompletedRequest {
                     transmissions: 1,
                     bytes_sent: 512,
                     bytes_received: 512,
                     execution: Duration::from_millis(2),
-                    ..EndedRequest::default()
+                    ..CompletedRequest::default()
                 },
             );
             counters.add(ClientCounter::PosHit, 2);
@@ -72,7 +73,7 @@ pub(super) mod tests {
         let operations = operations.snapshot();
         let mut counters = counters.snapshot();
         counters.requests = operations.calls();
-        let causer = |name: &str, error| Causer {
+        let causer = |name: &str, error| RequestOrigin {
             name: name.to_owned(),
             requests: lookups,
             error,
@@ -86,14 +87,14 @@ pub(super) mod tests {
             operations,
             ..MountReport::default()
         };
-        let causers = Causers {
+        let causers = RequestOrigins {
             processes: vec![causer("42 make", 0)],
             paths: vec![causer("/src/a.c", 1)],
-            ..Causers::default()
+            ..RequestOrigins::default()
         };
-        Look {
+        Sample {
             at: start + Duration::from_secs(age.into()),
-            told: Told::Mounts(vec![Watched { report, causers }]),
+            data: SampleData::Mounts(vec![MountActivity { report, causers }]),
         }
     }
 
@@ -110,20 +111,20 @@ pub(super) mod tests {
         };
         assert_eq!(
             cell("procedures", 0, "procedure"),
-            Cell::Text("LOOKUP".to_owned())
+            TableCell::Text("LOOKUP".to_owned())
         );
-        assert_eq!(cell("procedures", 0, "requests_per_s"), Cell::Rate(25.0));
-        assert_eq!(cell("procedures", 0, "kib_per_s"), Cell::Rate(25.0));
-        assert_eq!(cell("procedures", 0, "rtt_ms"), Cell::Rate(2.0));
-        assert_eq!(cell("procedures", 0, "requests"), Cell::Count(150));
-        assert_eq!(cell("caches", 1, "hits_per_s"), Cell::Rate(50.0));
-        let Cell::Rate(hit) = cell("caches", 1, "hit_percent") else {
+        assert_eq!(cell("procedures", 0, "requests_per_s"), TableCell::Rate(25.0));
+        assert_eq!(cell("procedures", 0, "kib_per_s"), TableCell::Rate(25.0));
+        assert_eq!(cell("procedures", 0, "rtt_ms"), TableCell::Rate(2.0));
+        assert_eq!(cell("procedures", 0, "requests"), TableCell::Count(150));
+        assert_eq!(cell("caches", 1, "hits_per_s"), TableCell::Rate(50.0));
+        let TableCell::Rate(hit) = cell("caches", 1, "hit_percent") else {
             panic!("there were hits")
         };
         assert!((66.6..66.7).contains(&hit), "{hit}");
-        assert_eq!(cell("caches", 1, "spared"), Cell::Rate(300.0));
-        assert_eq!(cell("processes", 0, "requests_per_s"), Cell::Rate(25.0));
-        assert_eq!(cell("paths", 0, "of_them_uncertain"), Cell::Count(1));
+        assert_eq!(cell("caches", 1, "spared"), TableCell::Rate(300.0));
+        assert_eq!(cell("processes", 0, "requests_per_s"), TableCell::Rate(25.0));
+        assert_eq!(cell("paths", 0, "of_them_uncertain"), TableCell::Count(1));
         let told = json(&before, &now, &tables);
         assert_eq!(told["seconds"], 2.0);
         assert_eq!(told["processes"][0]["process"], "42 make");
@@ -135,23 +136,33 @@ pub(super) mod tests {
     fn one_mount_is_shown_alone_and_a_mount_that_is_new_since_it_began() {
         let start = Instant::now();
         let now = look(start, 10, 100);
-        let empty = Look {
+        let empty = Sample {
             at: start,
-            told: Told::Mounts(Vec::new()),
+            data: SampleData::Mounts(Vec::new()),
         };
         let all = tables(&empty, &now, None);
-        assert_eq!(all[1].rows[0][1], Cell::Rate(10.0));
+        assert_eq!(all[1].rows[0][1], TableCell::Rate(10.0));
         assert!(tables(&empty, &now, Some("/other"))[1].rows.is_empty());
         assert_eq!(tables(&empty, &now, Some("/mnt"))[1].rows.len(), 1);
     }
 
     #[test]
     fn numbers_are_sorted_as_numbers_and_stand_before_nothing() {
-        let mut cells = [Cell::Nothing, Cell::Rate(9.0), Cell::Count(10), Cell::Rate(0.5)];
+        let mut cells = [
+            TableCell::Nothing,
+            TableCell::Rate(9.0),
+            TableCell::Count(10),
+            TableCell::Rate(0.5),
+        ];
         cells.sort_by(|one, other| other.compare(one));
         assert_eq!(
             cells,
-            [Cell::Count(10), Cell::Rate(9.0), Cell::Rate(0.5), Cell::Nothing]
+            [
+                TableCell::Count(10),
+                TableCell::Rate(9.0),
+                TableCell::Rate(0.5),
+                TableCell::Nothing
+            ]
         );
     }
 }

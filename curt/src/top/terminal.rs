@@ -15,7 +15,8 @@ pub(super) struct Screen<W: Write> {
 }
 
 impl<W: Write> Screen<W> {
-    /// Takes the terminal. From now on a fault of ours gives it back before it is told, for it would be told where nobody sees it.
+    /// Takes the terminal. From now on a fault of ours gives it back before it is told, for it
+    /// would be told where nobody sees it.
     pub(super) fn take(mut out: W) -> io::Result<Self> {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |fault| {

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, AskError, MountReport};
+use curt_mount::control::{self, ControlError, MountReport};
 use curt_trace::events::recording::RecordingError;
-use curt_trace::events::{self, Item, Record, Recording};
+use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::TraceArguments;
-use super::output::Output;
+use super::output::EventOutput;
 use crate::serve::control as server;
 
 /// Events that wait for earlier ones of other threads, at most.
@@ -25,33 +25,33 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     let stream = connect(arguments)?;
     stream.get_ref().set_read_timeout(None)?;
     let end = stream.get_ref().try_clone()?;
-    end_when_told(&end, arguments.seconds)?;
-    let mut recording = Recording::open(stream)?;
+    stop_on_signal(&end, arguments.seconds)?;
+    let mut recording = RecordingReader::open(stream)?;
     let target = arguments.chosen.target(arguments.record.as_ref());
-    let output = Output::begin(recording.head(), &target, &arguments.chosen.limits())?;
-    let mut shown = Ordered {
+    let output = EventOutput::begin(recording.head(), &target, &arguments.chosen.limits())?;
+    let mut shown = EventReorderer {
         output,
         held: Vec::new(),
     };
     let lost = loop {
         match recording.next_item() {
-            Ok(Some(Item::Event(record))) => shown.hold(record)?,
-            Ok(Some(Item::Thread(thread, name))) => shown.output.name_thread(thread, name),
-            Ok(Some(Item::Told(until))) => {
-                shown.tell(until)?;
+            Ok(Some(RecordingItem::Event(record))) => shown.hold(record)?,
+            Ok(Some(RecordingItem::Thread(thread, name))) => shown.output.name_thread(thread, name),
+            Ok(Some(RecordingItem::CompleteUntil(until))) => {
+                shown.output_until(until)?;
                 shown.output.flush()?;
                 if shown.output.is_enough() {
                     enough(&end);
                 }
             }
-            Ok(Some(Item::End { lost, .. })) => break Some(lost),
+            Ok(Some(RecordingItem::End { lost, .. })) => break Some(lost),
             Ok(None) | Err(RecordingError::CutOff) => break None,
             // A process that is killed may end the connection so.
             Err(RecordingError::Io(_)) => break None,
             Err(error) => return Err(error.into()),
         }
     };
-    shown.tell(u64::MAX)?;
+    shown.output_until(u64::MAX)?;
     let count = shown.output.end(lost.unwrap_or_default())?;
     match lost {
         Some(lost) => eprintln!("{count} events, {lost} lost"),
@@ -60,24 +60,25 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     Ok(())
 }
 
-/// Events in the order of time: what one thread says may be heard before what another one said earlier.
-struct Ordered {
-    output: Output,
-    held: Vec<Record>,
+/// Events in the order of time: what one thread says may be heard before what another one said
+/// earlier.
+struct EventReorderer {
+    output: EventOutput,
+    held: Vec<EventRecord>,
 }
 
-impl Ordered {
-    fn hold(&mut self, record: Record) -> Result<()> {
+impl EventReorderer {
+    fn hold(&mut self, record: EventRecord) -> Result<()> {
         self.held.push(record);
         if self.held.len() > HELD_MAX {
-            self.tell(u64::MAX)
+            self.output_until(u64::MAX)
         } else {
             Ok(())
         }
     }
 
     /// Shows what happened until this time.
-    fn tell(&mut self, until: u64) -> Result<()> {
+    fn output_until(&mut self, until: u64) -> Result<()> {
         self.held.sort_by_key(|record| record.time);
         let told = self.held.partition_point(|record| record.time <= until);
         for record in self.held.drain(..told) {
@@ -91,10 +92,13 @@ impl Ordered {
 fn connect(arguments: &TraceArguments) -> Result<BufReader<UnixStream>> {
     let patterns = arguments.chosen.events.clone();
     if let Some(which) = &arguments.server {
-        let (socket, _) = server::find(&server::Which::from(which.as_str()))?;
-        return match control::converse(&socket, &server::Question::Events { patterns })? {
-            (server::Answer::Events, stream) => Ok(stream),
-            (server::Answer::Refused(why), _) => bail!(why),
+        let (socket, _) = server::find(&server::ServerSelector::from(which.as_str()))?;
+        return match control::exchange_keeping_connection(
+            &socket,
+            &server::ServerControlRequest::Events { patterns },
+        )? {
+            (server::ServerControlReply::Events, stream) => Ok(stream),
+            (server::ServerControlReply::Refused(why), _) => bail!(why),
             _ => bail!("the server's answer is not understood"),
         };
     }
@@ -103,10 +107,10 @@ fn connect(arguments: &TraceArguments) -> Result<BufReader<UnixStream>> {
         Some(mount) => control::find(&directory, mount)?,
         None => only(control::list(&directory)?)?,
     };
-    match control::converse(&socket, &control::Question::Events { patterns })? {
-        (control::Answer::Events, stream) => Ok(stream),
-        (control::Answer::Refused(why), _) => bail!(why),
-        _ => Err(AskError::Answer.into()),
+    match control::exchange_keeping_connection(&socket, &control::MountControlRequest::Events { patterns })? {
+        (control::MountControlReply::Events, stream) => Ok(stream),
+        (control::MountControlReply::Refused(why), _) => bail!(why),
+        _ => Err(ControlError::Answer.into()),
     }
 }
 
@@ -124,14 +128,15 @@ fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     bail!("say which mount: {}", all.join(", "))
 }
 
-/// Tells the process that nothing more is wanted; it then says how many were lost, and ends the connection.
+/// Tells the process that nothing more is wanted; it then says how many were lost, and ends the
+/// connection.
 fn enough(stream: &UnixStream) {
     // It fails only if the connection has ended already.
     let _ = stream.shutdown(Shutdown::Write);
 }
 
 /// Has enough after `seconds`, and when a signal says so; a second signal ends at once.
-fn end_when_told(stream: &UnixStream, seconds: Option<u64>) -> Result<()> {
+fn stop_on_signal(stream: &UnixStream, seconds: Option<u64>) -> Result<()> {
     if let Some(seconds) = seconds {
         let stream = stream.try_clone()?;
         std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind, and one request of a server as a
-//! call graph.
+//! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind,
+//! and one request of a server as a call graph.
 
 mod graph;
 mod live;
@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use curt_trace::events::{self, Filter};
 
-use self::output::{Limits, Target};
+use self::output::{Limits, OutputTarget};
 use crate::errors;
-use crate::serve::control::Which;
+use crate::serve::control::ServerSelector;
 
 /// What `curt trace` takes.
 #[derive(Debug, clap::Args)]
@@ -35,15 +35,16 @@ use crate::serve::control::Which;
 )]
 pub(crate) struct TraceArguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<TraceCommand>,
     /// The mount [default: the only one]
     #[arg(value_name = "MOUNT", conflicts_with = "server")]
     mount: Option<PathBuf>,
-    /// Trace a server instead, given by its process id or its state directory [default: the only one]
+    /// Trace a server instead, given by its process id or its state directory [default: the only
+    /// one]
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1, default_missing_value = "")]
     server: Option<String>,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: EventSelection,
     /// Write the events to this file, for 'curt trace report'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "perfetto"])]
     record: Option<PathBuf>,
@@ -56,14 +57,15 @@ pub(crate) struct TraceArguments {
     /// With --list: in the form of docs/events.md
     #[arg(long, requires = "list")]
     markdown: bool,
-    /// Show a server's next request of this procedure (such as WRITE) as a call graph; waits some seconds for it
+    /// Show a server's next request of this procedure (such as WRITE) as a call graph; waits some
+    /// seconds for it
     #[arg(long, value_name = "PROCEDURE", conflicts_with_all = ["mount", "record", "perfetto", "seconds", "count", "filter", "events"])]
     graph: Option<String>,
 }
 
 /// Which events are shown, and how.
 #[derive(Debug, clap::Args)]
-struct Chosen {
+struct EventSelection {
     /// Only events whose names match one of these comma-separated patterns
     #[arg(long, value_name = "PATTERNS", default_value = "*")]
     events: String,
@@ -82,28 +84,29 @@ struct Chosen {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Show a recording, or what a killed or failed process left behind; without FILE, list what was left behind
+enum TraceCommand {
+    /// Show a recording, or what a killed or failed process left behind; without FILE, list what
+    /// was left behind
     Report {
         /// A file written by --record, or a ring
         file: Option<PathBuf>,
         #[command(flatten)]
-        chosen: Chosen,
+        chosen: EventSelection,
     },
 }
 
 /// Shows events.
 pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     let done = match &arguments.command {
-        Some(Command::Report {
+        Some(TraceCommand::Report {
             file: Some(file),
             chosen,
         }) => recorded::report(file, &chosen.target(None), &chosen.limits()),
-        Some(Command::Report { file: None, chosen }) => recorded::list(chosen.json),
+        Some(TraceCommand::Report { file: None, chosen }) => recorded::list(chosen.json),
         None if arguments.list => list(arguments),
         None => match &arguments.graph {
             Some(procedure) => {
-                let which = Which::from(arguments.server.as_deref().unwrap_or_default());
+                let which = ServerSelector::from(arguments.server.as_deref().unwrap_or_default());
                 graph::graph(&which, procedure, arguments.chosen.json).and_then(|text| output::print(&text))
             }
             None => live::watch(arguments),
@@ -127,13 +130,13 @@ fn list(arguments: &TraceArguments) -> Result<()> {
     output::print(&events::list(&events::select(&arguments.chosen.events)?))
 }
 
-impl Chosen {
-    fn target(&self, record: Option<&PathBuf>) -> Target {
+impl EventSelection {
+    fn target(&self, record: Option<&PathBuf>) -> OutputTarget {
         match (&self.perfetto, record) {
-            (Some(file), _) => Target::Perfetto(file.clone()),
-            (None, Some(file)) => Target::Record(file.clone()),
-            (None, None) if self.json => Target::Json,
-            (None, None) => Target::Text,
+            (Some(file), _) => OutputTarget::Perfetto(file.clone()),
+            (None, Some(file)) => OutputTarget::Record(file.clone()),
+            (None, None) if self.json => OutputTarget::Json,
+            (None, None) => OutputTarget::Text,
         }
     }
 

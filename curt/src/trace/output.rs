@@ -5,14 +5,14 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use curt_trace::events::chrome::Chrome;
-use curt_trace::events::recording::Head;
-use curt_trace::events::report::Report;
-use curt_trace::events::{Filter, Record, Writer, pattern};
+use curt_trace::events::chrome::ChromeTraceWriter;
+use curt_trace::events::formatter::EventFormatter;
+use curt_trace::events::recording::RecordingHead;
+use curt_trace::events::{EventRecord, Filter, RecordingWriter, pattern};
 
 /// As what events are shown, and where.
 #[derive(Debug, Clone)]
-pub(super) enum Target {
+pub(super) enum OutputTarget {
     Text,
     Json,
     Record(PathBuf),
@@ -28,38 +28,42 @@ pub(super) struct Limits {
 }
 
 /// Shows events.
-pub(super) struct Output {
-    head: Head,
+pub(super) struct EventOutput {
+    head: RecordingHead,
     limits: Limits,
     /// By the events' numbers in the head, for it may be of another version.
     fits: Vec<bool>,
-    report: Report,
-    sink: Sink,
+    report: EventFormatter,
+    sink: EventSink,
     shown: u64,
 }
 
-enum Sink {
+enum EventSink {
     Lines { out: BufWriter<Stdout>, json: bool },
-    Record(BufWriter<File>, Box<Writer>),
-    Chrome(Box<Chrome<BufWriter<File>>>),
+    Record(BufWriter<File>, Box<RecordingWriter>),
+    Chrome(Box<ChromeTraceWriter<BufWriter<File>>>),
 }
 
-impl Output {
+impl EventOutput {
     /// Begins.
-    pub(super) fn begin(head: &Head, target: &Target, limits: &Limits) -> Result<Self> {
+    pub(super) fn begin(head: &RecordingHead, target: &OutputTarget, limits: &Limits) -> Result<Self> {
         let create = |path: &PathBuf| {
             let file = File::create(path).with_context(|| path.display().to_string())?;
             Ok::<_, anyhow::Error>(BufWriter::new(file))
         };
-        let lines = |json| Sink::Lines {
+        let lines = |json| EventSink::Lines {
             out: BufWriter::new(io::stdout()),
             json,
         };
         let sink = match target {
-            Target::Text => lines(false),
-            Target::Json => lines(true),
-            Target::Record(path) => Sink::Record(create(path)?, Box::new(Writer::of(head)?)),
-            Target::Perfetto(path) => Sink::Chrome(Box::new(Chrome::new(create(path)?, head)?)),
+            OutputTarget::Text => lines(false),
+            OutputTarget::Json => lines(true),
+            OutputTarget::Record(path) => {
+                EventSink::Record(create(path)?, Box::new(RecordingWriter::of(head)?))
+            }
+            OutputTarget::Perfetto(path) => {
+                EventSink::Chrome(Box::new(ChromeTraceWriter::new(create(path)?, head)?))
+            }
         };
         let fits = |name: &str| {
             let mut patterns = limits.patterns.split(',').map(str::trim);
@@ -69,7 +73,7 @@ impl Output {
             head: head.clone(),
             limits: limits.clone(),
             fits: head.events.iter().map(|shape| fits(&shape.name)).collect(),
-            report: Report::new(head),
+            report: EventFormatter::new(head),
             sink,
             shown: 0,
         })
@@ -77,14 +81,14 @@ impl Output {
 
     /// Takes note of a thread's name.
     pub(super) fn name_thread(&mut self, thread: u32, name: String) {
-        if let Sink::Record(_, writer) = &mut self.sink {
+        if let EventSink::Record(_, writer) = &mut self.sink {
             writer.name_thread(thread, &name);
         }
         self.report.name_thread(thread, name);
     }
 
     /// Shows an event if it is one of those that are wanted.
-    pub(super) fn add(&mut self, record: &Record) -> Result<()> {
+    pub(super) fn add(&mut self, record: &EventRecord) -> Result<()> {
         let Some(shape) = self.head.events.get(record.event) else {
             return Ok(());
         };
@@ -99,13 +103,13 @@ impl Output {
         }
         self.shown += 1;
         match &mut self.sink {
-            Sink::Lines { out, json: false } => writeln!(out, "{}", self.report.line(record, shape))?,
-            Sink::Lines { out, json: true } => writeln!(out, "{}", self.report.json(record, shape))?,
-            Sink::Record(out, writer) => {
+            EventSink::Lines { out, json: false } => writeln!(out, "{}", self.report.line(record, shape))?,
+            EventSink::Lines { out, json: true } => writeln!(out, "{}", self.report.json(record, shape))?,
+            EventSink::Record(out, writer) => {
                 writer.record(record);
                 out.write_all(&writer.take())?;
             }
-            Sink::Chrome(chrome) => chrome.add(record, shape, &self.report)?,
+            EventSink::Chrome(chrome) => chrome.add(record, shape, &self.report)?,
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ impl Output {
 
     /// Lets whoever reads see what was shown until now.
     pub(super) fn flush(&mut self) -> Result<()> {
-        if let Sink::Lines { out, .. } = &mut self.sink {
+        if let EventSink::Lines { out, .. } = &mut self.sink {
             out.flush()?;
         }
         Ok(())
@@ -126,13 +130,13 @@ impl Output {
     /// Ends, with so many lost; returns how many were shown.
     pub(super) fn end(self, lost: u64) -> Result<u64> {
         match self.sink {
-            Sink::Lines { mut out, .. } => out.flush()?,
-            Sink::Record(mut out, mut writer) => {
+            EventSink::Lines { mut out, .. } => out.flush()?,
+            EventSink::Record(mut out, mut writer) => {
                 writer.end(lost);
                 out.write_all(&writer.take())?;
                 out.flush()?;
             }
-            Sink::Chrome(chrome) => drop(chrome.finish()?),
+            EventSink::Chrome(chrome) => drop(chrome.finish()?),
         }
         Ok(self.shown)
     }

@@ -1,4 +1,5 @@
-//! Events that were kept: in a recording, or in the ring of a process that was killed or has failed.
+//! Events that were kept: in a recording, or in the ring of a process that was killed or has
+//! failed.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,19 +9,19 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use curt_mount::control;
 use curt_trace::events::recording::RecordingError;
-use curt_trace::events::ring::{self, Left};
-use curt_trace::events::{Item, Recording};
+use curt_trace::events::ring::{self, RingContents};
+use curt_trace::events::{RecordingItem, RecordingReader};
 use serde_json::json;
 
-use super::output::{Limits, Output, Target, print};
+use super::output::{EventOutput, Limits, OutputTarget, print};
 
 /// Shows a file's events.
-pub(super) fn report(path: &Path, target: &Target, limits: &Limits) -> Result<()> {
+pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Result<()> {
     let name = || path.display().to_string();
     let mut file = File::open(path).with_context(name)?;
     if ring::is_ring(&mut file).with_context(name)? {
         let left = ring::read(file).with_context(name)?;
-        let mut output = Output::begin(&left.head, target, limits)?;
+        let mut output = EventOutput::begin(&left.head, target, limits)?;
         for record in &left.records {
             output.add(record)?;
         }
@@ -31,16 +32,16 @@ pub(super) fn report(path: &Path, target: &Target, limits: &Limits) -> Result<()
         );
         return Ok(());
     }
-    let mut recording = Recording::open(BufReader::new(file)).with_context(name)?;
-    let mut output = Output::begin(recording.head(), target, limits)?;
+    let mut recording = RecordingReader::open(BufReader::new(file)).with_context(name)?;
+    let mut output = EventOutput::begin(recording.head(), target, limits)?;
     let mut lost = 0;
     let mut cut_off = true;
     while !output.is_enough() {
         match recording.next_item() {
-            Ok(Some(Item::Event(record))) => output.add(&record)?,
-            Ok(Some(Item::Thread(thread, name))) => output.name_thread(thread, name),
-            Ok(Some(Item::Told(_))) => {}
-            Ok(Some(Item::End { lost: number, .. })) => (lost, cut_off) = (number, false),
+            Ok(Some(RecordingItem::Event(record))) => output.add(&record)?,
+            Ok(Some(RecordingItem::Thread(thread, name))) => output.name_thread(thread, name),
+            Ok(Some(RecordingItem::CompleteUntil(_))) => {}
+            Ok(Some(RecordingItem::End { lost: number, .. })) => (lost, cut_off) = (number, false),
             Ok(None) | Err(RecordingError::CutOff) => break,
             Err(error) => return Err(error).with_context(name),
         }
@@ -61,7 +62,7 @@ pub(super) fn report(path: &Path, target: &Target, limits: &Limits) -> Result<()
 /// Tells which rings were left behind.
 pub(super) fn list(json: bool) -> Result<()> {
     let directory = control::directory();
-    let rings = ring::left(&directory).with_context(|| directory.display().to_string())?;
+    let rings = ring::left_behind(&directory).with_context(|| directory.display().to_string())?;
     if json {
         let all: Vec<_> = rings.iter().map(|path| as_json(path)).collect();
         return print(&(serde_json::to_string_pretty(&all)? + "\n"));
@@ -93,7 +94,7 @@ fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-fn read(path: &Path) -> Result<Left, RecordingError> {
+fn read(path: &Path) -> Result<RingContents, RecordingError> {
     ring::read(File::open(path)?)
 }
 

@@ -1,10 +1,11 @@
-//! Writes the seeds from which fuzzing begins into `fuzz/corpus`: one good message of each kind, made by our own encoders.
-//! `cargo run -p curt-fuzz-laws --example seeds`; what is there already is kept.
+//! Writes the seeds from which fuzzing begins into `fuzz/corpus`: one good message of each kind,
+//! made by our own encoders. `cargo run -p curt-fuzz-laws --example seeds`; what is there already
+//! is kept.
 
 use std::path::Path;
 
-use curt_proto::nfs3::{FileHandle, Procedure};
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{encode_accepted_header, encode_call_header};
 use curt_rpc::record;
 use curt_xdr::{Encode as _, put_opaque};
@@ -35,7 +36,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 fn records() -> Vec<Seed> {
-    let whole = [&record::mark(8)[..], &[7; 8]].concat();
+    let whole = [&record::record_mark(8)[..], &[7; 8]].concat();
     let fragments = [
         words(&[4]),
         vec![1; 4],
@@ -51,15 +52,15 @@ fn records() -> Vec<Seed> {
 }
 
 fn messages() -> Vec<Seed> {
-    let credential = Credential::Sys(SysCredential {
+    let credential = RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"seed"),
         uid: 1000,
         gid: 1000,
-        groups: Groups::first_of(&[1, 2, 3]),
+        groups: AuthSysGids::first_of(&[1, 2, 3]),
     });
     let (mut call, mut none, mut reply) = (Vec::new(), Vec::new(), Vec::new());
-    encode_call_header(&mut call, 1, (100_003, 3, 1), &credential);
-    encode_call_header(&mut none, 2, (100_000, 2, 0), &Credential::None);
+    encode_call_header(&mut call, 1, 100_003, 3, 1, &credential);
+    encode_call_header(&mut none, 2, 100_000, 2, 0, &RpcCredential::None);
     encode_accepted_header(&mut reply, 3);
     let denied = words(&[4, 1, 1, 1, 5]);
     [
@@ -104,8 +105,9 @@ fn mount() -> Vec<Seed> {
     seeds
 }
 
-/// Arguments of each procedure that mean something, with the word that stands for a handle of the root.
-fn arguments(procedure: Procedure) -> Vec<u8> {
+/// Arguments of each procedure that mean something, with the word that stands for a handle of the
+/// root.
+fn arguments(procedure: NfsProcedure) -> Vec<u8> {
     const ROOT: u32 = 0xffff_ff00;
     const FILE: u32 = 0xffff_ff01;
     const LINK: u32 = 0xffff_ff03;
@@ -117,25 +119,27 @@ fn arguments(procedure: Procedure) -> Vec<u8> {
     let mode = words(&[1, 0o644, 0, 0, 0, 0, 0]);
     let named = |text: &[u8]| [words(&[ROOT]), name(text)].concat();
     match procedure {
-        Procedure::Null => Vec::new(),
-        Procedure::Getattr | Procedure::Fsstat | Procedure::Fsinfo | Procedure::Pathconf => words(&[ROOT]),
-        Procedure::Readlink => words(&[LINK]),
-        Procedure::Setattr => [words(&[FILE]), mode, words(&[0])].concat(),
-        Procedure::Lookup => named(b"file"),
-        Procedure::Remove => named(b"link"),
-        Procedure::Rmdir => named(b"directory"),
-        Procedure::Access => words(&[FILE, 0x3f]),
-        Procedure::Read => words(&[FILE, 0, 0, 64]),
-        Procedure::Write => [words(&[FILE, 0, 0, 4, 2]), name(b"data")].concat(),
-        Procedure::Create => [named(b"new"), words(&[2, 1, 2])].concat(),
-        Procedure::Mkdir => [named(b"new"), mode].concat(),
-        Procedure::Symlink => [named(b"new"), mode, name(b"file")].concat(),
-        Procedure::Mknod => [named(b"new"), words(&[7]), mode].concat(),
-        Procedure::Rename => [named(b"file"), named(b"other")].concat(),
-        Procedure::Link => [words(&[FILE]), named(b"other")].concat(),
-        Procedure::Readdir => words(&[ROOT, 0, 0, 0, 0, 512]),
-        Procedure::ReaddirPlus => words(&[ROOT, 0, 0, 0, 0, 512, 1024]),
-        Procedure::Commit => words(&[FILE, 0, 0, 0]),
+        NfsProcedure::Null => Vec::new(),
+        NfsProcedure::Getattr | NfsProcedure::Fsstat | NfsProcedure::Fsinfo | NfsProcedure::Pathconf => {
+            words(&[ROOT])
+        }
+        NfsProcedure::Readlink => words(&[LINK]),
+        NfsProcedure::Setattr => [words(&[FILE]), mode, words(&[0])].concat(),
+        NfsProcedure::Lookup => named(b"file"),
+        NfsProcedure::Remove => named(b"link"),
+        NfsProcedure::Rmdir => named(b"directory"),
+        NfsProcedure::Access => words(&[FILE, 0x3f]),
+        NfsProcedure::Read => words(&[FILE, 0, 0, 64]),
+        NfsProcedure::Write => [words(&[FILE, 0, 0, 4, 2]), name(b"data")].concat(),
+        NfsProcedure::Create => [named(b"new"), words(&[2, 1, 2])].concat(),
+        NfsProcedure::Mkdir => [named(b"new"), mode].concat(),
+        NfsProcedure::Symlink => [named(b"new"), mode, name(b"file")].concat(),
+        NfsProcedure::Mknod => [named(b"new"), words(&[7]), mode].concat(),
+        NfsProcedure::Rename => [named(b"file"), named(b"other")].concat(),
+        NfsProcedure::Link => [words(&[FILE]), named(b"other")].concat(),
+        NfsProcedure::Readdir => words(&[ROOT, 0, 0, 0, 0, 512]),
+        NfsProcedure::ReaddirPlus => words(&[ROOT, 0, 0, 0, 0, 512, 1024]),
+        NfsProcedure::Commit => words(&[FILE, 0, 0, 0]),
     }
 }
 
@@ -145,7 +149,7 @@ fn nfs() -> Vec<Seed> {
     FileHandle::new(&[0x5a; 24])
         .expect("a short handle")
         .encode(&mut handle);
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         let number = u8::try_from(procedure.number()).expect("22 procedures");
         let arguments = arguments(procedure);
         let length = u8::try_from(arguments.len() / 4).expect("short arguments");

@@ -1,15 +1,16 @@
-//! exports(5): whatever a file says, what is understood of it is understood the same when it is written down again.
+//! exports(5): whatever a file says, what is understood of it is understood the same when it is
+//! written down again.
 
 use std::path::Path;
 
-use curt_server::{Client, EXPORTS_MAX, Parsed, Severity};
+use curt_server::{ClientSpec, EXPORTS_MAX, ParsedExports, Severity};
 
 /// The bytes are a file; its lines are also taken for words that name clients.
 ///
 /// # Panics
 /// If an entry that is written down reads as another, or a problem does not say where it is.
 pub fn exports(bytes: &[u8]) {
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedExports::default();
     parsed.read(Path::new("exports"), bytes);
     assert!(parsed.entries.len() <= EXPORTS_MAX);
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -23,7 +24,7 @@ pub fn exports(bytes: &[u8]) {
     for entry in &parsed.entries {
         assert!(entry.path.starts_with(b"/"), "{entry:?}");
         let line = entry.to_string();
-        let mut again = Parsed::default();
+        let mut again = ParsedExports::default();
         again.read(Path::new("exports"), line.as_bytes());
         let refused = again.problems.iter().find(|it| it.severity == Severity::Error);
         assert!(refused.is_none(), "{line:?}: {refused:?}");
@@ -40,8 +41,8 @@ pub fn exports(bytes: &[u8]) {
         .split(|byte| *byte == b'\n')
         .filter_map(|word| str::from_utf8(word).ok())
     {
-        if let Ok(client) = Client::parse(word) {
-            assert_eq!(Client::parse(&client.to_string()), Ok(client), "{word:?}");
+        if let Ok(client) = ClientSpec::parse(word) {
+            assert_eq!(ClientSpec::parse(&client.to_string()), Ok(client), "{word:?}");
         }
     }
 }

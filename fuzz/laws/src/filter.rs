@@ -1,8 +1,8 @@
 //! `curt trace --filter`: whatever is taken for a filter means what its parts mean.
 
 use curt_trace::events::filter::{DEPTH_MAX, LENGTH_MAX};
-use curt_trace::events::recording::Datum;
-use curt_trace::events::{Event, Filter, Kind, Record, Shape};
+use curt_trace::events::recording::RecordedValue;
+use curt_trace::events::{Event, EventRecord, FieldKind, Filter, RecordedEvent};
 
 /// The bytes are a filter; it is held against an event of each kind.
 ///
@@ -26,7 +26,7 @@ pub fn filter(bytes: &[u8]) {
     let may_fail = text.len() * 2 + 10 > LENGTH_MAX || text.matches(['(', '!']).count() + 2 >= DEPTH_MAX;
     assert!(may_fail || (opposite.is_ok() && twice.is_ok()), "{text}");
     for event in Event::ALL {
-        let shape = Shape::of(*event);
+        let shape = RecordedEvent::of(*event);
         let record = record(*event, bytes);
         let passes = filter.passes(&record, &shape);
         assert!(
@@ -47,16 +47,16 @@ pub fn filter(bytes: &[u8]) {
 }
 
 /// An event whose fields hold what the filter may ask for.
-fn record(event: Event, bytes: &[u8]) -> Record {
+fn record(event: Event, bytes: &[u8]) -> EventRecord {
     let mut numbers = bytes.iter().rev().copied().cycle();
     let mut number = || numbers.next().map_or(0, u64::from);
     let fields = event.description().fields.iter();
     let values = fields.map(|field| match field.kind {
-        Kind::Text => Datum::Text(bytes.iter().copied().take(20).collect(), false),
-        Kind::Errno => Datum::Signed(-i64::from(u8::try_from(number()).unwrap_or(0))),
-        _ => Datum::Number(number()),
+        FieldKind::Text => RecordedValue::Text(bytes.iter().copied().take(20).collect(), false),
+        FieldKind::Errno => RecordedValue::Signed(-i64::from(u8::try_from(number()).unwrap_or(0))),
+        _ => RecordedValue::Number(number()),
     });
-    Record {
+    EventRecord {
         time: 0,
         thread: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         event: event.index(),

@@ -1,11 +1,12 @@
 //! Handles: what the server did not give out is refused, however like it looks.
 
-use curt_proto::nfs3::{Fattr, FileHandle, Outcome, Procedure, Status};
+use curt_proto::nfs3::{Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3};
 use curt_xdr::decode_all;
 
 use crate::world::{World, bytes};
 
-/// Taken for a handle as they are, and for changes of a good one: pairs of a position and what is flipped there.
+/// Taken for a handle as they are, and for changes of a good one: pairs of a position and what is
+/// flipped there.
 ///
 /// # Panics
 /// If a handle is taken that the server did not give out.
@@ -35,12 +36,12 @@ pub fn handle(input: &[u8]) {
 
 fn refused_unless_given(world: &World, forged: &FileHandle) {
     let given = world.handles.contains(forged);
-    let results = match world.nfs(Procedure::Getattr, 0, &bytes(forged)) {
+    let results = match world.nfs(NfsProcedure::Getattr, 0, &bytes(forged)) {
         Ok(results) => results,
         Err(failure) => panic!("{forged:?}: {failure:?}"),
     };
-    let outcome: Outcome<Fattr> = decode_all(&results).expect("GETATTR's reply");
-    let refused = matches!(outcome.status(), Status::Badhandle | Status::Stale);
+    let outcome: NfsResult<Fattr> = decode_all(&results).expect("GETATTR's reply");
+    let refused = matches!(outcome.status(), NfsStat3::Badhandle | NfsStat3::Stale);
     assert!(
         given != refused,
         "{forged:?}: {:?}, given out: {given}",

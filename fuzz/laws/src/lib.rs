@@ -1,7 +1,9 @@
-//! What holds for any bytes at all: one function for each place where bytes of a peer, or of an operator, are understood.
+//! What holds for any bytes at all: one function for each place where bytes of a peer, or of an
+//! operator, are understood.
 //!
-//! Each takes the bytes and panics where its law is broken. The fuzz targets (`fuzz/targets`) hand over what libFuzzer
-//! thinks of; the tests of this crate what was found worth keeping (`fuzz/corpus`), and random bytes, with any compiler.
+//! Each takes the bytes and panics where its law is broken. The fuzz targets (`fuzz/targets`) hand
+//! over what libFuzzer thinks of; the tests of this crate what was found worth keeping
+//! (`fuzz/corpus`), and random bytes, with any compiler.
 
 mod control;
 mod exports;

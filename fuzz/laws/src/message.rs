@@ -1,8 +1,9 @@
-//! Headers of calls and replies: what is understood can be said again, and is then understood as the same.
+//! Headers of calls and replies: what is understood can be said again, and is then understood as
+//! the same.
 
-use curt_rpc::auth::{Auth, Credential, Groups, MachineName, SysCredential};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
 use curt_rpc::message::{
-    AcceptStatus, Call, ReplyHeader, decode_reply_header, encode_accepted_header, encode_call_header,
+    AcceptStatus, CallMessage, ReplyHeader, decode_reply_header, encode_accepted_header, encode_call_header,
     encode_denied, encode_failure,
 };
 use curt_xdr::{Decoder, put_fixed};
@@ -12,7 +13,7 @@ use curt_xdr::{Decoder, put_fixed};
 /// # Panics
 /// If a message changes on its way through our own words.
 pub fn message(bytes: &[u8]) {
-    if let Ok(call) = Call::decode(bytes) {
+    if let Ok(call) = CallMessage::decode(bytes) {
         call_survives(&call);
     }
     let mut decoder = Decoder::new(bytes);
@@ -21,29 +22,31 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-fn call_survives(call: &Call<'_>) {
+fn call_survives(call: &CallMessage<'_>) {
     let credential = match call.credential {
-        Auth::None => Credential::None,
-        Auth::Sys(sys) => Credential::Sys(SysCredential {
+        OpaqueAuth::None => RpcCredential::None,
+        OpaqueAuth::Sys(sys) => RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(sys.machine_name),
             uid: sys.uid,
             gid: sys.gid,
-            groups: Groups::first_of(&sys.groups),
+            groups: AuthSysGids::first_of(&sys.groups),
         }),
         // We never send another.
-        Auth::Other { .. } => return,
+        OpaqueAuth::Other { .. } => return,
     };
     let mut bytes = Vec::new();
     encode_call_header(
         &mut bytes,
         call.xid,
-        (call.program, call.version, call.procedure),
+        call.program,
+        call.version,
+        call.procedure,
         &credential,
     );
     put_fixed(&mut bytes, call.arguments);
-    let again = Call::decode(&bytes).expect("our own call is understood");
+    let again = CallMessage::decode(&bytes).expect("our own call is understood");
     let mut expected = *call;
-    if let Auth::Sys(sys) = &mut expected.credential {
+    if let OpaqueAuth::Sys(sys) = &mut expected.credential {
         // Arbitrary, and ours is 0.
         sys.stamp = 0;
     }

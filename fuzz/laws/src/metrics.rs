@@ -1,4 +1,5 @@
-//! What is heard where figures are served: one answer, whole, however the request is cut into pieces.
+//! What is heard where figures are served: one answer, whole, however the request is cut into
+//! pieces.
 
 use curt_mount::control::metrics::answer;
 

@@ -1,6 +1,7 @@
-//! Record marking: however a stream comes in pieces, the same records come out, and those that the RFC describes.
+//! Record marking: however a stream comes in pieces, the same records come out, and those that the
+//! RFC describes.
 
-use curt_rpc::record::{Assembly, FRAGMENTS_MAX, MARK_SIZE, Progress, RecordError};
+use curt_rpc::record::{FRAGMENTS_MAX, MARK_SIZE, RecordAssembler, RecordError, RecordProgress};
 
 /// The longest record here: short, so that the limit is met.
 const LIMIT: usize = 600;
@@ -33,7 +34,7 @@ fn in_pieces(stream: &[u8], piece: usize) -> Understood {
         error: None,
     };
     let mut buffer = Vec::new();
-    let mut assembly = Assembly::default();
+    let mut assembly = RecordAssembler::default();
     for bytes in stream.chunks(piece) {
         buffer.extend_from_slice(bytes);
         loop {
@@ -42,14 +43,14 @@ fn in_pieces(stream: &[u8], piece: usize) -> Understood {
                 LIMIT
             });
             match progress {
-                Ok(Progress::Complete { body, consumed }) => {
+                Ok(RecordProgress::Complete { body, consumed }) => {
                     understood
                         .records
                         .push(buffer[MARK_SIZE..MARK_SIZE + body].to_vec());
                     buffer.drain(..consumed);
-                    assembly = Assembly::default();
+                    assembly = RecordAssembler::default();
                 }
-                Ok(Progress::Needs(count)) => {
+                Ok(RecordProgress::Needs(count)) => {
                     assert!(count > 0, "it waits for nothing");
                     break;
                 }

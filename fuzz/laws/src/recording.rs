@@ -1,18 +1,19 @@
 //! Recordings: whatever a file says, what is read of it can be shown, written and read again.
 
-use curt_trace::events::chrome::{self, Chrome};
-use curt_trace::events::recording::{Datum, Head, Item};
-use curt_trace::events::report::Report;
-use curt_trace::events::{Origin, Record, Recording, Writer};
+use curt_trace::events::chrome::{self, ChromeTraceWriter};
+use curt_trace::events::formatter::EventFormatter;
+use curt_trace::events::recording::{RecordedValue, RecordingHead, RecordingItem};
+use curt_trace::events::{EventRecord, RecordedProcess, RecordingReader, RecordingWriter};
 
 /// The bytes are a recording, and what follows the description of a good one.
 ///
 /// # Panics
-/// If what was read is not what is read of it when it is written, or breaks the rules of what it is shown as.
+/// If what was read is not what is read of it when it is written, or breaks the rules of what it is
+/// shown as.
 pub fn recording(bytes: &[u8]) {
     check(bytes);
-    let head = Head::new(Origin::default());
-    let mut whole = Writer::of(&head).expect("a description").take();
+    let head = RecordingHead::new(RecordedProcess::default());
+    let mut whole = RecordingWriter::of(&head).expect("a description").take();
     whole.extend(bytes);
     check(&whole);
 }
@@ -20,7 +21,7 @@ pub fn recording(bytes: &[u8]) {
 fn check(bytes: &[u8]) {
     let (head, records) = read(bytes);
     shown(&head, records.clone());
-    let mut writer = Writer::of(&head).expect("it was read");
+    let mut writer = RecordingWriter::of(&head).expect("it was read");
     for record in &records {
         writer.record(record);
     }
@@ -33,14 +34,14 @@ fn check(bytes: &[u8]) {
 }
 
 /// What is understood, up to the first thing that makes no sense.
-fn read(bytes: &[u8]) -> (Head, Vec<Record>) {
+fn read(bytes: &[u8]) -> (RecordingHead, Vec<EventRecord>) {
     let mut records = Vec::new();
-    let Ok(mut recording) = Recording::open(bytes) else {
-        return (Head::default(), records);
+    let Ok(mut recording) = RecordingReader::open(bytes) else {
+        return (RecordingHead::default(), records);
     };
     let head = recording.head().clone();
     while let Ok(Some(item)) = recording.next_item() {
-        if let Item::Event(record) = item {
+        if let RecordingItem::Event(record) = item {
             records.push(record);
         }
     }
@@ -50,27 +51,27 @@ fn read(bytes: &[u8]) -> (Head, Vec<Record>) {
 }
 
 /// Texts are written with as many bytes as this version gives to them.
-fn shortened(record: Record) -> Record {
+fn shortened(record: EventRecord) -> EventRecord {
     let values = record.values.into_iter().map(|value| match value {
-        Datum::Text(mut text, cut) => {
+        RecordedValue::Text(mut text, cut) => {
             let cut = (cut && text.len() == 255) || text.len() > 255;
             text.truncate(255);
-            Datum::Text(text, cut)
+            RecordedValue::Text(text, cut)
         }
-        other @ (Datum::Number(_) | Datum::Signed(_)) => other,
+        other @ (RecordedValue::Number(_) | RecordedValue::Signed(_)) => other,
     });
-    Record {
+    EventRecord {
         values: values.collect(),
         ..record
     }
 }
 
 /// As lines, as JSON and as a trace of Chrome's format.
-pub(crate) fn shown(head: &Head, mut records: Vec<Record>) {
+pub(crate) fn shown(head: &RecordingHead, mut records: Vec<EventRecord>) {
     records.sort_by_key(|record| record.time);
-    let mut report = Report::new(head);
+    let mut report = EventFormatter::new(head);
     report.name_thread(1, "a\u{1b}thread".to_owned());
-    let mut chrome = Chrome::new(Vec::new(), head).expect("memory");
+    let mut chrome = ChromeTraceWriter::new(Vec::new(), head).expect("memory");
     for record in &records {
         let shape = &head.events[record.event];
         let line = report.line(record, shape);

@@ -1,20 +1,21 @@
 //! The file of a ring: whatever became of it, what is read are whole events in order.
 
-use curt_trace::events::recording::Head;
+use curt_trace::events::recording::RecordingHead;
 use curt_trace::events::ring::{self, MAGIC};
-use curt_trace::events::{Origin, Writer};
+use curt_trace::events::{RecordedProcess, RecordingWriter};
 
 /// The first word of a recording and of a ring.
 const WORD: usize = 8;
 
-/// The bytes are a ring, and the lanes of a good one: the first byte says how many there are, the second how long each is.
+/// The bytes are a ring, and the lanes of a good one: the first byte says how many there are, the
+/// second how long each is.
 ///
 /// # Panics
 /// If an event is read that is none.
 pub fn ring(bytes: &[u8]) {
     check(bytes);
     let [lanes, length, rest @ ..] = bytes else { return };
-    let head = Writer::of(&Head::new(Origin::default()))
+    let head = RecordingWriter::of(&RecordingHead::new(RecordedProcess::default()))
         .expect("a description")
         .take();
     let described = &head[WORD..];

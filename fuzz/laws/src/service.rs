@@ -1,7 +1,7 @@
 //! Whole calls, executed: whatever the arguments, the reply is one that the procedure may give.
 
 use curt_proto::mount3::{self, ExportList, MountList, MountReply};
-use curt_proto::nfs3::Procedure;
+use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::server::CallFailure;
 use curt_xdr::decode_all;
 
@@ -10,11 +10,12 @@ use crate::world::{World, bytes};
 
 /// Most calls of one input.
 const CALLS_MAX: usize = 16;
-/// A word of arguments with these first three bytes stands for a handle that the server gave: fuzzers cannot forge them.
+/// A word of arguments with these first three bytes stands for a handle that the server gave:
+/// fuzzers cannot forge them.
 const HANDLE_WORD: [u8; 3] = [0xff, 0xff, 0xff];
 
-/// Calls to NFSv3, one after another: procedure, number of words of arguments, caller (even: root), a byte that is not used,
-/// then the words.
+/// Calls to NFSv3, one after another: procedure, number of words of arguments, caller (even: root),
+/// a byte that is not used, then the words.
 ///
 /// # Panics
 /// If a reply is not one of the procedure's.
@@ -28,7 +29,7 @@ pub fn service(bytes: &[u8]) {
         let length = (usize::from(*words) * 4).min(after.len());
         let (arguments, after) = after.split_at(length);
         rest = after;
-        let procedure = Procedure::ALL[usize::from(*procedure) % Procedure::ALL.len()];
+        let procedure = NfsProcedure::ALL[usize::from(*procedure) % NfsProcedure::ALL.len()];
         let uid = if caller % 2 == 0 { 0 } else { 1000 };
         match world.nfs(procedure, uid, &with_handles(&world, arguments)) {
             Ok(results) => assert!(is_result(procedure, &results), "{procedure}: {results:02x?}"),
@@ -53,7 +54,8 @@ fn with_handles(world: &World, arguments: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A call to MOUNT: the first byte is the procedure, the second the version, the rest the arguments.
+/// A call to MOUNT: the first byte is the procedure, the second the version, the rest the
+/// arguments.
 ///
 /// # Panics
 /// If a reply is not one of the procedure's.
@@ -61,7 +63,7 @@ pub fn mount_service(bytes: &[u8]) {
     let Some(([number, version], arguments)) = bytes.split_first_chunk::<2>() else {
         return;
     };
-    let procedure = mount3::Procedure::ALL[usize::from(*number) % mount3::Procedure::ALL.len()];
+    let procedure = mount3::MountProcedure::ALL[usize::from(*number) % mount3::MountProcedure::ALL.len()];
     let version = if version % 2 == 0 {
         mount3::VERSION
     } else {
@@ -75,14 +77,14 @@ pub fn mount_service(bytes: &[u8]) {
         Err(failure) => panic!("{procedure:?}: {failure:?}"),
     };
     let well = match procedure {
-        mount3::Procedure::Null | mount3::Procedure::Unmount | mount3::Procedure::UnmountAll => {
-            results.is_empty()
-        }
-        mount3::Procedure::Mount => {
+        mount3::MountProcedure::Null
+        | mount3::MountProcedure::Unmount
+        | mount3::MountProcedure::UnmountAll => results.is_empty(),
+        mount3::MountProcedure::Mount => {
             decode_all::<MountReply>(&results).is_ok() || version == mount3::VERSION_1
         }
-        mount3::Procedure::Dump => decode_all::<MountList<'_>>(&results).is_ok(),
-        mount3::Procedure::Export => decode_all::<ExportList<'_>>(&results).is_ok(),
+        mount3::MountProcedure::Dump => decode_all::<MountList<'_>>(&results).is_ok(),
+        mount3::MountProcedure::Export => decode_all::<ExportList<'_>>(&results).is_ok(),
     };
     assert!(well, "{procedure:?}: {results:02x?}");
 }

@@ -1,6 +1,7 @@
-//! Arguments and results of every program: what decodes encodes to as many bytes, and decodes to the same again.
+//! Arguments and results of every program: what decodes encodes to as many bytes, and decodes to
+//! the same again.
 
-use curt_proto::mount3::{self, ExportList, ExportPath, MountList, MountReply};
+use curt_proto::mount3::{self, DirPath, ExportList, MountList, MountReply};
 use curt_proto::nfs3::*;
 use curt_proto::portmap::{self, format_universal_address, parse_universal_address};
 use curt_xdr::{Encode, decode_all};
@@ -22,7 +23,8 @@ macro_rules! survives {
 /// Walks a listing to its end, however it ends.
 macro_rules! walks {
     ($bytes:expr, $entry:ty) => {
-        if let Ok(Outcome::Ok(listing)) = decode_all::<Outcome<ReaddirOk<'_, $entry>, Option<Fattr>>>($bytes)
+        if let Ok(NfsResult::Ok(listing)) =
+            decode_all::<NfsResult<ReaddirOk<'_, $entry>, Option<Fattr>>>($bytes)
         {
             let mut entries = listing.entries;
             // An entry takes 24 bytes at least.
@@ -41,8 +43,8 @@ pub fn portmap_words(bytes: &[u8]) {
     survives!(
         bytes,
         portmap::Mapping,
-        portmap::Binding<'_>,
-        portmap::Address<'_>
+        portmap::Rpcb<'_>,
+        portmap::UniversalAddress<'_>
     );
     if let Some(address) = parse_universal_address(bytes) {
         let text = format_universal_address(address);
@@ -57,7 +59,7 @@ pub fn portmap_words(bytes: &[u8]) {
 pub fn mount_words(bytes: &[u8]) {
     survives!(
         bytes,
-        ExportPath<'_>,
+        DirPath<'_>,
         MountReply,
         MountList<'_>,
         ExportList<'_>,
@@ -65,7 +67,8 @@ pub fn mount_words(bytes: &[u8]) {
     );
 }
 
-/// NFSv3's: the first byte is the procedure, modulo their number, whose arguments and results the rest are taken for.
+/// NFSv3's: the first byte is the procedure, modulo their number, whose arguments and results the
+/// rest are taken for.
 ///
 /// # Panics
 /// If a word changes.
@@ -73,95 +76,95 @@ pub fn nfs_words(bytes: &[u8]) {
     let Some((&number, bytes)) = bytes.split_first() else {
         return;
     };
-    let procedure = Procedure::ALL[usize::from(number) % Procedure::ALL.len()];
+    let procedure = NfsProcedure::ALL[usize::from(number) % NfsProcedure::ALL.len()];
     arguments(procedure, bytes);
     results(procedure, bytes);
 }
 
-fn arguments(procedure: Procedure, bytes: &[u8]) {
+fn arguments(procedure: NfsProcedure, bytes: &[u8]) {
     match procedure {
-        Procedure::Null => {}
-        Procedure::Getattr
-        | Procedure::Readlink
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf => survives!(bytes, FileHandle, FsinfoArguments),
-        Procedure::Setattr => survives!(bytes, SetattrArguments),
-        Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => survives!(bytes, DirectoryName<'_>),
-        Procedure::Access => survives!(bytes, AccessArguments),
-        Procedure::Read => survives!(bytes, ReadArguments),
-        Procedure::Write => survives!(bytes, WriteArguments<'_>),
-        Procedure::Create => survives!(bytes, CreateArguments<'_>),
-        Procedure::Mkdir => survives!(bytes, MkdirArguments<'_>),
-        Procedure::Symlink => survives!(bytes, SymlinkArguments<'_>),
-        Procedure::Mknod => survives!(bytes, MknodArguments<'_>),
-        Procedure::Rename => survives!(bytes, RenameArguments<'_>),
-        Procedure::Link => survives!(bytes, LinkArguments<'_>),
-        Procedure::Readdir => survives!(bytes, ReaddirArguments),
-        Procedure::ReaddirPlus => survives!(bytes, ReaddirPlusArguments),
-        Procedure::Commit => survives!(bytes, CommitArguments),
+        NfsProcedure::Null => {}
+        NfsProcedure::Getattr
+        | NfsProcedure::Readlink
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf => survives!(bytes, FileHandle, FsinfoArguments),
+        NfsProcedure::Setattr => survives!(bytes, SetattrArguments),
+        NfsProcedure::Lookup | NfsProcedure::Remove | NfsProcedure::Rmdir => survives!(bytes, DirOpArgs<'_>),
+        NfsProcedure::Access => survives!(bytes, AccessArguments),
+        NfsProcedure::Read => survives!(bytes, ReadArguments),
+        NfsProcedure::Write => survives!(bytes, WriteArguments<'_>),
+        NfsProcedure::Create => survives!(bytes, CreateArguments<'_>),
+        NfsProcedure::Mkdir => survives!(bytes, MkdirArguments<'_>),
+        NfsProcedure::Symlink => survives!(bytes, SymlinkArguments<'_>),
+        NfsProcedure::Mknod => survives!(bytes, MknodArguments<'_>),
+        NfsProcedure::Rename => survives!(bytes, RenameArguments<'_>),
+        NfsProcedure::Link => survives!(bytes, LinkArguments<'_>),
+        NfsProcedure::Readdir => survives!(bytes, ReaddirArguments),
+        NfsProcedure::ReaddirPlus => survives!(bytes, ReaddirPlusArguments),
+        NfsProcedure::Commit => survives!(bytes, CommitArguments),
     }
 }
 
-fn results(procedure: Procedure, bytes: &[u8]) {
+fn results(procedure: NfsProcedure, bytes: &[u8]) {
     match procedure {
-        Procedure::Null => {}
-        Procedure::Getattr => survives!(bytes, Outcome<Fattr>),
-        Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => {
-            survives!(bytes, Outcome<WccData, WccData>);
+        NfsProcedure::Null => {}
+        NfsProcedure::Getattr => survives!(bytes, NfsResult<Fattr>),
+        NfsProcedure::Setattr | NfsProcedure::Remove | NfsProcedure::Rmdir => {
+            survives!(bytes, NfsResult<WccData, WccData>);
         }
-        Procedure::Lookup => survives!(bytes, Outcome<LookupOk, Option<Fattr>>),
-        Procedure::Access => survives!(bytes, Outcome<AccessOk, Option<Fattr>>),
-        Procedure::Readlink => survives!(bytes, Outcome<ReadlinkOk<'_>, Option<Fattr>>),
-        Procedure::Read => survives!(bytes, Outcome<ReadOk<'_>, ReadFailed>),
-        Procedure::Write => survives!(bytes, Outcome<WriteOk, WccData>),
-        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
-            survives!(bytes, Outcome<Created, WccData>);
+        NfsProcedure::Lookup => survives!(bytes, NfsResult<LookupOk, Option<Fattr>>),
+        NfsProcedure::Access => survives!(bytes, NfsResult<AccessOk, Option<Fattr>>),
+        NfsProcedure::Readlink => survives!(bytes, NfsResult<ReadlinkOk<'_>, Option<Fattr>>),
+        NfsProcedure::Read => survives!(bytes, NfsResult<ReadOk<'_>, ReadFail>),
+        NfsProcedure::Write => survives!(bytes, NfsResult<WriteOk, WccData>),
+        NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod => {
+            survives!(bytes, NfsResult<CreateOk, WccData>);
         }
-        Procedure::Rename => survives!(bytes, Outcome<RenameWcc, RenameWcc>),
-        Procedure::Link => survives!(bytes, Outcome<LinkWcc, LinkWcc>),
-        Procedure::Readdir => walks!(bytes, DirectoryEntry<'_>),
-        Procedure::ReaddirPlus => walks!(bytes, DirectoryEntryPlus<'_>),
-        Procedure::Fsstat => survives!(bytes, Outcome<FsstatOk, Option<Fattr>>),
-        Procedure::Fsinfo => survives!(bytes, Outcome<FsinfoOk, Option<Fattr>>),
-        Procedure::Pathconf => survives!(bytes, Outcome<PathconfOk, Option<Fattr>>),
-        Procedure::Commit => survives!(bytes, Outcome<CommitOk, WccData>),
+        NfsProcedure::Rename => survives!(bytes, NfsResult<RenameWcc, RenameWcc>),
+        NfsProcedure::Link => survives!(bytes, NfsResult<LinkWcc, LinkWcc>),
+        NfsProcedure::Readdir => walks!(bytes, DirectoryEntry<'_>),
+        NfsProcedure::ReaddirPlus => walks!(bytes, DirectoryEntryPlus<'_>),
+        NfsProcedure::Fsstat => survives!(bytes, NfsResult<FsstatOk, Option<Fattr>>),
+        NfsProcedure::Fsinfo => survives!(bytes, NfsResult<FsinfoOk, Option<Fattr>>),
+        NfsProcedure::Pathconf => survives!(bytes, NfsResult<PathconfOk, Option<Fattr>>),
+        NfsProcedure::Commit => survives!(bytes, NfsResult<CommitOk, WccData>),
     }
 }
 
 /// Whether these are results of that procedure.
-pub(crate) fn is_result(procedure: Procedure, bytes: &[u8]) -> bool {
+pub(crate) fn is_result(procedure: NfsProcedure, bytes: &[u8]) -> bool {
     match procedure {
-        Procedure::Null => bytes.is_empty(),
-        Procedure::Getattr => decode_all::<Outcome<Fattr>>(bytes).is_ok(),
-        Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => {
-            decode_all::<Outcome<WccData, WccData>>(bytes).is_ok()
+        NfsProcedure::Null => bytes.is_empty(),
+        NfsProcedure::Getattr => decode_all::<NfsResult<Fattr>>(bytes).is_ok(),
+        NfsProcedure::Setattr | NfsProcedure::Remove | NfsProcedure::Rmdir => {
+            decode_all::<NfsResult<WccData, WccData>>(bytes).is_ok()
         }
-        Procedure::Lookup => decode_all::<Outcome<LookupOk, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Access => decode_all::<Outcome<AccessOk, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Readlink => decode_all::<Outcome<ReadlinkOk<'_>, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Read => decode_all::<Outcome<ReadOk<'_>, ReadFailed>>(bytes).is_ok(),
-        Procedure::Write => decode_all::<Outcome<WriteOk, WccData>>(bytes).is_ok(),
-        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
-            decode_all::<Outcome<Created, WccData>>(bytes).is_ok()
+        NfsProcedure::Lookup => decode_all::<NfsResult<LookupOk, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Access => decode_all::<NfsResult<AccessOk, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Readlink => decode_all::<NfsResult<ReadlinkOk<'_>, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Read => decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(bytes).is_ok(),
+        NfsProcedure::Write => decode_all::<NfsResult<WriteOk, WccData>>(bytes).is_ok(),
+        NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod => {
+            decode_all::<NfsResult<CreateOk, WccData>>(bytes).is_ok()
         }
-        Procedure::Rename => decode_all::<Outcome<RenameWcc, RenameWcc>>(bytes).is_ok(),
-        Procedure::Link => decode_all::<Outcome<LinkWcc, LinkWcc>>(bytes).is_ok(),
-        Procedure::Readdir => is_listing::<DirectoryEntry<'_>>(bytes),
-        Procedure::ReaddirPlus => is_listing::<DirectoryEntryPlus<'_>>(bytes),
-        Procedure::Fsstat => decode_all::<Outcome<FsstatOk, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Fsinfo => decode_all::<Outcome<FsinfoOk, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Pathconf => decode_all::<Outcome<PathconfOk, Option<Fattr>>>(bytes).is_ok(),
-        Procedure::Commit => decode_all::<Outcome<CommitOk, WccData>>(bytes).is_ok(),
+        NfsProcedure::Rename => decode_all::<NfsResult<RenameWcc, RenameWcc>>(bytes).is_ok(),
+        NfsProcedure::Link => decode_all::<NfsResult<LinkWcc, LinkWcc>>(bytes).is_ok(),
+        NfsProcedure::Readdir => is_listing::<DirectoryEntry<'_>>(bytes),
+        NfsProcedure::ReaddirPlus => is_listing::<DirectoryEntryPlus<'_>>(bytes),
+        NfsProcedure::Fsstat => decode_all::<NfsResult<FsstatOk, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Fsinfo => decode_all::<NfsResult<FsinfoOk, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Pathconf => decode_all::<NfsResult<PathconfOk, Option<Fattr>>>(bytes).is_ok(),
+        NfsProcedure::Commit => decode_all::<NfsResult<CommitOk, WccData>>(bytes).is_ok(),
     }
 }
 
 fn is_listing<'a, E: curt_xdr::Decode<'a>>(bytes: &'a [u8]) -> bool {
-    match decode_all::<Outcome<ReaddirOk<'a, E>, Option<Fattr>>>(bytes) {
-        Ok(Outcome::Ok(mut listing)) => {
+    match decode_all::<NfsResult<ReaddirOk<'a, E>, Option<Fattr>>>(bytes) {
+        Ok(NfsResult::Ok(mut listing)) => {
             listing.entries.by_ref().all(|entry| entry.is_ok()) && listing.entries.eof().is_some()
         }
-        Ok(Outcome::Failed(..)) => true,
+        Ok(NfsResult::Failed(..)) => true,
         Err(_) => false,
     }
 }

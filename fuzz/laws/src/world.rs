@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
-use curt_proto::nfs3::{self, FileHandle, LookupOk, Outcome, Procedure};
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
-use curt_rpc::message::{Call, encode_call_header};
-use curt_rpc::server::{CallFailure, Context, Service as _};
-use curt_server::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State};
+use curt_proto::mount3::{self, DirPath, MountReply};
+use curt_proto::nfs3::{self, FileHandle, LookupOk, NfsProcedure, NfsResult};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
+use curt_rpc::message::{CallMessage, encode_call_header};
+use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 use curt_trace::ServerCounters;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all, put_fixed};
@@ -29,17 +29,18 @@ pub(crate) struct World {
 }
 
 /// Who calls.
-pub(crate) fn credential(uid: u32) -> Credential {
-    Credential::Sys(SysCredential {
+pub(crate) fn credential(uid: u32) -> RpcCredential {
+    RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"fuzz"),
         uid,
         gid: uid,
-        groups: Groups::first_of(&[]),
+        groups: AuthSysGids::first_of(&[]),
     })
 }
 
 thread_local! {
-    /// The server's memory of itself, one for the thread: its key stays the same, so that an input means the same each time.
+    /// The server's memory of itself, one for the thread: its key stays the same, so that an input
+    /// means the same each time.
     static STATE: TempDir = tempfile::tempdir().expect("a directory for state");
 }
 
@@ -61,7 +62,7 @@ impl World {
             rules,
         )];
         let service = NfsService::new(Setup {
-            state: STATE.with(|directory| State::open(directory.path()).expect("state")),
+            state: STATE.with(|directory| PersistentState::open(directory.path()).expect("state")),
             exports,
             counters: Arc::new(ServerCounters::default()),
         })
@@ -76,13 +77,13 @@ impl World {
 
     /// What is in the tree at the beginning.
     fn plant(&mut self) {
-        let path = bytes(&ExportPath(Opaque::new(EXPORT).expect("a short path")));
+        let path = bytes(&DirPath(Opaque::new(EXPORT).expect("a short path")));
         let mounted = self
             .call(
                 (
                     mount3::PROGRAM,
                     mount3::VERSION,
-                    mount3::Procedure::Mount.number(),
+                    mount3::MountProcedure::Mount.number(),
                 ),
                 0,
                 &path,
@@ -99,9 +100,9 @@ impl World {
         let mut target = unset.clone();
         put_string(&mut target, b"file");
         let entries = [
-            (Procedure::Create, b"file".as_slice(), guarded),
-            (Procedure::Mkdir, b"directory", unset),
-            (Procedure::Symlink, b"link", target),
+            (NfsProcedure::Create, b"file".as_slice(), guarded),
+            (NfsProcedure::Mkdir, b"directory", unset),
+            (NfsProcedure::Symlink, b"link", target),
         ];
         self.handles.push(root);
         for (procedure, name, rest) in entries {
@@ -111,10 +112,10 @@ impl World {
             place.extend(rest);
             self.nfs(procedure, 0, &place).expect("the tree can be made");
             let found = self
-                .nfs(Procedure::Lookup, 0, &looked)
+                .nfs(NfsProcedure::Lookup, 0, &looked)
                 .expect("LOOKUP is answered");
-            match decode_all::<Outcome<LookupOk, Option<nfs3::Fattr>>>(&found) {
-                Ok(Outcome::Ok(ok)) => self.handles.push(ok.object),
+            match decode_all::<NfsResult<LookupOk, Option<nfs3::Fattr>>>(&found) {
+                Ok(NfsResult::Ok(ok)) => self.handles.push(ok.object),
                 other => panic!("{procedure}: {other:?}"),
             }
         }
@@ -122,7 +123,7 @@ impl World {
 
     pub(crate) fn nfs(
         &self,
-        procedure: Procedure,
+        procedure: NfsProcedure,
         uid: u32,
         arguments: &[u8],
     ) -> Result<Vec<u8>, CallFailure> {
@@ -137,12 +138,13 @@ impl World {
         arguments: &[u8],
     ) -> Result<Vec<u8>, CallFailure> {
         let mut record = Vec::new();
-        encode_call_header(&mut record, 1, procedure, &credential(uid));
+        let (program, version, number) = procedure;
+        encode_call_header(&mut record, 1, program, version, number, &credential(uid));
         put_fixed(&mut record, arguments);
-        let call = Call::decode(&record).expect("our own call is understood");
+        let call = CallMessage::decode(&record).expect("our own call is understood");
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut results = Vec::new();
-        let mut context = Context::detached(address(1023), address(nfs3::PORT));
+        let mut context = CallContext::detached(address(1023), address(nfs3::PORT));
         self.service.call(&call, &mut context, &mut results)?;
         assert!(results.len() <= REPLY_MAX, "a reply of {} bytes", results.len());
         Ok(results)

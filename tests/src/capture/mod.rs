@@ -1,4 +1,5 @@
-//! What was on the wire: dumpcap records it, [`Captured::calls`] counts the calls in it, and tshark says what is malformed.
+//! What was on the wire: dumpcap records it, [`CaptureFile::calls`] counts the calls in it, and
+//! tshark says what is malformed.
 
 mod packets;
 mod streams;
@@ -11,12 +12,13 @@ use anyhow::{Context, Result};
 use curt_trace::PROCEDURES;
 
 use crate::network::Network;
-use crate::process::{self, Running};
+use crate::process::{self, RunningProcess};
 
 /// The program number of NFS (RFC 1813 section 3).
 const PROGRAM: u32 = 100_003;
-/// How many looks in a row find nothing new at the end of a capture, 20 ms after each other: dumpcap writes at least every 250 ms
-/// what it has. They are counted, for on a machine that stood still time has passed and nobody has worked.
+/// How many looks in a row find nothing new at the end of a capture, 20 ms after each other:
+/// dumpcap writes at least every 250 ms what it has. They are counted, for on a machine that stood
+/// still time has passed and nobody has worked.
 const QUIET_LOOKS: u32 = 60;
 /// How long a capture may go on growing after what is captured has ended.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -25,13 +27,13 @@ const READ: Duration = Duration::from_secs(600);
 
 /// A capture that is running.
 pub struct Capture {
-    running: Running,
+    running: RunningProcess,
     file: PathBuf,
     port: u16,
 }
 
 /// A capture that is done.
-pub struct Captured {
+pub struct CaptureFile {
     file: PathBuf,
     port: u16,
 }
@@ -47,17 +49,19 @@ impl Capture {
         // lo for peers on this machine, the bridge for kernels: a packet passes one of them once.
         command
             .args(["-q", "-B", "128", "-f", &format!("tcp port {port}")])
-            // What dumpcap keeps between the thread of each interface and the file: it drops beyond 1 MB otherwise.
+            // What dumpcap keeps between the thread of each interface and the file: it drops beyond
+            // 1 MB otherwise.
             .args(["-C", "268435456", "-N", "1000000"])
             // What stands before the interfaces is for both of them.
             .args(["-i", "lo", "-i", "br0", "-w"])
             .arg(&file);
-        let running = Running::start("dumpcap", &mut command)?;
+        let running = RunningProcess::start("dumpcap", &mut command)?;
         running.wait_for("File: ", Duration::from_secs(60))?;
         Ok(Self { running, file, port })
     }
 
-    /// Waits until the file does not grow any more: dumpcap throws away what it has not yet taken from the kernel when it ends.
+    /// Waits until the file does not grow any more: dumpcap throws away what it has not yet taken
+    /// from the kernel when it ends.
     fn settle(&self) -> Result<()> {
         let (mut last, mut looks) = (0, 0);
         process::until("the capture is written", SETTLED, || {
@@ -72,11 +76,12 @@ impl Capture {
     ///
     /// # Errors
     /// Packets were lost, so that nothing can be said.
-    pub fn stop(mut self) -> Result<Captured> {
+    pub fn stop(mut self) -> Result<CaptureFile> {
         self.settle()?;
         self.running.signal(rustix::process::Signal::INT)?;
         self.running.wait(Duration::from_secs(60))?;
-        // "Packets received/dropped on interface 'lo': 123/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
+        // "Packets received/dropped on interface 'lo': 123/0
+        // (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
         for line in self
             .running
             .output()
@@ -90,25 +95,27 @@ impl Capture {
             let none = dropped.is_some_and(|rest| rest.split_whitespace().next() == Some("0"));
             anyhow::ensure!(none, "the capture is not complete: {line}");
         }
-        Ok(Captured {
+        Ok(CaptureFile {
             file: self.file,
             port: self.port,
         })
     }
 }
 
-impl Captured {
+impl CaptureFile {
     fn tshark(&self, network: &Network, arguments: &[&str]) -> Result<String> {
         let mut command = network.command("tshark");
         command
-            // Packets of a loaded machine may have been captured out of order; to tshark they are lost otherwise.
+            // Packets of a loaded machine may have been captured out of order; to tshark they are
+            // lost otherwise.
             .args(["-n", "-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
             .arg(&self.file)
             .args(["-d", &format!("tcp.port=={},rpc", self.port)]);
         process::run(command.args(arguments), READ)
     }
 
-    /// The calls of each NFSv3 procedure: all that went to the port, counted from the bytes of each connection.
+    /// The calls of each NFSv3 procedure: all that went to the port, counted from the bytes of each
+    /// connection.
     ///
     /// # Errors
     /// The capture is not complete, so that nothing can be said.

@@ -1,6 +1,8 @@
-//! The TCP segments in a capture file, as pcapng has them (draft-ietf-opsawg-pcapng): blocks, Ethernet, IP, TCP.
+//! The TCP segments in a capture file, as pcapng has them (draft-ietf-opsawg-pcapng): blocks,
+//! Ethernet, IP, TCP.
 //!
-//! What is not TCP is passed over; what is cut or not understood is an error, for then nothing can be said of the capture.
+//! What is not TCP is passed over; what is cut or not understood is an error, for then nothing can
+//! be said of the capture.
 
 use std::net::IpAddr;
 
@@ -17,14 +19,14 @@ const ETHERNET: u16 = 1;
 const PROTOCOL_TCP: u8 = 6;
 
 /// Which way of which connection: from, to.
-pub(super) type Way = ((IpAddr, u16), (IpAddr, u16));
+pub(super) type FlowDirection = ((IpAddr, u16), (IpAddr, u16));
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Segment<'a> {
+pub(super) struct TcpSegment<'a> {
     /// When it was captured, in the capture's own unit.
     pub(super) time: u64,
-    pub(super) way: Way,
+    pub(super) way: FlowDirection,
     /// The sequence number of its first byte; of a SYN, the number before.
     pub(super) sequence: u32,
     /// Whether it opens the connection.
@@ -33,7 +35,7 @@ pub(super) struct Segment<'a> {
 }
 
 /// All TCP segments of a capture, in the order of their times.
-pub(super) fn segments(file: &[u8]) -> Result<Vec<Segment<'_>>> {
+pub(super) fn segments(file: &[u8]) -> Result<Vec<TcpSegment<'_>>> {
     let mut rest = file;
     let mut segments = Vec::new();
     while !rest.is_empty() {
@@ -59,8 +61,9 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<Segment<'_>>> {
     Ok(segments)
 }
 
-/// The segment in an enhanced packet block: interface, time (two words), captured and original length, bytes.
-fn packet(body: &[u8]) -> Result<Option<Segment<'_>>> {
+/// The segment in an enhanced packet block: interface, time (two words), captured and original
+/// length, bytes.
+fn packet(body: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     let time = u64::from(native(body, 4)?) << 32 | u64::from(native(body, 8)?);
     let (captured, original) = (native(body, 12)?, native(body, 16)?);
     ensure!(
@@ -80,7 +83,7 @@ fn packet(body: &[u8]) -> Result<Option<Segment<'_>>> {
 }
 
 /// RFC 791 section 3.1.
-fn version_4(time: u64, bytes: &[u8]) -> Result<Option<Segment<'_>>> {
+fn version_4(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     if *bytes.get(9).context("no IPv4")? != PROTOCOL_TCP {
         return Ok(None);
     }
@@ -100,7 +103,7 @@ fn version_4(time: u64, bytes: &[u8]) -> Result<Option<Segment<'_>>> {
 }
 
 /// RFC 8200 section 3; extension headers do not occur between programs of one machine.
-fn version_6(time: u64, bytes: &[u8]) -> Result<Option<Segment<'_>>> {
+fn version_6(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     if *bytes.get(6).context("no IPv6")? != PROTOCOL_TCP {
         return Ok(None);
     }
@@ -117,9 +120,9 @@ fn version_6(time: u64, bytes: &[u8]) -> Result<Option<Segment<'_>>> {
 }
 
 /// RFC 9293 section 3.1.
-fn tcp(time: u64, from: IpAddr, to: IpAddr, bytes: &[u8]) -> Result<Segment<'_>> {
+fn tcp(time: u64, from: IpAddr, to: IpAddr, bytes: &[u8]) -> Result<TcpSegment<'_>> {
     let head = usize::from(bytes.get(12).context("no TCP")? >> 4) * 4;
-    Ok(Segment {
+    Ok(TcpSegment {
         time,
         way: ((from, big_half(bytes, 0)?), (to, big_half(bytes, 2)?)),
         sequence: u32::from_be_bytes(part(bytes, 4, 4)?.try_into()?),

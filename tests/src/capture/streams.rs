@@ -1,5 +1,5 @@
-//! What went to a port, byte by byte: the segments of each connection put in the order of their sequence numbers, and the
-//! RPC calls in them (RFC 5531 sections 9 and 11).
+//! What went to a port, byte by byte: the segments of each connection put in the order of their
+//! sequence numbers, and the RPC calls in them (RFC 5531 sections 9 and 11).
 //!
 //! It shares no code with Curt's own decoding, whose counts it is held against.
 
@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, ensure};
 
-use super::packets::{Segment, Way};
+use super::packets::{FlowDirection, TcpSegment};
 
 /// The bit of a fragment's length that says that it is the record's last.
 const LAST: u32 = 0x8000_0000;
-/// The six words of a call that say what it calls: xid, CALL, RPC version, program, version, procedure.
+/// The six words of a call that say what it calls: xid, CALL, RPC version, program, version,
+/// procedure.
 const CALL_WORDS: usize = 6;
 
 /// One way of one connection, from its opening on.
-struct Stream<'a> {
+struct ReassembledStream<'a> {
     /// The number of the first byte.
     first: u32,
     /// Bytes by their distance from the first.
@@ -24,12 +25,13 @@ struct Stream<'a> {
     latest: u64,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> ReassembledStream<'a> {
     fn add(&mut self, sequence: u32, payload: &'a [u8]) {
         // Sequence numbers begin again after 4 GiB: a piece is near the one before it.
         let distance = sequence.wrapping_sub(self.first);
         let near = distance.wrapping_sub(low(self.latest)).cast_signed();
-        // A probe that keeps the connection alive may repeat the byte before the first; there is nothing new in it.
+        // A probe that keeps the connection alive may repeat the byte before the first; there is
+        // nothing new in it.
         let Some(at) = self.latest.checked_add_signed(i64::from(near)) else {
             return;
         };
@@ -60,15 +62,15 @@ fn low(number: u64) -> u32 {
 }
 
 /// The bytes that went to `port`, one entry for each connection.
-pub(super) fn streams(segments: &[Segment<'_>], port: u16) -> Result<Vec<Vec<u8>>> {
-    let mut open: HashMap<Way, Stream<'_>> = HashMap::new();
+pub(super) fn streams(segments: &[TcpSegment<'_>], port: u16) -> Result<Vec<Vec<u8>>> {
+    let mut open: HashMap<FlowDirection, ReassembledStream<'_>> = HashMap::new();
     let mut done = Vec::new();
     for segment in segments.iter().filter(|segment| segment.way.1.1 == port) {
         if segment.syn {
             let first = segment.sequence.wrapping_add(1);
             // A SYN that is sent again opens the same connection.
             if open.get(&segment.way).is_none_or(|stream| stream.first != first) {
-                let stream = Stream {
+                let stream = ReassembledStream {
                     first,
                     pieces: Vec::new(),
                     latest: 0,
@@ -82,7 +84,7 @@ pub(super) fn streams(segments: &[Segment<'_>], port: u16) -> Result<Vec<Vec<u8>
         }
     }
     done.extend(open.into_values());
-    done.into_iter().map(Stream::bytes).collect()
+    done.into_iter().map(ReassembledStream::bytes).collect()
 }
 
 /// Counts the calls of `program` in what went over one connection, by procedure.

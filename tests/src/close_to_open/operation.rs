@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use rustix::fs::OFlags;
 
 use curt_tests::random::Random;
-use curt_tests::sys::{Mapping, truncate};
+use curt_tests::sys::{FileMapping, truncate};
 
 /// What direct transfers are aligned to.
 const BLOCK: usize = 4096;
@@ -204,7 +204,7 @@ impl Subject<'_> {
         let offset = self.random.below(last);
         let length = self.length().min(self.content.len() - offset);
         let bytes = self.bytes(length);
-        let mapping = Mapping::new(&file, offset, length)?;
+        let mapping = FileMapping::new(&file, offset, length)?;
         mapping.write(&bytes);
         self.put(offset, &bytes);
         // What is mapped may outlive the descriptor; then nothing but msync(2) brings it to the
@@ -261,7 +261,7 @@ impl Subject<'_> {
         if self.content.is_empty() {
             return Ok(());
         }
-        let mapping = Mapping::new(both(&self.path)?, 0, self.content.len())?;
+        let mapping = FileMapping::new(both(&self.path)?, 0, self.content.len())?;
         self.compare(0, &mapping.read(), self.content.len())
     }
 

@@ -1,6 +1,8 @@
-//! Runs `latency` of tools/bench beside Ganesha, in a network of its own and on the same directory in memory, and prints what it prints.
+//! Runs `latency` of tools/bench beside Ganesha, in a network of its own and on the same directory
+//! in memory, and prints what it prints.
 //!
-//! `cargo xtask compare latency` calls this and makes the documents' tables of it. All arguments are those of the benchmark.
+//! `cargo xtask compare latency` calls this and makes the documents' tables of it. All arguments
+//! are those of the benchmark.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, Stdio};

@@ -1,8 +1,9 @@
 //! A client that opens many connections and says little on them.
 //!
-//! `many-connections PORT IDLE HALF FIRST` opens IDLE connections that say nothing, and HALF that send half a call, to a
-//! server on 127.0.0.1; no more than 1,000 from one address, the first of which is 127.1.0.FIRST. It prints `ready`, keeps them until
-//! a line comes in, and prints how many of them the server had closed.
+//! `many-connections PORT IDLE HALF FIRST` opens IDLE connections that say nothing, and HALF that
+//! send half a call, to a server on 127.0.0.1; no more than 1,000 from one address, the first of
+//! which is 127.1.0.FIRST. It prints `ready`, keeps them until a line comes in, and prints how many
+//! of them the server had closed.
 
 use std::io::{Write as _, stdin};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, bail};
 use curt_proto::nfs3;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
 use rustix::io::Errno;
@@ -65,10 +66,17 @@ fn connect(last: u8, server: SocketAddr) -> Result<TcpStream> {
 /// The first half of a GETATTR, past what tells its procedure.
 fn half_a_call() -> Vec<u8> {
     let mut call = Vec::new();
-    let body = record::open(&mut call);
-    encode_call_header(&mut call, 1, (nfs3::PROGRAM, nfs3::VERSION, 1), &Credential::None);
+    let body = record::begin_record(&mut call);
+    encode_call_header(
+        &mut call,
+        1,
+        nfs3::PROGRAM,
+        nfs3::VERSION,
+        1,
+        &RpcCredential::None,
+    );
     call.resize(call.len() + 68, 0);
-    record::close(&mut call, body, 0);
+    record::finish_record(&mut call, body, 0);
     call.truncate(call.len() / 2);
     call
 }

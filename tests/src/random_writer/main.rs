@@ -1,7 +1,9 @@
-//! `random-writer DIRECTORY`: does random things to a few files and checks each against a model in memory.
+//! `random-writer DIRECTORY`: does random things to a few files and checks each against a model in
+//! memory.
 //!
-//! Whatever fails is printed with the seed and the operation's number, so that it can be had again. `--verify` compares files that an earlier run with
-//! the same seed has left, without writing: what a server kept can be looked at by another client, later. It runs on any file system and needs no
+//! Whatever fails is printed with the seed and the operation's number, so that it can be had again.
+//! `--verify` compares files that an earlier run with the same seed has left, without writing: what
+//! a server kept can be looked at by another client, later. It runs on any file system and needs no
 //! instruction that an early x86-64 lacks.
 
 use std::fmt;
@@ -15,18 +17,19 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use curt_tests::random::Random;
-use curt_tests::sys::Mapping;
+use curt_tests::sys::FileMapping;
 
-use crate::operation::{Limits, Operation};
+use crate::operation::{FileOperation, Limits};
 
 mod operation;
 
-/// How many of the last operations on a file are printed when one fails, and as many of those that had to do with the wrong byte.
+/// How many of the last operations on a file are printed when one fails, and as many of those that
+/// had to do with the wrong byte.
 const PRINTED: usize = 12;
 
 #[derive(Parser)]
 #[command(about = "Does random things to a few files and checks each against a model")]
-struct Arguments {
+struct RandomWriterArguments {
     /// Where the files are made
     directory: PathBuf,
     /// What all choices follow from; default: from the clock
@@ -56,15 +59,15 @@ struct Arguments {
 }
 
 /// A file and what should be in it.
-struct Subject {
+struct CheckedFile {
     path: PathBuf,
     file: File,
     content: Vec<u8>,
-    history: Vec<Past>,
+    history: Vec<PastOperation>,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = RandomWriterArguments::parse();
     let clock = || {
         std::time::SystemTime::UNIX_EPOCH
             .elapsed()
@@ -92,18 +95,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn limits(arguments: &Arguments) -> Limits {
+fn limits(arguments: &RandomWriterArguments) -> Limits {
     Limits {
         file_bytes: arguments.file_bytes.max(1),
         operation_bytes: arguments.operation_bytes.max(1),
     }
 }
 
-fn path(arguments: &Arguments, number: usize) -> PathBuf {
+fn path(arguments: &RandomWriterArguments, number: usize) -> PathBuf {
     arguments.directory.join(format!("random-{number}"))
 }
 
-fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
+fn run(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut subjects = Vec::new();
     for number in 0..arguments.files.max(1) {
@@ -115,7 +118,7 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
             .truncate(true)
             .open(&path);
         let file = made.map_err(|error| format!("{}: {error}", path.display()))?;
-        subjects.push(Subject {
+        subjects.push(CheckedFile {
             path,
             file,
             content: Vec::new(),
@@ -125,7 +128,7 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
     for number in 1..=arguments.operations {
         let subject = random.below(subjects.len());
         let subject = &mut subjects[subject];
-        let operation = Operation::draw(&mut random, subject.content.len(), limits(arguments));
+        let operation = FileOperation::draw(&mut random, subject.content.len(), limits(arguments));
         subject
             .perform(number, operation)
             .map_err(|what| subject.describe(number, &what))?;
@@ -150,13 +153,13 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(), String> {
 }
 
 /// Draws the same operations without performing them, and compares what they come to.
-fn verify(arguments: &Arguments, seed: u64) -> Result<(), String> {
+fn verify(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut contents = vec![Vec::new(); arguments.files.max(1)];
     for _ in 0..arguments.operations {
         let content = random.below(contents.len());
         let content = &mut contents[content];
-        Operation::draw(&mut random, content.len(), limits(arguments)).apply(content);
+        FileOperation::draw(&mut random, content.len(), limits(arguments)).apply(content);
     }
     for (number, content) in contents.iter().enumerate() {
         let path = path(arguments, number);
@@ -166,10 +169,10 @@ fn verify(arguments: &Arguments, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-impl Subject {
-    fn perform(&mut self, number: u64, operation: Operation) -> io::Result<()> {
+impl CheckedFile {
+    fn perform(&mut self, number: u64, operation: FileOperation) -> io::Result<()> {
         operation.apply(&mut self.content);
-        self.history.push(Past {
+        self.history.push(PastOperation {
             number,
             text: operation.to_string(),
             range: operation.range(),
@@ -178,11 +181,13 @@ impl Subject {
     }
 
     /// Does to the file what the model has seen already.
-    fn call(&mut self, operation: &Operation) -> io::Result<()> {
+    fn call(&mut self, operation: &FileOperation) -> io::Result<()> {
         match operation {
-            Operation::Write { offset, bytes } => self.file.write_all_at(bytes, *offset as u64),
-            Operation::Append { bytes } => OpenOptions::new().append(true).open(&self.path)?.write_all(bytes),
-            Operation::Read { offset, length } => {
+            FileOperation::Write { offset, bytes } => self.file.write_all_at(bytes, *offset as u64),
+            FileOperation::Append { bytes } => {
+                OpenOptions::new().append(true).open(&self.path)?.write_all(bytes)
+            }
+            FileOperation::Read { offset, length } => {
                 let mut bytes = vec![0; *length];
                 let got = read_at(&self.file, &mut bytes, *offset)?;
                 compare(
@@ -191,32 +196,33 @@ impl Subject {
                     &self.content[self.content.len().min(*offset)..self.content.len().min(offset + length)],
                 )
             }
-            Operation::Truncate { size } => {
+            FileOperation::Truncate { size } => {
                 self.file.set_len(*size as u64)?;
                 self.stat()
             }
-            Operation::MapWrite {
+            FileOperation::MapWrite {
                 offset,
                 bytes,
                 synced,
             } => {
-                let mapping = Mapping::new(&self.file, *offset, bytes.len())?;
+                let mapping = FileMapping::new(&self.file, *offset, bytes.len())?;
                 mapping.write(bytes);
                 if *synced { mapping.sync() } else { Ok(()) }
             }
-            Operation::MapRead { offset, length } => {
-                let mapping = Mapping::new(&self.file, *offset, *length)?;
+            FileOperation::MapRead { offset, length } => {
+                let mapping = FileMapping::new(&self.file, *offset, *length)?;
                 compare(*offset, &mapping.read(), &self.content[*offset..offset + length])
             }
-            Operation::Fsync => self.file.sync_all(),
-            Operation::Fdatasync => self.file.sync_data(),
-            Operation::Reopen => {
-                // The new descriptor first: the old one's close must not be what makes the data seen.
+            FileOperation::Fsync => self.file.sync_all(),
+            FileOperation::Fdatasync => self.file.sync_data(),
+            FileOperation::Reopen => {
+                // The new descriptor first: the old one's close must not be what makes the data
+                // seen.
                 self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
                 self.stat()
             }
-            Operation::Stat => self.stat(),
-            Operation::Verify => self.verify(),
+            FileOperation::Stat => self.stat(),
+            FileOperation::Verify => self.verify(),
         }
     }
 
@@ -240,7 +246,7 @@ impl Subject {
             "operation {number}: {what}\nthe last operations on {}:",
             self.path.display()
         );
-        let mut print = |past: &Past| text.push_str(&format!("\n  {}: {}", past.number, past.text));
+        let mut print = |past: &PastOperation| text.push_str(&format!("\n  {}: {}", past.number, past.text));
         self.history
             .iter()
             .skip(self.history.len().saturating_sub(PRINTED))
@@ -261,7 +267,7 @@ impl Subject {
 }
 
 /// An operation that was performed.
-struct Past {
+struct PastOperation {
     number: u64,
     text: String,
     /// The bytes that it had to do with.

@@ -1,7 +1,8 @@
 //! What may be done to a file, drawn from a seed, and what it does to the model.
 //!
-//! Invariant: what is drawn depends on the seed and on the model alone, never on what a system call said. So whoever knows the seed and the number of
-//! operations knows the files' content, without the files.
+//! Invariant: what is drawn depends on the seed and on the model alone, never on what a system call
+//! said. So whoever knows the seed and the number of operations knows the files' content, without
+//! the files.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use curt_tests::random::Random;
 
 /// One operation on a file of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum FileOperation {
     Write {
         offset: usize,
         bytes: Vec<u8>,
@@ -41,7 +42,7 @@ pub(crate) enum Operation {
     Verify,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for FileOperation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write { offset, bytes } => write!(out, "write {} bytes at {offset}", bytes.len()),
@@ -79,7 +80,7 @@ pub(crate) struct Limits {
     pub(crate) operation_bytes: usize,
 }
 
-impl Operation {
+impl FileOperation {
     /// Draws the next operation on a file of `size` bytes.
     pub(crate) fn draw(random: &mut Random, size: usize, limits: Limits) -> Self {
         match random.below(100) {
@@ -132,7 +133,8 @@ impl Operation {
         }
     }
 
-    /// The bytes that it has to do with, as far as that can be said without knowing the file's size.
+    /// The bytes that it has to do with, as far as that can be said without knowing the file's
+    /// size.
     pub(crate) fn range(&self) -> Range<usize> {
         match self {
             Self::Write { offset, bytes } | Self::MapWrite { offset, bytes, .. } => {
@@ -189,7 +191,7 @@ mod tests {
         let (mut random, mut content) = (Random::new(1), Vec::new());
         let mut kinds = std::collections::HashSet::new();
         for _ in 0..20_000 {
-            let operation = Operation::draw(&mut random, content.len(), LIMITS);
+            let operation = FileOperation::draw(&mut random, content.len(), LIMITS);
             kinds.insert(std::mem::discriminant(&operation));
             operation.apply(&mut content);
             assert!(content.len() <= LIMITS.file_bytes, "{operation}");
@@ -202,7 +204,7 @@ mod tests {
         let run = |seed| {
             let (mut random, mut content) = (Random::new(seed), Vec::new());
             for _ in 0..500 {
-                Operation::draw(&mut random, content.len(), LIMITS).apply(&mut content);
+                FileOperation::draw(&mut random, content.len(), LIMITS).apply(&mut content);
             }
             content
         };

@@ -1,9 +1,10 @@
 //! Processes that make, replace, read and remove one file all the time.
 //!
-//! `replacing-processes DIRECTORY COUNT MILLISECONDS` starts COUNT processes. A third of them write a file of their own and rename it to
-//! the name that all share, a third remove that name, a third open it and, later, read what they opened. What was opened has to be
-//! there, whole, whatever has become of its name. A second name is replaced in the same way and never removed: each open of that one has to
-//! succeed. Prints how often each succeeded: `replaced N removed N read N`.
+//! `replacing-processes DIRECTORY COUNT MILLISECONDS` starts COUNT processes. A third of them write
+//! a file of their own and rename it to the name that all share, a third remove that name, a third
+//! open it and, later, read what they opened. What was opened has to be there, whole, whatever has
+//! become of its name. A second name is replaced in the same way and never removed: each open of
+//! that one has to succeed. Prints how often each succeeded: `replaced N removed N read N`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _};

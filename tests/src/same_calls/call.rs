@@ -29,9 +29,9 @@ pub(crate) enum NewTime {
 
 /// A path that shows itself.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Name(pub(crate) Vec<u8>);
+pub(crate) struct CallPath(pub(crate) Vec<u8>);
 
-impl fmt::Debug for Name {
+impl fmt::Debug for CallPath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&shown(&self.0))
     }
@@ -39,12 +39,12 @@ impl fmt::Debug for Name {
 
 /// Bytes to write: as many as said, from a seed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes {
+pub(crate) struct SeededBytes {
     seed: u64,
     length: usize,
 }
 
-impl Bytes {
+impl SeededBytes {
     pub(crate) fn draw(random: &mut Random) -> Self {
         Self {
             seed: random.number(),
@@ -61,10 +61,10 @@ impl Bytes {
 
 /// A system call, or a few that belong together.
 #[derive(Clone, Debug)]
-pub(crate) enum Call {
+pub(crate) enum SystemCall {
     Open {
         slot: usize,
-        path: Name,
+        path: CallPath,
         flags: OFlags,
         mode: u32,
     },
@@ -73,12 +73,12 @@ pub(crate) enum Call {
     },
     Write {
         slot: usize,
-        bytes: Bytes,
+        bytes: SeededBytes,
     },
     WriteAt {
         slot: usize,
         offset: u64,
-        bytes: Bytes,
+        bytes: SeededBytes,
     },
     Read {
         slot: usize,
@@ -92,7 +92,7 @@ pub(crate) enum Call {
     MapWrite {
         slot: usize,
         offset: usize,
-        bytes: Bytes,
+        bytes: SeededBytes,
         synced: bool,
     },
     MapRead {
@@ -141,84 +141,84 @@ pub(crate) enum Call {
         slot: usize,
     },
     MakeDirectory {
-        path: Name,
+        path: CallPath,
         mode: u32,
     },
     RemoveDirectory {
-        path: Name,
+        path: CallPath,
     },
     Unlink {
-        path: Name,
+        path: CallPath,
     },
     Rename {
-        from: Name,
-        to: Name,
+        from: CallPath,
+        to: CallPath,
         flags: RenameFlags,
     },
     Link {
-        from: Name,
-        to: Name,
+        from: CallPath,
+        to: CallPath,
         flags: AtFlags,
     },
     Symlink {
-        target: Name,
-        path: Name,
+        target: CallPath,
+        path: CallPath,
     },
     ReadLink {
-        path: Name,
+        path: CallPath,
     },
     MakeNode {
-        path: Name,
+        path: CallPath,
         kind: u32,
         mode: u32,
     },
     Mode {
-        path: Name,
+        path: CallPath,
         mode: u32,
     },
     Owner {
-        path: Name,
+        path: CallPath,
         user: Option<u32>,
         group: Option<u32>,
         flags: AtFlags,
     },
     Times {
-        path: Name,
+        path: CallPath,
         access: NewTime,
         change: NewTime,
         flags: AtFlags,
     },
     Stat {
-        path: Name,
+        path: CallPath,
         flags: AtFlags,
     },
     Access {
-        path: Name,
+        path: CallPath,
         mode: Access,
     },
     List {
-        path: Name,
+        path: CallPath,
     },
     ListWhileChanging {
-        path: Name,
+        path: CallPath,
     },
     FileSystem {
-        path: Name,
+        path: CallPath,
     },
     SetAttribute {
-        path: Name,
+        path: CallPath,
     },
     GetAttribute {
-        path: Name,
+        path: CallPath,
     },
     ListAttributes {
-        path: Name,
+        path: CallPath,
     },
 }
 
-impl Call {
+impl SystemCall {
     /// The paths that the kernel walks.
-    pub(crate) fn names(&self) -> Vec<&Name> {
+    pub(crate) fn names(&self) -> Vec<&CallPath> {
         match self {
             Self::Rename { from, to, .. } | Self::Link { from, to, .. } => vec![from, to],
             Self::Open { path, .. }

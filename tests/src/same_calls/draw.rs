@@ -3,7 +3,7 @@
 use curt_tests::random::Random;
 use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom};
 
-use crate::call::{Actor, Bytes, CALL_BYTES, Call, Name, NewTime, SLOTS};
+use crate::call::{Actor, CALL_BYTES, CallPath, NewTime, SLOTS, SeededBytes, SystemCall};
 use crate::names::path;
 
 /// Where files usually end.
@@ -25,14 +25,14 @@ const EXTRAS: [OFlags; 6] = [
 ];
 
 /// What is drawn from beside the seed: paths that are there, and which slots are in use, by whom.
-pub(crate) struct Known<'k> {
+pub(crate) struct DrawState<'k> {
     pub(crate) paths: &'k [Vec<u8>],
     pub(crate) slots: &'k [Option<Actor>],
 }
 
-impl Call {
+impl SystemCall {
     /// Draws the next call and who makes it.
-    pub(crate) fn draw(random: &mut Random, known: &Known<'_>) -> (Actor, Self) {
+    pub(crate) fn draw(random: &mut Random, known: &DrawState<'_>) -> (Actor, Self) {
         let used: Vec<usize> = (0..SLOTS).filter(|slot| known.slots[*slot].is_some()).collect();
         let actor = if random.below(10) < 7 {
             Actor::Root
@@ -51,7 +51,7 @@ impl Call {
         }
     }
 
-    fn draw_open(random: &mut Random, known: &Known<'_>) -> Self {
+    fn draw_open(random: &mut Random, known: &DrawState<'_>) -> Self {
         let Some(slot) = known.slots.iter().position(Option::is_none) else {
             return Self::Close {
                 slot: random.below(SLOTS),
@@ -68,7 +68,7 @@ impl Call {
         }
         Self::Open {
             slot,
-            path: Name(path(random, known.paths)),
+            path: CallPath(path(random, known.paths)),
             // No open of a FIFO waits for another.
             flags: flags | OFlags::NONBLOCK | OFlags::CLOEXEC,
             mode: mode(random),
@@ -82,11 +82,11 @@ impl Call {
             12..32 => Self::WriteAt {
                 slot,
                 offset: offset(random),
-                bytes: Bytes::draw(random),
+                bytes: SeededBytes::draw(random),
             },
             32..41 => Self::Write {
                 slot,
-                bytes: Bytes::draw(random),
+                bytes: SeededBytes::draw(random),
             },
             41..54 => Self::ReadAt {
                 slot,
@@ -118,7 +118,7 @@ impl Call {
             75..81 => Self::MapWrite {
                 slot,
                 offset: random.below(FILE_BYTES),
-                bytes: Bytes::draw(random),
+                bytes: SeededBytes::draw(random),
                 synced: random.below(2) == 0,
             },
             81..85 => Self::MapRead {
@@ -145,7 +145,7 @@ impl Call {
     }
 
     fn draw_on_path(random: &mut Random, known: &[Vec<u8>]) -> Self {
-        let path = Name(path(random, known));
+        let path = CallPath(path(random, known));
         match random.below(100) {
             0..12 => Self::MakeDirectory {
                 path,
@@ -155,7 +155,7 @@ impl Call {
             18..28 => Self::Unlink { path },
             28..44 => Self::draw_second(random, path, known),
             44..50 => Self::Symlink {
-                target: Name(crate::names::path(random, known)),
+                target: CallPath(crate::names::path(random, known)),
                 path,
             },
             50..53 => Self::ReadLink { path },
@@ -200,8 +200,8 @@ impl Call {
         }
     }
 
-    fn draw_second(random: &mut Random, from: Name, known: &[Vec<u8>]) -> Self {
-        let to = Name(path(random, known));
+    fn draw_second(random: &mut Random, from: CallPath, known: &[Vec<u8>]) -> Self {
+        let to = CallPath(path(random, known));
         match random.below(16) {
             0..10 => Self::Rename {
                 from,

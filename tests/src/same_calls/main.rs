@@ -1,7 +1,10 @@
-//! `same-calls LOCAL MOUNT EXPORT`: makes the same random system calls in a local directory and on a mount, and compares what each says.
+//! `same-calls LOCAL MOUNT EXPORT`: makes the same random system calls in a local directory and on
+//! a mount, and compares what each says.
 //!
-//! EXPORT is the directory whose mount it is, on this machine, of the same kind of file system as LOCAL and as empty. What may differ is in `forced`; times
-//! and inode numbers are compared as `stats` says. At the end all three trees are compared. Whatever fails is printed with the seed and the calls before.
+//! EXPORT is the directory whose mount it is, on this machine, of the same kind of file system as
+//! LOCAL and as empty. What may differ is in `forced`; times and inode numbers are compared as
+//! `stats` says. At the end all three trees are compared. Whatever fails is printed with the seed
+//! and the calls before.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,21 +12,21 @@ use std::process::ExitCode;
 use clap::Parser;
 use rustix::fs::Mode;
 
-use crate::run::Run;
+use crate::run::SameCallsRun;
 
 mod actor;
 mod call;
 mod draw;
-mod forced;
+mod expected_differences;
 mod names;
 mod run;
 mod stats;
+mod test_directory;
 mod tree;
-mod world;
 
 #[derive(Parser)]
 #[command(about = "Makes the same random system calls in two directories and compares what each says")]
-struct Arguments {
+struct SameCallsArguments {
     /// A directory of this machine
     local: PathBuf,
     /// A mount
@@ -42,10 +45,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SameCallsArguments::parse();
     let (seed, operations) = (arguments.seed, arguments.operations);
     rustix::process::umask(Mode::empty());
-    let mut run = Run::new(arguments);
+    let mut run = SameCallsRun::new(arguments);
     match run.calls().and_then(|()| run.trees()) {
         Ok(()) => {
             println!(

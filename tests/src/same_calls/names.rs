@@ -1,4 +1,5 @@
-//! Names and paths to try: few enough that calls meet each other's files, odd enough that nobody can take a name for text.
+//! Names and paths to try: few enough that calls meet each other's files, odd enough that nobody
+//! can take a name for text.
 
 use curt_tests::random::Random;
 

@@ -7,15 +7,15 @@ use curt_tests::random::Random;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::Arguments;
+use crate::SameCallsArguments;
 use crate::actor::as_actor;
-use crate::call::{Actor, Call, Name, SLOTS};
-use crate::draw::Known;
-use crate::forced::{Case, Refused, is_forced, is_left_out};
+use crate::call::{Actor, CallPath, SLOTS, SystemCall};
+use crate::draw::DrawState;
+use crate::expected_differences::{ComparedCall, MountRefusal, is_expected_difference, is_left_out};
 use crate::names;
-use crate::stats::Stats;
+use crate::stats::StatHistory;
+use crate::test_directory::{CallAnswer, CallOutcome, TestDirectory};
 use crate::tree;
-use crate::world::{Answer, Outcome, World};
 
 /// How often the list of paths that calls are drawn from is made anew.
 const PATHS_EVERY: u64 = 25;
@@ -24,32 +24,32 @@ const REMOVED: Duration = Duration::from_secs(60);
 
 /// Who has what open in a slot, and what it is in the local world.
 #[derive(Clone, Copy)]
-struct Held {
+struct OpenSlot {
     actor: Actor,
     inode: u64,
     is_regular: bool,
 }
 
 /// What is known while it runs.
-pub(crate) struct Run {
-    arguments: Arguments,
-    local: World,
-    mount: World,
-    held: [Option<Held>; SLOTS],
-    stats: Stats,
+pub(crate) struct SameCallsRun {
+    arguments: SameCallsArguments,
+    local: TestDirectory,
+    mount: TestDirectory,
+    held: [Option<OpenSlot>; SLOTS],
+    stats: StatHistory,
     pub(crate) history: VecDeque<String>,
     /// How many calls did something in both worlds.
     pub(crate) succeeded: u64,
 }
 
-impl Run {
-    pub(crate) fn new(arguments: Arguments) -> Self {
+impl SameCallsRun {
+    pub(crate) fn new(arguments: SameCallsArguments) -> Self {
         Self {
-            local: World::new(&arguments.local),
-            mount: World::new(&arguments.mount),
+            local: TestDirectory::new(&arguments.local),
+            mount: TestDirectory::new(&arguments.mount),
             arguments,
             held: [None; SLOTS],
-            stats: Stats::default(),
+            stats: StatHistory::default(),
             history: VecDeque::new(),
             succeeded: 0,
         }
@@ -64,9 +64,9 @@ impl Run {
                 paths = tree::paths(&self.arguments.local)?;
             }
             let slots = self.held.map(|held| held.map(|held| held.actor));
-            let (actor, call) = Call::draw(
+            let (actor, call) = SystemCall::draw(
                 &mut random,
-                &Known {
+                &DrawState {
                     paths: &paths,
                     slots: &slots,
                 },
@@ -85,14 +85,14 @@ impl Run {
     }
 
     /// Makes one call in both worlds.
-    fn step(&mut self, actor: Actor, call: &Call) -> Result<(), String> {
+    fn step(&mut self, actor: Actor, call: &SystemCall) -> Result<(), String> {
         self.prepare(call)?;
         let (closed, victims) = (call.slot().and_then(|slot| self.held[slot]), self.victims(call));
-        if let Call::MapRead { slot, .. } | Call::MapWrite { slot, .. } = *call {
+        if let SystemCall::MapRead { slot, .. } | SystemCall::MapWrite { slot, .. } = *call {
             self.stats.mapped.extend(self.held[slot].map(|held| held.inode));
         }
         let mut mount = as_actor(actor, || self.mount.perform(call));
-        match (Refused::of(call), &mount) {
+        match (MountRefusal::of(call), &mount) {
             (Some(refused), Err(errno)) if refused.says.contains(errno) => return Ok(()),
             (Some(_), Err(errno)) => return Err(format!("the mount refused it with {errno:?}")),
             // It came to nothing, or to what has words after all.
@@ -118,28 +118,28 @@ impl Run {
     }
 
     /// Ends what would go on otherwise at a server, by what it must not know of: who has what open.
-    fn prepare(&mut self, call: &Call) -> Result<(), String> {
-        let names: &[&Name] = match call {
+    fn prepare(&mut self, call: &SystemCall) -> Result<(), String> {
+        let names: &[&CallPath] = match call {
             // A right that was taken away is gone with the next request.
-            Call::Mode { path, .. } | Call::Owner { path, .. } => {
+            SystemCall::Mode { path, .. } | SystemCall::Owner { path, .. } => {
                 let inodes = self.inodes_at(&[path]);
                 return self.before_rights_change(&inodes);
             }
-            Call::ModeOpen { slot, .. } => {
+            SystemCall::ModeOpen { slot, .. } => {
                 let inodes: Vec<u64> = self.held[*slot].iter().map(|held| held.inode).collect();
                 return self.before_rights_change(&inodes);
             }
             // Of what is removed while open only files stay.
-            Call::Unlink { path } | Call::RemoveDirectory { path } => &[path],
-            Call::Rename { to, .. } => &[to],
+            SystemCall::Unlink { path } | SystemCall::RemoveDirectory { path } => &[path],
+            SystemCall::Rename { to, .. } => &[to],
             _ => return Ok(()),
         };
         let inodes = self.inodes_at(names);
         self.close_where(|held, _| !held.is_regular && inodes.contains(&held.inode))
     }
 
-    /// Who opened a file and may not any more is refused, and a file that was removed while open is removed in the end by who removed it,
-    /// if he still may.
+    /// Who opened a file and may not any more is refused, and a file that was removed while open is
+    /// removed in the end by who removed it, if he still may.
     fn before_rights_change(&mut self, inodes: &[u64]) -> Result<(), String> {
         self.close_where(|held, orphans| {
             orphans.contains(&held.inode) || held.actor == Actor::User && inodes.contains(&held.inode)
@@ -147,8 +147,8 @@ impl Run {
     }
 
     /// The inodes at these paths, and behind them where they are links.
-    fn inodes_at(&self, names: &[&Name]) -> Vec<u64> {
-        let followed = |name: &&Name| {
+    fn inodes_at(&self, names: &[&CallPath]) -> Vec<u64> {
+        let followed = |name: &&CallPath| {
             let mut path = name.0.clone();
             while path.last() == Some(&b'/') {
                 path.pop();
@@ -161,33 +161,35 @@ impl Run {
     }
 
     /// What loses a name by the call while it is open, if the call succeeds.
-    fn victims(&self, call: &Call) -> Option<u64> {
-        let (Call::Unlink { path: name } | Call::Rename { to: name, .. }) = call else {
+    fn victims(&self, call: &SystemCall) -> Option<u64> {
+        let (SystemCall::Unlink { path: name } | SystemCall::Rename { to: name, .. }) = call else {
             return None;
         };
         let seen = self.local.look(&name.0)?;
         let is_held = self.held.iter().flatten().any(|held| held.inode == seen.inode);
-        let stays = matches!(call, Call::Rename { from, .. }
+        let stays = matches!(call, SystemCall::Rename { from, .. }
             if self.local.look(&from.0).is_some_and(|from| from.inode == seen.inode));
         (is_held && !stays).then_some(seen.inode)
     }
 
-    fn compare(&mut self, call: &Call, local: &Outcome, mount: &Outcome) -> Result<(), String> {
-        if let Ok(Answer::Wrong(what)) = mount {
+    fn compare(&mut self, call: &SystemCall, local: &CallOutcome, mount: &CallOutcome) -> Result<(), String> {
+        if let Ok(CallAnswer::Wrong(what)) = mount {
             return Err(format!("on the mount {what}"));
         }
-        if let (Ok(Answer::Stat(local)), Ok(Answer::Stat(mount))) = (local, mount) {
+        if let (Ok(CallAnswer::Stat(local)), Ok(CallAnswer::Stat(mount))) = (local, mount) {
             return self.stats.compare(local, mount);
         }
         let object = match call {
-            Call::Open { path, .. } | Call::Access { path, .. } => self.local.look_behind(&path.0),
+            SystemCall::Open { path, .. } | SystemCall::Access { path, .. } => {
+                self.local.look_behind(&path.0)
+            }
             _ => call.slot().and_then(|slot| self.local.look_open(slot)),
         };
         let object = object.as_ref();
         if local == mount {
             return Ok(());
         }
-        if !is_forced(&Case {
+        if !is_expected_difference(&ComparedCall {
             call,
             local,
             mount,
@@ -200,13 +202,13 @@ impl Run {
     }
 
     /// After answers that differed as they have to: goes on from where both are in the same state.
-    fn make_alike(&mut self, call: &Call) {
+    fn make_alike(&mut self, call: &SystemCall) {
         for world in [&mut self.local, &mut self.mount] {
             match *call {
-                Call::Open { slot, .. } => world.close(slot),
-                Call::Seek { slot, .. } => {
+                SystemCall::Open { slot, .. } => world.close(slot),
+                SystemCall::Seek { slot, .. } => {
                     // It works on all that can be opened but FIFOs, which have no position.
-                    let _ = world.perform(&Call::Seek {
+                    let _ = world.perform(&SystemCall::Seek {
                         slot,
                         to: SeekFrom::Start(0),
                     });
@@ -217,18 +219,23 @@ impl Run {
     }
 
     /// What has to be known of open files after a call that succeeded.
-    fn keep_account(&mut self, actor: Actor, call: &Call, closed: Option<Held>) -> Result<(), String> {
+    fn keep_account(
+        &mut self,
+        actor: Actor,
+        call: &SystemCall,
+        closed: Option<OpenSlot>,
+    ) -> Result<(), String> {
         match *call {
-            Call::Open { slot, .. } => {
+            SystemCall::Open { slot, .. } => {
                 let seen = self.local.look_open(slot).ok_or("what was opened is not open")?;
-                self.held[slot] = Some(Held {
+                self.held[slot] = Some(OpenSlot {
                     actor,
                     inode: seen.inode,
                     is_regular: seen.is_regular(),
                 });
                 Ok(())
             }
-            Call::Close { slot } => {
+            SystemCall::Close { slot } => {
                 self.held[slot] = None;
                 closed.map_or(Ok(()), |held| self.after_close(held))
             }
@@ -236,7 +243,7 @@ impl Run {
         }
     }
 
-    fn close_where(&mut self, matches: impl Fn(&Held, &HashSet<u64>) -> bool) -> Result<(), String> {
+    fn close_where(&mut self, matches: impl Fn(&OpenSlot, &HashSet<u64>) -> bool) -> Result<(), String> {
         for slot in 0..SLOTS {
             if let Some(held) = self.held[slot].take_if(|held| matches(held, &self.stats.orphans)) {
                 self.mount.close(slot);
@@ -247,8 +254,9 @@ impl Run {
         Ok(())
     }
 
-    /// A file that was removed while open is removed at the server after its last close, which nobody is told of.
-    fn after_close(&mut self, held: Held) -> Result<(), String> {
+    /// A file that was removed while open is removed at the server after its last close, which
+    /// nobody is told of.
+    fn after_close(&mut self, held: OpenSlot) -> Result<(), String> {
         if self.held.iter().flatten().any(|other| other.inode == held.inode)
             || !self.stats.orphans.remove(&held.inode)
         {
@@ -310,12 +318,12 @@ impl Run {
     }
 }
 
-fn shown(outcome: &Outcome) -> String {
+fn shown(outcome: &CallOutcome) -> String {
     match outcome {
-        Ok(Answer::Bytes(bytes)) => {
+        Ok(CallAnswer::Bytes(bytes)) => {
             format!("{} bytes, {:02x?}...", bytes.len(), &bytes[..bytes.len().min(8)])
         }
-        Ok(Answer::Names(list)) => {
+        Ok(CallAnswer::Names(list)) => {
             let list: Vec<_> = list.iter().map(|name| names::shown(name)).collect();
             format!("{} names: {}", list.len(), list.join(" "))
         }

@@ -1,49 +1,52 @@
 //! Whether two answers of stat(2) are of the same file in the same state.
 //!
-//! Inode numbers are held to be one to one. Times are another machine's: those that were set are equal, and of others it is compared whether they moved
-//! since the file was looked at last.
+//! Inode numbers are held to be one to one. Times are another machine's: those that were set are
+//! equal, and of others it is compared whether they moved since the file was looked at last.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use crate::world::Seen;
+use crate::test_directory::StatSummary;
 
 /// Seconds since 1970 below which a time was set by a call and not by a clock.
 const SET_BEFORE: i64 = 1_000_000_001;
 /// The bits of a mode that a write takes away, of whoever may not keep them.
 const SET_ID: u32 = 0o6000;
-/// A directory in memory may be changed twice within so many nanoseconds and show one time: its time is taken from what it loses,
-/// of which nobody knew the time, so that the clock's step is enough for it.
+/// A directory in memory may be changed twice within so many nanoseconds and show one time: its
+/// time is taken from what it loses, of which nobody knew the time, so that the clock's step is
+/// enough for it.
 const STEP: i64 = 20_000_000;
-/// What the times of [`Seen`] are called.
+/// What the times of [`StatSummary`] are called.
 const TIMES: [&str; 3] = ["atime", "mtime", "ctime"];
 
 /// What was seen of a file before.
-struct Before {
-    local: Seen,
-    mount: Seen,
+struct PreviousStat {
+    local: StatSummary,
+    mount: StatSummary,
     silly_removed: u64,
 }
 
 /// What the answers so far said.
 #[derive(Default)]
-pub(crate) struct Stats {
+pub(crate) struct StatHistory {
     inodes: HashMap<u64, u64>,
     taken: HashMap<u64, u64>,
-    before: HashMap<u64, Before>,
+    before: HashMap<u64, PreviousStat>,
     /// Inodes, of the local world, that lost a name while they were open.
     pub(crate) orphans: HashSet<u64>,
     /// Those that ever did, and may have other names still.
     pub(crate) were_orphans: HashSet<u64>,
-    /// Inodes that were mapped into memory: a local file in memory then has blocks where it had holes.
+    /// Inodes that were mapped into memory: a local file in memory then has blocks where it had
+    /// holes.
     pub(crate) mapped: HashSet<u64>,
-    /// How often a file that was kept for those who had it open was removed: that changes its directory once more.
+    /// How often a file that was kept for those who had it open was removed: that changes its
+    /// directory once more.
     pub(crate) silly_removed: u64,
 }
 
-impl Stats {
+impl StatHistory {
     /// Compares; says what differs.
-    pub(crate) fn compare(&mut self, local: &Seen, mount: &Seen) -> Result<(), String> {
+    pub(crate) fn compare(&mut self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let of = |what: &str, local: &dyn std::fmt::Debug, mount: &dyn std::fmt::Debug| {
             Err(format!("{what} is {local:?} and on the mount {mount:?}"))
         };
@@ -74,8 +77,9 @@ impl Stats {
         self.compare_times(local, mount)
     }
 
-    /// A file that was removed while open has another name, until it is closed, which its directory shows, too.
-    fn compare_links_and_sizes(&self, local: &Seen, mount: &Seen) -> Result<(), String> {
+    /// A file that was removed while open has another name, until it is closed, which its directory
+    /// shows, too.
+    fn compare_links_and_sizes(&self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let links = local.links == mount.links;
         let size = local.size == mount.size;
         let is_orphan = self.orphans.contains(&local.inode);
@@ -96,10 +100,10 @@ impl Stats {
         Ok(())
     }
 
-    fn compare_times(&mut self, local: &Seen, mount: &Seen) -> Result<(), String> {
+    fn compare_times(&mut self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let before = self.before.get(&local.inode);
         // The removal, or what it will be, changes what it is about and its directory once more.
-        let moved_alone = |before: &Before| {
+        let moved_alone = |before: &PreviousStat| {
             let concerned = local.is_directory() || self.were_orphans.contains(&local.inode);
             concerned && (before.silly_removed < self.silly_removed || !self.orphans.is_empty())
         };
@@ -132,7 +136,7 @@ impl Stats {
                 ));
             }
         }
-        let seen = Before {
+        let seen = PreviousStat {
             local: local.clone(),
             mount: mount.clone(),
             silly_removed: self.silly_removed,

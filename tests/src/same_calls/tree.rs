@@ -8,15 +8,15 @@ use std::path::Path;
 
 use rustix::fs::{FileType, lstat};
 
-use crate::world::Seen;
+use crate::test_directory::StatSummary;
 
 /// How much of either end of a file is compared: some are too long to be read.
 const END_BYTES: usize = 256 << 10;
 
 /// A file's path, what stat(2) says of it, and what is in it: a link's target, a file's ends.
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) path: Vec<u8>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: StatSummary,
     pub(crate) content: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn paths(top: &Path) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// All that is below `top`, with what is in it.
-pub(crate) fn walk(top: &Path) -> Result<Vec<Found>, String> {
+pub(crate) fn walk(top: &Path) -> Result<Vec<FoundFile>, String> {
     let find = |path: Vec<u8>| {
         let whole = top.join(OsStr::from_bytes(&path));
         let error = |error: std::io::Error| format!("{}: {error}", whole.display());
@@ -55,7 +55,7 @@ pub(crate) fn walk(top: &Path) -> Result<Vec<Found>, String> {
             FileType::RegularFile => ends(&whole).map_err(error)?,
             _ => Vec::new(),
         };
-        Ok(Found {
+        Ok(FoundFile {
             path,
             seen: stat.into(),
             content,

@@ -1,4 +1,5 @@
-//! The end of a server by SIGTERM: what was written is on its disk although nobody has committed it.
+//! The end of a server by SIGTERM: what was written is on its disk although nobody has committed
+//! it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use curt_proto::nfs3;
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 use curt_xdr::{Decoder, Encode as _, put_opaque};
 
 use super::victim::*;
@@ -33,7 +34,7 @@ fn sigterm_makes_durable_what_was_written_and_not_committed() -> Result<()> {
     command
         .arg(&trace)
         .args(["-p", &victim.running.pid().to_string()]);
-    let mut strace = Running::start("strace", &mut command)?;
+    let mut strace = RunningProcess::start("strace", &mut command)?;
     strace.wait_for("attached", SOON)?;
     let read = victim.make_large_file()?;
     let mut write = Vec::new();

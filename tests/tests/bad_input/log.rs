@@ -1,4 +1,5 @@
-//! What the log says of clients that send what makes no sense: each in one line, whatever it goes on to send.
+//! What the log says of clients that send what makes no sense: each in one line, whatever it goes
+//! on to send.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -13,14 +14,15 @@ use super::victim::*;
 
 /// A record of these words.
 fn words(words: &[u32]) -> Vec<u8> {
-    let mut record = record::mark(4 * words.len()).to_vec();
+    let mut record = record::record_mark(4 * words.len()).to_vec();
     for word in words {
         word.encode(&mut record);
     }
     record
 }
 
-/// What is sent three times or, if it is half a record, once: how it is called, its bytes, and what the line says of it.
+/// What is sent three times or, if it is half a record, once: how it is called, its bytes, and what
+/// the line says of it.
 fn cases(root_handle: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let getattr = |arguments: &[u8]| call_record(1, (nfs3::PROGRAM, 3, 1), arguments);
     let mut root = Vec::new();
@@ -46,7 +48,7 @@ fn cases(root_handle: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ),
         (
             "a record beyond its limit",
-            record::mark(1 << 30).to_vec(),
+            record::record_mark(1 << 30).to_vec(),
             "closing the connection",
         ),
         ("half a record", half, "ended inside a record"),

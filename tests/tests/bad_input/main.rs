@@ -1,4 +1,5 @@
-//! `curt serve` and clients that send what no client should: each harms itself at most, and costs one log line.
+//! `curt serve` and clients that send what no client should: each harms itself at most, and costs
+//! one log line.
 
 mod ending;
 mod log;
@@ -84,7 +85,8 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
     for round in 0..400 {
         let mut stream = victim.connect()?;
         let bytes = match round % 4 {
-            // Bytes of any kind; a record of any kind; a call that was changed; many empty fragments.
+            // Bytes of any kind; a record of any kind; a call that was changed; many empty
+            // fragments.
             0 => {
                 let count = 8 + numbers.below(3000);
                 numbers.bytes(count)
@@ -94,7 +96,7 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
                     let count = numbers.below(600);
                     numbers.bytes(count)
                 };
-                [record::mark(body.len()).to_vec(), body].concat()
+                [record::record_mark(body.len()).to_vec(), body].concat()
             }
             2 => {
                 let mut call = call_record(1, (nfs3::PROGRAM, 3, 1), &numbers.bytes(40));
@@ -133,7 +135,7 @@ fn records_above_their_programs_limit_end_the_connection() -> Result<()> {
         (nfs3::PROGRAM, 0x7fff_ffff),
     ] {
         let mut stream = victim.connect()?;
-        let mut start = record::mark(announced).to_vec();
+        let mut start = record::record_mark(announced).to_vec();
         start.extend(
             [1, 0, 2, program, 3, 1]
                 .iter()

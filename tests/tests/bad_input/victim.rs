@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_proto::{mount3, nfs3};
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoEvents, PortSource, Request, Server, TcpOptions, TcpTransport, Transport,
+    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName, TcpOptions, TcpTransport, Transport,
 };
 use curt_rpc::message::{AcceptStatus, decode_reply_header, encode_call_header};
 use curt_rpc::record;
 use curt_tests::curt::program;
-use curt_tests::process::Running;
+use curt_tests::process::RunningProcess;
 use curt_xdr::{Decoder, Encode, put_fixed, put_opaque};
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub(crate) const THREADS: usize = 16;
 
 /// `curt serve` on a free port.
 pub(crate) struct Victim {
-    pub(crate) running: Running,
+    pub(crate) running: RunningProcess,
     pub(crate) address: SocketAddr,
     pub(crate) root: Vec<u8>,
 }
@@ -48,7 +48,7 @@ impl Victim {
         let mut command = Command::new(program("curt")?);
         command.args(["serve", "--insecure", "--no-rpcbind", "--bind", "127.0.0.1:0"]);
         command.args(["--threads", &THREADS.to_string()]).args(arguments);
-        let running = Running::start("curt serve", &mut command)?;
+        let running = RunningProcess::start("curt serve", &mut command)?;
         running.wait_for("listening on", SOON)?;
         let output = running.output();
         let address = output
@@ -82,11 +82,11 @@ impl Victim {
     /// A good client's call.
     pub(crate) fn call(&self, program: u32, procedure: u32, arguments: Vec<u8>) -> Result<Vec<u8>> {
         let options = TcpOptions::new(
-            Server::Address(self.address.ip()),
+            ServerName::Address(self.address.ip()),
             PortSource::Fixed(self.address.port()),
         );
-        let transport = TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never())?;
-        let request = Request {
+        let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never())?;
+        let request = RpcRequest {
             program,
             version: 3,
             procedure,
@@ -162,12 +162,12 @@ impl Victim {
     }
 }
 
-pub(crate) fn credential() -> Credential {
-    Credential::Sys(SysCredential {
+pub(crate) fn credential() -> RpcCredential {
+    RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"client"),
         uid: 1000,
         gid: 1000,
-        groups: Groups::first_of(&[1000]),
+        groups: AuthSysGids::first_of(&[1000]),
     })
 }
 
@@ -177,10 +177,10 @@ pub(crate) fn call_record(
     arguments: &[u8],
 ) -> Vec<u8> {
     let mut out = Vec::new();
-    let body = record::open(&mut out);
-    encode_call_header(&mut out, xid, (program, version, procedure), &credential());
+    let body = record::begin_record(&mut out);
+    encode_call_header(&mut out, xid, program, version, procedure, &credential());
     put_fixed(&mut out, arguments);
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     out
 }
 

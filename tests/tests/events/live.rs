@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 use curt_trace::events::{Event, chrome};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::{LIMIT, World};
 
 /// Starts `curt trace` and waits until it sees something.
-fn trace(world: &World, arguments: &[&str], sees: &str) -> Running {
+fn trace(world: &World, arguments: &[&str], sees: &str) -> RunningProcess {
     let arguments = [&["trace"], arguments].concat();
-    let tracer = Running::start("curt trace", &mut world.curt(&arguments)).unwrap();
+    let tracer = RunningProcess::start("curt trace", &mut world.curt(&arguments)).unwrap();
     let mut number = 0;
     process::until("the trace has begun", LIMIT, || {
         number += 1;
@@ -24,7 +24,7 @@ fn trace(world: &World, arguments: &[&str], sees: &str) -> Running {
 }
 
 /// Ends it by Ctrl-C; returns all that it printed.
-fn interrupt(mut tracer: Running) -> String {
+fn interrupt(mut tracer: RunningProcess) -> String {
     tracer.signal(Signal::INT).unwrap();
     let status = tracer.wait(LIMIT).unwrap();
     let output = tracer.output();
@@ -135,9 +135,9 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     let shown = world.network.directory().join("trace.json");
     let shown = shown.to_str().unwrap();
     let mut live = world.curt(&["trace", "--perfetto", shown, "--count", "400", world.directory()]);
-    let mut live = Running::start("curt trace --perfetto", &mut live).unwrap();
+    let mut live = RunningProcess::start("curt trace --perfetto", &mut live).unwrap();
     let mut recorder = world.curt(&["trace", "--record", file, "--count", "300", world.directory()]);
-    let mut recorder = Running::start("curt trace --record", &mut recorder).unwrap();
+    let mut recorder = RunningProcess::start("curt trace --record", &mut recorder).unwrap();
     let mut number = 0;
     process::until("both have ended", LIMIT, || {
         number += 1;

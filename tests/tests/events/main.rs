@@ -1,5 +1,5 @@
-//! Events of a running mount and server, seen in three ways: by bpftrace, by `curt trace`, and in the ring of a process that was
-//! killed.
+//! Events of a running mount and server, seen in three ways: by bpftrace, by `curt trace`, and in
+//! the ring of a process that was killed.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod live;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 
 /// How long anything may take.
@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// A server, and a mount of it.
 struct World {
     // In the order in which they end.
-    mount: Mount,
-    serve: Serve,
+    mount: CurtMount,
+    serve: CurtServe,
     export: PathBuf,
     network: Network,
 }
@@ -30,10 +30,10 @@ impl World {
     fn new(options: &str, serve_arguments: &[&str]) -> Self {
         let network = Network::new().unwrap();
         let export = network.make_directory("export").unwrap();
-        let serve = Serve::start(&network, &export, serve_arguments).unwrap();
+        let serve = CurtServe::start(&network, &export, serve_arguments).unwrap();
         let options = format!("{},{options}", serve.ports());
         let options = options.trim_end_matches(',');
-        let mount = Mount::start(&network, "mnt", &serve.source(), options).unwrap();
+        let mount = CurtMount::start(&network, "mnt", &serve.source(), options).unwrap();
         Self {
             mount,
             serve,

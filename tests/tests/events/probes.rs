@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use curt_tests::curt::program;
-use curt_tests::process::{self, Running};
-use curt_trace::events::{Event, Kind};
+use curt_tests::process::{self, RunningProcess};
+use curt_trace::events::{Event, FieldKind};
 use rustix::process::Signal;
 
 use super::{LIMIT, World};
@@ -36,7 +36,7 @@ fn every_event_is_a_probe_with_a_semaphore_and_its_arguments() {
         let sizes: Vec<_> = sizes.map(|(size, _)| size).collect();
         let fields = event.description().fields.iter();
         let expected: Vec<_> = fields
-            .map(|field| if field.kind == Kind::Errno { "-8" } else { "8" })
+            .map(|field| if field.kind == FieldKind::Errno { "-8" } else { "8" })
             .collect();
         assert_eq!(sizes, expected, "{note}");
         assert!(seen.insert(event.name()), "{} is twice in the file", event.name());
@@ -46,7 +46,7 @@ fn every_event_is_a_probe_with_a_semaphore_and_its_arguments() {
 }
 
 /// bpftrace attached to one process, printing a line for each event that `clauses` name.
-fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> Running {
+fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> RunningProcess {
     let binary = program("curt").unwrap();
     let clauses = clauses
         .iter()
@@ -54,11 +54,11 @@ fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> Running {
     let script: Vec<_> = clauses.collect();
     let mut command = world.network.command("bpftrace");
     command.args(["-B", "line", "-p", &pid.to_string(), "-e", &script.join(" ")]);
-    Running::start("bpftrace", &mut command).unwrap()
+    RunningProcess::start("bpftrace", &mut command).unwrap()
 }
 
 /// Does something that is seen until it is.
-fn wait_until_attached(world: &World, tracers: [&Running; 2]) {
+fn wait_until_attached(world: &World, tracers: [&RunningProcess; 2]) {
     let mut number = 0;
     process::until("bpftrace is attached to both", LIMIT, || {
         number += 1;
@@ -86,8 +86,8 @@ const SERVED: [(&str, &str); 3] = [
     ("nfsd_reply", r#""%s %d\n", str(arg1), arg2"#),
     ("nfsd_write", r#""write %d %d\n", arg1, arg2"#),
 ];
-/// What nobody asks for before what is counted begins: of two calls bpftrace may tell in the other order, each processor having
-/// lines of its own.
+/// What nobody asks for before what is counted begins: of two calls bpftrace may tell in the other
+/// order, each processor having lines of its own.
 const COUNTED: [&str; 4] = ["RMDIR", "RENAME", "SYMLINK", "WRITE"];
 
 /// How many requests of each [`COUNTED`] kind the mount has counted.
@@ -98,7 +98,7 @@ fn requests(world: &World) -> [u64; COUNTED.len()] {
 }
 
 /// How many calls of each [`COUNTED`] kind were seen to go.
-fn sent(tracer: &Running) -> [u64; COUNTED.len()] {
+fn sent(tracer: &RunningProcess) -> [u64; COUNTED.len()] {
     let output = tracer.output();
     COUNTED.map(|procedure| {
         let told = format!("sent {procedure}");

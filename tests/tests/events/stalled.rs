@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use curt_tests::process;
 use curt_trace::events::recording::RecordingError;
-use curt_trace::events::{Item, Recording};
+use curt_trace::events::{RecordingItem, RecordingReader};
 
 use super::{LIMIT, World};
 
@@ -15,17 +15,20 @@ fn socket(world: &mut World) -> std::path::PathBuf {
     format!("/proc/{pid}/root/run/curt/{pid}.socket").into()
 }
 
-/// Stats, each of which asks the server: more events than a watcher's buffer and a socket have room for.
+/// Stats, each of which asks the server: more events than a watcher's buffer and a socket have room
+/// for.
 const STATS: u64 = 16_000;
 
-/// Events of one stat: enter and exit of it, of its question and of what is learned; call and reply.
+/// Events of one stat: enter and exit of it, of its question and of what is learned; call and
+/// reply.
 const EVENTS: u64 = 8;
 
-/// How often it is tried: who is so slow that the one who does not read is cut off before all is done has shown nothing.
+/// How often it is tried: who is so slow that the one who does not read is cut off before all is
+/// done has shown nothing.
 const ATTEMPTS: usize = 3;
 
-/// Has somebody watch who does not read, works, and then reads what there is. How many events were told and lost; nothing if he was
-/// cut off before.
+/// Has somebody watch who does not read, works, and then reads what there is. How many events were
+/// told and lost; nothing if he was cut off before.
 fn stall(world: &mut World) -> Option<(u64, u64)> {
     let mut stalled = UnixStream::connect(socket(world)).unwrap();
     stalled
@@ -39,13 +42,13 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
         "/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"
     ));
     stalled.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
-    let mut recording = Recording::open(stalled).unwrap();
+    let mut recording = RecordingReader::open(stalled).unwrap();
     let mut events = 0;
     loop {
         match recording.next_item() {
-            Ok(Some(Item::Event(_))) => events += 1,
-            Ok(Some(Item::Told(_) | Item::Thread(..))) => {}
-            Ok(Some(Item::End { told, lost })) => {
+            Ok(Some(RecordingItem::Event(_))) => events += 1,
+            Ok(Some(RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..))) => {}
+            Ok(Some(RecordingItem::End { told, lost })) => {
                 assert_eq!(told, events);
                 return Some((told, lost));
             }
@@ -59,7 +62,8 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
 fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
     let mut world = World::new("noac", &[]);
     world.on_mount("echo text > file");
-    // Had anybody waited for him, it would have been until he was cut off: then there were no end to read.
+    // Had anybody waited for him, it would have been until he was cut off: then there were no end
+    // to read.
     let seen = (0..ATTEMPTS).find_map(|_| stall(&mut world));
     let (told, lost) = seen.expect("he is not cut off while others work");
     assert!(

@@ -1,4 +1,5 @@
-//! `curt explain` on a mount: every request of a command has its cause, and Linux's column is what a kernel counts.
+//! `curt explain` on a mount: every request of a command has its cause, and Linux's column is what
+//! a kernel counts.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -11,21 +12,23 @@ use curt_bench::workload::Workload;
 use curt_tests::again::repeated_lookups;
 use curt_tests::curt::program;
 use curt_tests::kernel::{KernelNumber, linux_client, parse_ops};
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 use serde_json::Value;
 
 use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
 
-/// The files of a view of page expire inside a run that is longer than this many seconds, and Linux asks about them again; and once
-/// more after as many as they are believed at first.
+/// The files of a view of page expire inside a run that is longer than this many seconds, and Linux
+/// asks about them again; and once more after as many as they are believed at first.
 const PAGE_SECONDS: u64 = 8;
 const PAGE_LIFETIME: u64 = 3;
 const PAGE_EXPIRED: u64 = 1150;
-/// Those of build are asked about one after the other in a run that is longer than this, at most so many in each second beyond.
+/// Those of build are asked about one after the other in a run that is longer than this, at most so
+/// many in each second beyond.
 const BUILD_SECONDS: u64 = 10;
 const BUILD_EXPIRED: u64 = 25;
 
-/// How Linux mounts beside a kernel: one of the two may take longer than the other, and nothing is to expire in it.
+/// How Linux mounts beside a kernel: one of the two may take longer than the other, and nothing is
+/// to expire in it.
 const LASTING: &str = "actimeo=600";
 
 /// Within 5 % of what a kernel counted, or more by as many as a longer run explains.
@@ -73,7 +76,8 @@ fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
 #[test]
 fn being_explained_does_not_change_what_is_sent() {
     let world = World::new(Workload::Page);
-    // Nothing expires inside a run and nothing depends on the round trip, so that time does not tell.
+    // Nothing expires inside a run and nothing depends on the round trip, so that time does not
+    // tell.
     let options = "noaccesscheck,sloppycto=600,actimeo=600,nametimeo=600,negnametimeo=600,dirfill=off";
     let (explained, seconds) = world.workload(Workload::Page, "explained", (options, ""));
     let mount = world.mount("unexplained", options);
@@ -87,8 +91,8 @@ fn being_explained_does_not_change_what_is_sent() {
     let plain = since(&sent(&world.network, mount.directory()), &before);
     // How far the kernel reads ahead of a program is a matter of when; the rest is not.
     let (mut counted, mut plain) = (calls(&explained.json["requests"]), plain);
-    // So is how often somebody might be trying to make a name that is only looked at: explained, it is seen to be looked at. And
-    // one of the two may have taken longer.
+    // So is how often somebody might be trying to make a name that is only looked at: explained, it
+    // is seen to be looked at. And one of the two may have taken longer.
     let lookups = 30 + again[0].abs_diff(again[1]);
     for (name, apart) in [("READ", 10), ("LOOKUP", lookups)] {
         let both = (counted.remove(name).unwrap(), plain.remove(name).unwrap());
@@ -123,7 +127,8 @@ fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts(
     );
 }
 
-/// Explains a script that works in the directory it is given, and holds that a Linux client sends for it what its model says.
+/// Explains a script that works in the directory it is given, and holds that a Linux client sends
+/// for it what its model says.
 fn beside_a_kernel(script: &str) -> Explained {
     let world = World::exporting(|_| ());
     let work = world.network.directory().join("work.sh");
@@ -255,7 +260,8 @@ fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    // The kernel reads ahead of a reader that has gone; each time another part of the file. `explain` holds the sums to be those of `curt stat`.
+    // The kernel reads ahead of a reader that has gone; each time another part of the file.
+    // `explain` holds the sums to be those of `curt stat`.
     for part in 0..20 {
         let read = format!("dd if={at}/large of=/dev/null bs=256k count=1 skip={}", part * 12);
         let explained = explain(network, mount.directory(), "", &["sh", "-c", &read]);
@@ -289,12 +295,14 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    // One file is open, with bytes to be written, while something else is explained and when that ends.
+    // One file is open, with bytes to be written, while something else is explained and when that
+    // ends.
     let script = format!(
         "import os; file = os.open('{at}/open', os.O_CREAT | os.O_WRONLY); os.write(file, b'before '); print('one', flush=True); \
          input(); os.write(file, b'and after'); os.fsync(file); print('two', flush=True); input()"
     );
-    let mut writer = Running::start("a writer", network.command("python3").args(["-c", &script])).unwrap();
+    let mut writer =
+        RunningProcess::start("a writer", network.command("python3").args(["-c", &script])).unwrap();
     writer.wait_for("one", RUN).unwrap();
     explain(network, mount.directory(), "", &["ls", &at]);
     let there = || std::fs::read(world.export.join("open")).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use curt_bench::workload::Workload;
-use curt_tests::curt::{Mount, Serve, program, tree};
+use curt_tests::curt::{CurtMount, CurtServe, program, tree};
 use curt_tests::network::Network;
 use curt_tests::process;
 use serde_json::Value;
@@ -124,7 +124,7 @@ impl Explained {
 
 pub(crate) struct World {
     pub(crate) network: Network,
-    pub(crate) serve: Serve,
+    pub(crate) serve: CurtServe,
     pub(crate) export: PathBuf,
 }
 
@@ -142,7 +142,7 @@ impl World {
     }
 
     fn serving(network: Network, export: PathBuf) -> Self {
-        let serve = Serve::start(&network, &export, &[]).unwrap();
+        let serve = CurtServe::start(&network, &export, &[]).unwrap();
         Self {
             network,
             serve,
@@ -150,13 +150,14 @@ impl World {
         }
     }
 
-    pub(crate) fn mount(&self, name: &str, options: &str) -> Mount {
+    pub(crate) fn mount(&self, name: &str, options: &str) -> CurtMount {
         let options = format!("{},{options}", self.serve.ports());
         let options = options.trim_end_matches(',');
-        Mount::start(&self.network, name, &self.serve.source(), options).unwrap()
+        CurtMount::start(&self.network, name, &self.serve.source(), options).unwrap()
     }
 
-    /// A workload on a fresh mount, explained beside a Linux client with `linux`; and how long it took.
+    /// A workload on a fresh mount, explained beside a Linux client with `linux`; and how long it
+    /// took.
     pub(crate) fn workload(
         &self,
         workload: Workload,
@@ -180,7 +181,8 @@ impl World {
             "nobody else used the mount: {}",
             explained.json
         );
-        // The bench's own sums are those of its process alone; those of `curt stat` have been compared.
+        // The bench's own sums are those of its process alone; those of `curt stat` have been
+        // compared.
         assert_eq!(report["rpc"]["total"].as_u64(), Some(explained.total("requests")));
         mount.unmount().unwrap();
         (explained, report["seconds"].as_f64().unwrap())

@@ -1,4 +1,5 @@
-//! What mounts and servers count, in every form in which it is told: all of them say the same, and what was done.
+//! What mounts and servers count, in every form in which it is told: all of them say the same, and
+//! what was done.
 
 mod scrapes;
 mod top;
@@ -7,9 +8,9 @@ mod world;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::Mount;
-use curt_tests::mountstats::{self, Mountstats};
-use curt_tests::process::{self, Running};
+use curt_tests::curt::CurtMount;
+use curt_tests::mountstats::{self, ParsedMountstats};
+use curt_tests::process::{self, RunningProcess};
 use serde_json::Value;
 
 use world::{BLOCK, KNOWN, LIMIT, MISSES, WRITES, World, procedure};
@@ -70,7 +71,7 @@ fn is_the_known_work(report: &Value) -> Result<()> {
 }
 
 /// Each procedure, in all that programs read.
-fn prometheus_and_text_agree(world: &World, report: &Value, mount: &Mountstats) -> Result<()> {
+fn prometheus_and_text_agree(world: &World, report: &Value, mount: &ParsedMountstats) -> Result<()> {
     let place = world.place().to_str().context("text")?;
     let metrics = world.metrics(9049)?;
     let requests = report["counters"]["requests"].as_object().context("requests")?;
@@ -190,10 +191,10 @@ fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
 fn intervals_tell_what_was_done_between_and_which_mount_came_or_went() -> Result<()> {
     let world = World::new("noac")?;
     let mut command = world.curt(&["stat", "--layout", "nfsiostat", "--interval", "1", "--json"])?;
-    let reports = Running::start("curt stat", &mut command)?;
+    let reports = RunningProcess::start("curt stat", &mut command)?;
     reports.wait_for("since_mount", LIMIT)?;
     world.work("file")?;
-    let lines = |reports: &Running| -> Result<Vec<Value>> {
+    let lines = |reports: &RunningProcess| -> Result<Vec<Value>> {
         let text = reports.output();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole
@@ -201,7 +202,7 @@ fn intervals_tell_what_was_done_between_and_which_mount_came_or_went() -> Result
             .map(|line| Ok(serde_json::from_str(line)?))
             .collect()
     };
-    let writes = |reports: &Running| -> Result<u64> {
+    let writes = |reports: &RunningProcess| -> Result<u64> {
         let lines = lines(reports)?;
         let mounts = lines
             .iter()
@@ -222,7 +223,7 @@ fn intervals_tell_what_was_done_between_and_which_mount_came_or_went() -> Result
     mount.unmount()?;
     reports.wait_for("\"state\":\"gone\"", LIMIT)?;
     let options = serve.ports();
-    let _again = Mount::start(&network, "mount point", &serve.source(), &options)?;
+    let _again = CurtMount::start(&network, "mount point", &serve.source(), &options)?;
     reports.wait_for("\"state\":\"new\"", LIMIT)?;
     ensure!(
         writes(&reports)? == WRITES,

@@ -12,7 +12,8 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
     let mut world = World::new("metrics=unix:/run/metrics.socket")?;
     world.work("file")?;
     let pid = world.serve.process().pid().to_string();
-    // The server runs with --seccomp kill. What is measured of a request is told when its reply has gone.
+    // The server runs with --seccomp kill. What is measured of a request is told when its reply has
+    // gone.
     let metrics = process::until("all of the work is measured", LIMIT, || {
         let metrics = world.metrics(9050)?;
         let measured = KNOWN.iter().all(|(name, count)| {
@@ -75,7 +76,8 @@ fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -
         before.value("curt_server_stages_every", &[]) == Some(16.0),
         "{before:?}"
     );
-    // Each of its threads measures the sixteenth of its own, and which of them are sent a request is not known.
+    // Each of its threads measures the sixteenth of its own, and which of them are sent a request
+    // is not known.
     let mut number = 0;
     process::until("a WRITE is measured", LIMIT, || {
         number += 1;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
         "import os\ni = 0\nwhile True:\n    os.path.exists('{}/directory/missing-%d' % i); i += 1",
         world.place().display()
     );
-    let _busy = Running::start(
+    let _busy = RunningProcess::start(
         "a busy process",
         world.network.command("python3").args(["-c", &busy]),
     )?;
@@ -71,7 +71,8 @@ fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
     Ok(())
 }
 
-/// Runs `curt top` in a pseudo-terminal, ends it when it has drawn, and says what became of the terminal.
+/// Runs `curt top` in a pseudo-terminal, ends it when it has drawn, and says what became of the
+/// terminal.
 const IN_A_TERMINAL: &str = r"
 import os, pty, select, signal, struct, fcntl, sys, termios, time
 def run(curt, end):

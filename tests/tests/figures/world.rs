@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use curt_tests::curt::{Mount, Serve, program};
+use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process;
 use curt_tests::prometheus::Samples;
@@ -20,10 +20,11 @@ pub(crate) const MISSES: u64 = 5;
 /// Bytes of each write.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// A server and a mount with synchronous writes that looks names up one by one, each with figures for Prometheus.
+/// A server and a mount with synchronous writes that looks names up one by one, each with figures
+/// for Prometheus.
 pub(crate) struct World {
-    pub(crate) mount: Mount,
-    pub(crate) serve: Serve,
+    pub(crate) mount: CurtMount,
+    pub(crate) serve: CurtServe,
     pub(crate) network: Network,
 }
 
@@ -37,9 +38,9 @@ impl World {
     pub(crate) fn with(arguments: &[&str], options: &str) -> Result<Self> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
-        let serve = Serve::start(&network, &export, &[arguments, &["--metrics", "9050"]].concat())?;
+        let serve = CurtServe::start(&network, &export, &[arguments, &["--metrics", "9050"]].concat())?;
         let options = format!("{},sync,dirfill=off,{options}", serve.ports());
-        let mount = Mount::start(&network, "mount point", &serve.source(), &options)?;
+        let mount = CurtMount::start(&network, "mount point", &serve.source(), &options)?;
         Ok(Self {
             mount,
             serve,

@@ -1,8 +1,8 @@
 //! What is said and with which status it ends when nothing can be mounted.
 
 use anyhow::{Result, ensure};
-use curt_tests::curt::{Serve, program};
-use curt_tests::process::{self, Running};
+use curt_tests::curt::{CurtServe, program};
+use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
 use crate::host::{Done, Host, SHORT, with_ports};
@@ -146,7 +146,7 @@ fn a_mount_in_the_foreground_waits_for_the_server_as_long_as_retry_says() -> Res
         let mut command = command;
         process::finish(command.args(words), SHORT * 2)
     });
-    let _serve: Serve = host.serve(&[])?;
+    let _serve: CurtServe = host.serve(&[])?;
     let (status, _, errors) = waiting
         .join()
         .map_err(|_| anyhow::anyhow!("the thread panicked"))??;
@@ -167,7 +167,7 @@ fn who_waits_for_a_server_is_told_so_and_gets_no_mount_after_giving_up() -> Resu
         "-o",
         &with_ports("retry=1"),
     ]);
-    let mut waiting = Running::start("curt mount", &mut command)?;
+    let mut waiting = RunningProcess::start("curt mount", &mut command)?;
     waiting.wait_for("Connection refused", SHORT)?;
     waiting.wait_for("trying again for up to 1 min", SHORT)?;
     waiting.signal(Signal::INT)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
-use curt_tests::process::{self, Running};
+use curt_tests::process::{self, RunningProcess};
 
 use crate::host::{Host, SHORT, refuses_writes, with_ports};
 
@@ -212,7 +212,7 @@ fn addresses_of_ipv6_stand_in_brackets() -> Result<()> {
     command
         .args(["--insecure", "--squash", "none", "--state"])
         .arg(state);
-    let serve = Running::start("curt serve", &mut command)?;
+    let serve = RunningProcess::start("curt serve", &mut command)?;
     serve.wait_for("listening", SHORT)?;
     let source = format!("[::1]:{}", host.export.display());
     let ports = "port=2050,mountport=2050";

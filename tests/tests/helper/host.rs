@@ -1,10 +1,11 @@
-//! A machine that has Curt's helpers installed, an fstab of its own and a server to mount, without touching the real ones.
+//! A machine that has Curt's helpers installed, an fstab of its own and a server to mount, without
+//! touching the real ones.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_tests::curt::{Serve, program};
+use curt_tests::curt::{CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process;
 
@@ -43,7 +44,8 @@ impl Host {
         };
         let curt = program("curt")?;
         let directory = host.network.directory().display().to_string();
-        // What is mounted here only this network's programs see; /sbin is where mount(8) looks for helpers.
+        // What is mounted here only this network's programs see; /sbin is where mount(8) looks for
+        // helpers.
         host.shell(&format!(
             "cd {directory}; mkdir sbin work; : > fstab; cp /etc/fuse.conf fuse.conf
              ln -s {curt} sbin/mount.curt; ln -s {curt} sbin/mount.fuse.curt
@@ -56,8 +58,8 @@ impl Host {
     }
 
     /// Starts `curt serve` of the export.
-    pub(crate) fn serve(&self, arguments: &[&str]) -> Result<Serve> {
-        Serve::start(&self.network, &self.export, arguments)
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Result<CurtServe> {
+        CurtServe::start(&self.network, &self.export, arguments)
     }
 
     pub(crate) fn source(&self) -> String {
@@ -140,7 +142,8 @@ impl Host {
         })
     }
 
-    /// What `findmnt` says of the mount in one column, from the kernel's table or libmount's (`-m`).
+    /// What `findmnt` says of the mount in one column, from the kernel's table or libmount's
+    /// (`-m`).
     pub(crate) fn column(&self, flags: &[&str], column: &str) -> Result<String> {
         let command = [&["findmnt", "-n", "-o", column, "-M", self.target()][..], flags].concat();
         let done = self.run(&command)?;
@@ -177,7 +180,7 @@ impl Drop for Host {
 
 /// Options behind those that say where the server of these tests is.
 pub(crate) fn with_ports(options: &str) -> String {
-    let ports = format!("port={0},mountport={0}", Serve::PORT);
+    let ports = format!("port={0},mountport={0}", CurtServe::PORT);
     if options.is_empty() {
         ports
     } else {

@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 
 use crate::host::Host;
 
-/// Reads a file through the mount, has it changed at the server, and reads on by the same descriptor until it sees that, for at
-/// most 20 s. It asks for no attributes.
+/// Reads a file through the mount, has it changed at the server, and reads on by the same
+/// descriptor until it sees that, for at most 20 s. It asks for no attributes.
 const READER: &str = r#"
     use Fcntl;
     sysopen(my $file, $ARGV[0], O_RDONLY) or die $!;

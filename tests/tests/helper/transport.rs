@@ -201,7 +201,8 @@ fn softreval_serves_what_is_known_while_the_server_is_silent() -> Result<()> {
     let inside = host.inside("hello");
     for (options, served, patience) in [("softreval", true, "100"), ("nosoftreval", false, "10")] {
         let stat = ["timeout", patience, "stat", "-c", "%s", &inside];
-        // Nothing is believed for longer than a moment, and a silent server is noticed after a second.
+        // Nothing is believed for longer than a moment, and a silent server is noticed after a
+        // second.
         host.mounted(&format!("{options},actimeo=0,timeo=5,retrans=1"))?;
         ensure!(host.run(&stat)?.text.trim() == "6");
         serve.process().signal(Signal::STOP)?;

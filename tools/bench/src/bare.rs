@@ -1,7 +1,8 @@
-//! What FUSE itself allows: a file system of one file that is always in memory, without a server behind it.
+//! What FUSE itself allows: a file system of one file that is always in memory, without a server
+//! behind it.
 //!
-//! It shows how fast a mount could read at most if the network and the server took no time. Where it is slow instead, its READ and
-//! FSYNC take their time and the kernel keeps nothing of it.
+//! It shows how fast a mount could read at most if the network and the server took no time. Where
+//! it is slow instead, its READ and FSYNC take their time and the kernel keeps nothing of it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_fuse::{
-    Attributes, Context as Asked, Entry, FileSystemSizes, Filesystem, FuseFh, Interruption, Listing, Mount,
-    MountFlags, MountOptions, NodeId, Open, Opened, Read, ReadReply, Release, Session, SessionOptions, Stat,
-    Write, open_reply,
+    AttrOut, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext as Asked, FuseFh, FuseMount,
+    FuseSession, FuseSessionOptions, Interruption, MountFlags, MountOptions, NodeId, OpenIn, OpenOut, ReadIn,
+    ReadReply, ReleaseIn, StatfsOut, WriteIn, open_reply,
 };
 use rustix::io::Errno;
 
@@ -24,7 +25,7 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// One file of zeros.
 #[derive(Debug)]
-struct Bare {
+struct OneFileFilesystem {
     bytes: u64,
     piece: Vec<u8>,
     slowness: Duration,
@@ -32,9 +33,9 @@ struct Bare {
 
 /// Nothing waits here for long, so nothing is interrupted.
 #[derive(Debug, Default)]
-pub(super) struct Never;
+pub(super) struct NeverInterrupted;
 
-impl Interruption for Never {
+impl Interruption for NeverInterrupted {
     fn raise(&self) {}
 
     fn is_raised(&self) -> bool {
@@ -45,8 +46,8 @@ impl Interruption for Never {
 /// A mount of it, as long as this lives.
 #[derive(Debug)]
 pub(super) struct BareMount {
-    mount: Mount,
-    session: Session<Bare>,
+    mount: FuseMount,
+    session: FuseSession<OneFileFilesystem>,
 }
 
 impl BareMount {
@@ -63,14 +64,14 @@ impl BareMount {
             // A server serves it to others.
             allow_other: !slowness.is_zero(),
         };
-        let (mount, device) = Mount::new(directory, &options)?;
+        let (mount, device) = FuseMount::new(directory, &options)?;
         let piece = vec![0; usize::try_from(curt_fuse::IO_BYTES_MAX)?];
-        let bare = Bare {
+        let bare = OneFileFilesystem {
             bytes,
             piece,
             slowness,
         };
-        let session = Session::start(device, Arc::new(bare), &SessionOptions::default())?;
+        let session = FuseSession::start(device, Arc::new(bare), &FuseSessionOptions::default())?;
         // As a mount of ours has it; only root may set it.
         let _ = mount.set_read_ahead(READ_AHEAD_KIB);
         Ok(Self { mount, session })
@@ -84,7 +85,7 @@ impl BareMount {
     }
 }
 
-impl Bare {
+impl OneFileFilesystem {
     const fn valid(&self) -> Duration {
         if self.slowness.is_zero() {
             FOR_EVER
@@ -93,34 +94,39 @@ impl Bare {
         }
     }
 
-    fn attributes(&self, node: NodeId) -> Attributes {
+    fn attributes(&self, node: NodeId) -> FuseAttr {
         let (mode, size) = if node == NODE {
             (0o100_666, self.bytes)
         } else {
             (0o040_777, 0)
         };
-        Attributes {
+        FuseAttr {
             inode: node.0,
             size,
             mode,
             links: 1,
             block_size: 1 << 20,
-            ..Attributes::default()
+            ..FuseAttr::default()
         }
     }
 }
 
-impl Filesystem for Bare {
-    type Interruption = Never;
+impl Filesystem for OneFileFilesystem {
+    type Interruption = NeverInterrupted;
 
-    fn lookup(&self, _: &Asked<'_, Never>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+    fn lookup(
+        &self,
+        _: &Asked<'_, NeverInterrupted>,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<EntryOut, Errno> {
         let node = match name {
             b"." => parent,
             b".." => NodeId::ROOT,
             name if name == FILE.as_bytes() => NODE,
             _ => return Err(Errno::NOENT),
         };
-        Ok(Entry {
+        Ok(EntryOut {
             node,
             generation: 0,
             entry_valid: self.valid(),
@@ -131,24 +137,35 @@ impl Filesystem for Bare {
 
     fn forget(&self, _: NodeId, _: u64) {}
 
-    fn getattr(&self, _: &Asked<'_, Never>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
-        Ok(Stat {
+    fn getattr(
+        &self,
+        _: &Asked<'_, NeverInterrupted>,
+        node: NodeId,
+        _: Option<FuseFh>,
+    ) -> Result<AttrOut, Errno> {
+        Ok(AttrOut {
             attributes: self.attributes(node),
             valid: self.valid(),
         })
     }
 
-    fn open(&self, _: &Asked<'_, Never>, _: NodeId, _: &Open) -> Result<Opened, Errno> {
+    fn open(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
         // Past the page cache each read is a cold one.
         let flags = if self.slowness.is_zero() {
             0
         } else {
             open_reply::DIRECT_IO
         };
-        Ok(Opened { fh: FuseFh(1), flags })
+        Ok(OpenOut { fh: FuseFh(1), flags })
     }
 
-    fn read(&self, _: &Asked<'_, Never>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
+    fn read(
+        &self,
+        _: &Asked<'_, NeverInterrupted>,
+        _: NodeId,
+        read: &ReadIn,
+        reply: &ReadReply,
+    ) -> Result<(), Errno> {
         sleep(self.slowness);
         let left = self.bytes.saturating_sub(read.offset).min(u64::from(read.size));
         let length = usize::try_from(left).map_or(self.piece.len(), |left| left.min(self.piece.len()));
@@ -156,28 +173,34 @@ impl Filesystem for Bare {
         Ok(())
     }
 
-    fn write(&self, _: &Asked<'_, Never>, _: NodeId, _: &Write, data: &[u8]) -> Result<u32, Errno> {
+    fn write(
+        &self,
+        _: &Asked<'_, NeverInterrupted>,
+        _: NodeId,
+        _: &WriteIn,
+        data: &[u8],
+    ) -> Result<u32, Errno> {
         u32::try_from(data.len()).map_err(|_| Errno::INVAL)
     }
 
-    fn fsync(&self, _: &Asked<'_, Never>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {
+    fn fsync(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {
         sleep(self.slowness);
         Ok(())
     }
 
-    fn statfs(&self, _: &Asked<'_, Never>, _: NodeId) -> Result<FileSystemSizes, Errno> {
-        Ok(FileSystemSizes {
+    fn statfs(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId) -> Result<StatfsOut, Errno> {
+        Ok(StatfsOut {
             block_size: 4096,
             fragment_size: 4096,
             name_max: 255,
-            ..FileSystemSizes::default()
+            ..StatfsOut::default()
         })
     }
 
-    fn release(&self, _: &Asked<'_, Never>, _: NodeId, _: &Release) {}
+    fn release(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: &ReleaseIn) {}
 
-    fn opendir(&self, _: &Asked<'_, Never>, _: NodeId, _: u32) -> Result<Opened, Errno> {
-        Ok(Opened {
+    fn opendir(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
+        Ok(OpenOut {
             fh: FuseFh(1),
             flags: 0,
         })
@@ -185,17 +208,18 @@ impl Filesystem for Bare {
 
     fn readdir(
         &self,
-        _: &Asked<'_, Never>,
+        _: &Asked<'_, NeverInterrupted>,
         _: NodeId,
-        _: (FuseFh, u64),
-        _: &mut Listing<'_>,
+        _: FuseFh,
+        _: u64,
+        _: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn releasedir(&self, _: &Asked<'_, Never>, _: NodeId, _: FuseFh) {}
+    fn releasedir(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: FuseFh) {}
 
-    fn access(&self, _: &Asked<'_, Never>, _: NodeId, _: u32) -> Result<(), Errno> {
+    fn access(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: u32) -> Result<(), Errno> {
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask bench documents`: the tables of the documents that asked for fewer NFS requests, beside ours.
+//! `cargo xtask bench documents`: the tables of the documents that asked for fewer NFS requests,
+//! beside ours.
 //!
 //! Knows how they are printed; what is done is [`curt_bench::library::documents`]'s.
 

@@ -1,7 +1,8 @@
-//! The floor that a mount is measured against: a FUSE file system of one file whose GETATTR asks an echo server over TCP and does nothing else.
+//! The floor that a mount is measured against: a FUSE file system of one file whose GETATTR asks an
+//! echo server over TCP and does nothing else.
 //!
-//! What is left between it and a mount is what a mount adds: decoding, deciding, encoding, and the server's work. Numbers of the ABI are those of
-//! linux/fuse.h, 7.31.
+//! What is left between it and a mount is what a mount adds: decoding, deciding, encoding, and the
+//! server's work. Numbers of the ABI are those of linux/fuse.h, 7.31.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +16,8 @@ use rustix::mount::{MountFlags, mount};
 
 /// The file's name.
 pub(super) const FILE: &str = "file";
-/// Bytes of a GETATTR call over TCP: record mark, call, AUTH_SYS of root without groups, a file handle of 40 bytes.
+/// Bytes of a GETATTR call over TCP: record mark, call, AUTH_SYS of root without groups, a file
+/// handle of 40 bytes.
 const CALL_BYTES: usize = 4 + 24 + 36 + 8 + 44;
 /// Bytes of its reply: record mark, reply, status, attributes.
 const REPLY_BYTES: usize = 4 + 24 + 4 + 84;
@@ -26,7 +28,8 @@ const NODE: u64 = 2;
 const ENOSYS: i32 = 38;
 /// The most bytes of a write, of which there are none.
 const WRITE_BYTES: u32 = 64 << 10;
-/// Room for the largest request, which is a write of so many bytes with its headers; the kernel refuses to fill less.
+/// Room for the largest request, which is a write of so many bytes with its headers; the kernel
+/// refuses to fill less.
 const REQUEST_BYTES: usize = (WRITE_BYTES as usize) + 4096;
 
 const LOOKUP: u32 = 1;

@@ -1,4 +1,5 @@
-//! `cargo xtask bench fuse`: what a GETATTR through a mount costs, beside a bare FUSE loop that asks an echo server.
+//! `cargo xtask bench fuse`: what a GETATTR through a mount costs, beside a bare FUSE loop that
+//! asks an echo server.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +10,7 @@ use curt_bench::processes::{Curt, Daemon, Machine, Testbed, free_port};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::statistics::median;
-use super::times::{Compared, Measured};
+use super::times::{ComparedSide, ComparedTimes};
 use super::{floor, own_program};
 
 /// What `cargo xtask bench fuse` takes.
@@ -35,7 +36,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     std::fs::write(files.path().join(floor::FILE), "x")?;
     let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
     let mounted = world.mount("3", "actimeo=0")?;
-    let bare = Floor::start()?;
+    let bare = BareFuseLoop::start()?;
     let ours = File::open(mounted.directory().join(floor::FILE))?;
     let reference = File::open(bare.directory.path().join(floor::FILE))?;
     let (mut our_rounds, mut reference_rounds) = (Vec::new(), Vec::new());
@@ -58,12 +59,12 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     );
     drop((ours, reference));
     mounted.end()?;
-    let ours = Measured::new("mount", our_rounds);
-    let compared = Compared::new(
+    let ours = ComparedSide::new("mount", our_rounds);
+    let compared = ComparedTimes::new(
         "GETATTR",
         "µs",
         ours,
-        Measured::new("bare FUSE + echo", reference_rounds),
+        ComparedSide::new("bare FUSE + echo", reference_rounds),
     );
     super::print(arguments.json, &Machine::this(), &[compared])?;
     Ok(true)
@@ -81,13 +82,13 @@ fn microseconds(file: &File, calls: usize) -> Result<f64> {
 }
 
 /// The bare loop and its echo server.
-struct Floor {
+struct BareFuseLoop {
     directory: tempfile::TempDir,
     _echo: Daemon,
     _loop: Daemon,
 }
 
-impl Floor {
+impl BareFuseLoop {
     fn start() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("curt-floor-").tempdir()?;
         let port = free_port()?;
@@ -114,7 +115,7 @@ fn is_there(directory: &Path) -> bool {
     directory.join(floor::FILE).symlink_metadata().is_ok()
 }
 
-impl Drop for Floor {
+impl Drop for BareFuseLoop {
     fn drop(&mut self) {
         if let Err(error) = unmount(self.directory.path(), UnmountFlags::DETACH).context("umount") {
             eprintln!("curt bench: {}: {error:#}", self.directory.path().display());

@@ -1,5 +1,5 @@
-//! What engineers measure of Curt, in requests, in time and in memory: `cargo xtask bench NAME` builds and runs it. It starts the program
-//! `curt` that lies beside it.
+//! What engineers measure of Curt, in requests, in time and in memory: `cargo xtask bench NAME`
+//! builds and runs it. It starts the program `curt` that lies beside it.
 
 mod bare;
 mod documents;
@@ -26,7 +26,7 @@ use curt_bench::processes::Machine;
 use curt_bench::report::lay_out;
 use serde_json::{Value, json};
 
-use self::times::Compared;
+use self::times::ComparedTimes;
 
 /// Measure what Curt costs.
 #[derive(Debug, Parser)]
@@ -43,18 +43,22 @@ struct Arguments {
 enum Bench {
     /// GETATTR through a mount, beside a bare FUSE loop with an echo server behind it: time
     Fuse(fuse::FuseArguments),
-    /// Read a large file with cold caches, and write and fsync one, beside libnfs's nfs-cat and nfs-cp: throughput
-    Read(read::ReadArguments),
+    /// Read a large file with cold caches, and write and fsync one, beside libnfs's nfs-cat and
+    /// nfs-cp: throughput
+    Read(read::BenchReadArguments),
     /// stat(2) of names known to exist and known to be missing: operations per second
     Names(names::NamesArguments),
     /// Memory of a mount's daemon that knows a million names
     Memory(memory::MemoryArguments),
-    /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests, bytes and time
+    /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests,
+    /// bytes and time
     Fill(fill::FillArguments),
-    /// The tables of the two documents that proposed to save requests, beside ours, with a scripted clock: requests
+    /// The tables of the two documents that proposed to save requests, beside ours, with a scripted
+    /// clock: requests
     Documents(documents::DocumentsArguments),
-    /// The cost of an event that nobody wants, that is kept, or that is watched, and of 100,000 per second: processor time
-    Trace(trace::TraceArguments),
+    /// The cost of an event that nobody wants, that is kept, or that is watched, and of 100,000 per
+    /// second: processor time
+    Trace(trace::BenchTraceArguments),
     /// Each operation beside the least it could cost, and beside other servers: time
     Latency(Box<latency::LatencyArguments>),
     /// Answer the calls of `latency` without serving anything
@@ -158,7 +162,7 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
 }
 
 /// Prints comparisons, and on which machine they were made.
-fn print(as_json: bool, machine: &Machine, compared: &[Compared]) -> Result<()> {
+fn print(as_json: bool, machine: &Machine, compared: &[ComparedTimes]) -> Result<()> {
     if as_json {
         return say(&json!({ "machine": machine, "compared": compared }).to_string());
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask bench names`: how many operations a second on names that are known to be there, and on names that are known to be missing.
+//! `cargo xtask bench names`: how many operations a second on names that are known to be there, and
+//! on names that are known to be missing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub(crate) struct NamesArguments {
 
 /// One kind of names with one set of options.
 #[derive(Debug, Serialize)]
-struct Row {
+struct NamesRow {
     what: String,
     options: String,
     per_second: f64,
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
             let path = |number| mounted.directory().join(name(first, number));
             let paths: Vec<_> = (0..arguments.names).map(path).collect();
             let (per_second, daemon_percent, requests) = measure(&mounted, &paths, exists, limit)?;
-            rows.push(Row {
+            rows.push(NamesRow {
                 what: format!("{kind}, {what}"),
                 options: options.to_owned(),
                 per_second,
@@ -85,7 +86,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         return Ok(true);
     }
     say(&machine.line())?;
-    for Row {
+    for NamesRow {
         what,
         options,
         per_second,

@@ -1,8 +1,9 @@
 //! `cargo xtask bench read`: a large file through a mount, beside libnfs from the same server.
 //!
-//! Every round mounts anew, so that the client is cold; the server has the file in its memory for both sides. Beside them a
-//! FUSE file system that has the file in its own memory shows what is left for a mount at most, and reading with O_DIRECT what the
-//! kernel's page cache costs. Processor time is told as well, and whose it was: it depends less on what else the machine does.
+//! Every round mounts anew, so that the client is cold; the server has the file in its memory for
+//! both sides. Beside them a FUSE file system that has the file in its own memory shows what is
+//! left for a mount at most, and reading with O_DIRECT what the kernel's page cache costs.
+//! Processor time is told as well, and whose it was: it depends less on what else the machine does.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_bench::content::Content;
+use curt_bench::content::ContentPattern;
 use curt_bench::processes::{Curt, Machine, Testbed};
 use rustix::fs::{Mode, OFlags};
 
 use super::bare::{self, BareMount};
-use super::spent::{Share, Spent, measure};
+use super::spent::{ProcessorShare, ResourceUse, measure};
 use super::statistics;
-use super::times::{Compared, Measured};
+use super::times::{ComparedSide, ComparedTimes};
 
 /// Bytes of one read(2) or write(2).
 const PIECE_BYTES: usize = 1 << 20;
@@ -28,7 +29,7 @@ const SOURCE: &str = "source";
 
 /// What `cargo xtask bench read` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ReadArguments {
+pub(crate) struct BenchReadArguments {
     /// The file's size in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     mib: u64,
@@ -46,7 +47,7 @@ pub(crate) struct ReadArguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
+pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
     let own = match &arguments.directory {
         Some(parent) => tempfile::tempdir_in(parent),
         None => tempfile::tempdir(),
@@ -63,9 +64,10 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
     let mounted = world.mount("3", &arguments.options)?;
     compare(&mounted.directory().join(SOURCE))?;
     mounted.end()?;
-    let mut rounds = Rounds::default();
+    let mut rounds = ReadRounds::default();
     for round in 0..arguments.rounds {
-        // Memory that was used a moment ago costs less than memory that the host has to give first: nobody always comes second.
+        // Memory that was used a moment ago costs less than memory that the host has to give first:
+        // nobody always comes second.
         if round.is_multiple_of(2) {
             rounds.through_mount(&mut world, arguments)?;
             rounds.beside(&world, own.path(), arguments.mib)?;
@@ -84,18 +86,18 @@ pub(super) fn run(arguments: &ReadArguments) -> Result<bool> {
 
 /// What each round spent, by what was done.
 #[derive(Debug, Default)]
-struct Rounds {
-    read: Vec<Spent>,
-    direct: Vec<Spent>,
-    cat: Vec<Spent>,
-    floor: Vec<Spent>,
-    write: Vec<Spent>,
-    copy: Vec<Spent>,
+struct ReadRounds {
+    read: Vec<ResourceUse>,
+    direct: Vec<ResourceUse>,
+    cat: Vec<ResourceUse>,
+    floor: Vec<ResourceUse>,
+    write: Vec<ResourceUse>,
+    copy: Vec<ResourceUse>,
 }
 
-impl Rounds {
+impl ReadRounds {
     /// Reads and writes through a mount that is made for it.
-    fn through_mount(&mut self, world: &mut Testbed, arguments: &ReadArguments) -> Result<()> {
+    fn through_mount(&mut self, world: &mut Testbed, arguments: &BenchReadArguments) -> Result<()> {
         let mounted = world.mount("3", &arguments.options)?;
         let others = [("daemon", mounted.pid()), ("server", server(world)?)];
         let file = mounted.directory().join(SOURCE);
@@ -110,7 +112,8 @@ impl Rounds {
         mounted.end()
     }
 
-    /// Does the same without a mount, from and to what the server has at `exported`; and without a server.
+    /// Does the same without a mount, from and to what the server has at `exported`; and without a
+    /// server.
     fn beside(&mut self, world: &Testbed, exported: &Path, mib: u64) -> Result<()> {
         let others = [("server", server(world)?)];
         let port = world.port().context("the server was started here")?;
@@ -137,7 +140,7 @@ impl Rounds {
         Ok(fs::remove_file(exported.join(target))?)
     }
 
-    fn compared(&self, mib: f64) -> Vec<Compared> {
+    fn compared(&self, mib: f64) -> Vec<ComparedTimes> {
         let pairs = [
             ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
             (
@@ -152,21 +155,21 @@ impl Rounds {
             ),
             ("write and fsync", ("mount", &self.write), ("nfs-cp", &self.copy)),
         ];
-        let speed = |(name, spent): (&str, &Vec<Spent>)| {
+        let speed = |(name, spent): (&str, &Vec<ResourceUse>)| {
             let speeds = spent.iter().map(|spent| mib * 1.048_576 / spent.seconds);
-            Measured::new(name, speeds.collect())
+            ComparedSide::new(name, speeds.collect())
         };
-        let cost = |(name, spent): (&str, &Vec<Spent>)| {
+        let cost = |(name, spent): (&str, &Vec<ResourceUse>)| {
             let costs = spent.iter().map(|spent| spent.processor_seconds() * 1024.0 / mib);
-            Measured::new(name, costs.collect()).shared_by(shares(spent, 1024.0 / mib))
+            ComparedSide::new(name, costs.collect()).shared_by(shares(spent, 1024.0 / mib))
         };
         pairs
             .into_iter()
             .flat_map(|(what, ours, reference)| {
                 let of_all = format!("{what}, processor time of all who take part");
                 [
-                    Compared::new(what, "MB/s", speed(ours), speed(reference)),
-                    Compared::new(&of_all, "s/GiB", cost(ours), cost(reference)),
+                    ComparedTimes::new(what, "MB/s", speed(ours), speed(reference)),
+                    ComparedTimes::new(&of_all, "s/GiB", cost(ours), cost(reference)),
                 ]
             })
             .collect()
@@ -174,19 +177,19 @@ impl Rounds {
 }
 
 /// The medians of each one's share, times `factor`.
-fn shares(rounds: &[Spent], factor: f64) -> Vec<Share> {
+fn shares(rounds: &[ResourceUse], factor: f64) -> Vec<ProcessorShare> {
     let Some(first) = rounds.first() else {
         return Vec::new();
     };
-    let one = |(index, share): (usize, &Share)| {
-        let median = |part: fn(&Share) -> f64| {
+    let one = |(index, share): (usize, &ProcessorShare)| {
+        let median = |part: fn(&ProcessorShare) -> f64| {
             let all: Vec<f64> = rounds
                 .iter()
                 .map(|spent| part(&spent.shares[index]) * factor)
                 .collect();
             statistics::median(&all)
         };
-        Share {
+        ProcessorShare {
             who: share.who,
             user: median(|share| share.user),
             system: median(|share| share.system),
@@ -204,7 +207,7 @@ fn make(path: &Path, mib: u64) -> Result<()> {
     let mut file = File::create(path).with_context(|| path.display().to_string())?;
     let mut piece = vec![0; PIECE_BYTES];
     // The content repeats within a piece, so all pieces are alike.
-    Content::of(SOURCE.as_bytes()).fill(0, &mut piece);
+    ContentPattern::of(SOURCE.as_bytes()).fill(0, &mut piece);
     for _ in 0..mib {
         file.write_all(&piece)?;
     }
@@ -221,7 +224,7 @@ fn read(path: &Path, flags: OFlags) -> Result<()> {
 
 /// Reads the file and compares every byte.
 fn compare(path: &Path) -> Result<()> {
-    let (mut file, content, mut offset) = (File::open(path)?, Content::of(SOURCE.as_bytes()), 0);
+    let (mut file, content, mut offset) = (File::open(path)?, ContentPattern::of(SOURCE.as_bytes()), 0);
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let got = file.read(&mut piece)?;

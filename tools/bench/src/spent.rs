@@ -1,4 +1,5 @@
-//! What some work costs: how long it takes, and how much processor time it takes of all who take part in it.
+//! What some work costs: how long it takes, and how much processor time it takes of all who take
+//! part in it.
 //!
 //! Where other work shares the machine the second is the steadier measure.
 
@@ -9,16 +10,16 @@ use serde::Serialize;
 
 /// What was spent.
 #[derive(Clone, Debug)]
-pub(super) struct Spent {
+pub(super) struct ResourceUse {
     /// From beginning to end.
     pub(super) seconds: f64,
     /// By each who took part.
-    pub(super) shares: Vec<Share>,
+    pub(super) shares: Vec<ProcessorShare>,
 }
 
 /// One process's processor time, or a part of it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Share {
+pub(super) struct ProcessorShare {
     /// Who it is.
     pub(super) who: &'static str,
     /// Seconds in its own code.
@@ -27,51 +28,52 @@ pub(super) struct Share {
     pub(super) system: f64,
 }
 
-impl Spent {
+impl ResourceUse {
     /// User and system time of all together.
     pub(super) fn processor_seconds(&self) -> f64 {
         self.shares.iter().map(|share| share.user + share.system).sum()
     }
 }
 
-/// Does `work`. Part in it have this process with the children that end meanwhile, as `own`, and the processes `others`.
+/// Does `work`. Part in it have this process with the children that end meanwhile, as `own`, and
+/// the processes `others`.
 pub(super) fn measure(
     own: &'static str,
     others: &[(&'static str, u32)],
     work: impl FnOnce() -> Result<()>,
-) -> Result<Spent> {
+) -> Result<ResourceUse> {
     let all: Vec<_> = [(own, std::process::id())]
         .iter()
         .chain(others)
         .copied()
         .collect();
-    let now = || -> Result<Vec<Share>> { all.iter().map(|(who, pid)| share(who, *pid)).collect() };
+    let now = || -> Result<Vec<ProcessorShare>> { all.iter().map(|(who, pid)| share(who, *pid)).collect() };
     let before = now()?;
     let start = Instant::now();
     work()?;
     let seconds = start.elapsed().as_secs_f64();
-    let since = |(after, before): (Share, &Share)| Share {
+    let since = |(after, before): (ProcessorShare, &ProcessorShare)| ProcessorShare {
         user: after.user - before.user,
         system: after.system - before.system,
         ..after
     };
-    Ok(Spent {
+    Ok(ResourceUse {
         seconds,
         shares: now()?.into_iter().zip(&before).map(since).collect(),
     })
 }
 
 /// User and system time of a process and of its children that have ended.
-fn share(who: &'static str, pid: u32) -> Result<Share> {
+fn share(who: &'static str, pid: u32) -> Result<ProcessorShare> {
     let path = format!("/proc/{pid}/stat");
     let line = std::fs::read_to_string(&path).with_context(|| path.clone())?;
     let ticks = ticks(&line).with_context(|| format!("{path} is not as proc(5) says: {line}"))?;
     let [user, system] = ticks.map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
-    Ok(Share { who, user, system })
+    Ok(ProcessorShare { who, user, system })
 }
 
-/// Of fields 14 to 17 of proc(5)'s stat, utime, stime, cutime, cstime: user and system time. The name before them may have
-/// anything in it.
+/// Of fields 14 to 17 of proc(5)'s stat, utime, stime, cutime, cstime: user and system time. The
+/// name before them may have anything in it.
 fn ticks(line: &str) -> Option<[u64; 2]> {
     const BEFORE: usize = 11;
     let (_, fields) = line.rsplit_once(") ")?;

@@ -1,4 +1,5 @@
-//! Medians, their intervals, and what 99 of 100 do not exceed. Nothing is assumed of how the values are distributed.
+//! Medians, their intervals, and what 99 of 100 do not exceed. Nothing is assumed of how the values
+//! are distributed.
 
 /// What an interval is to hold with.
 const CONFIDENCE: f64 = 0.95;
@@ -15,14 +16,14 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 /// A median and the interval in which that of endlessly many rounds lies with 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Interval {
+pub(super) struct ConfidenceInterval {
     pub(super) median: f64,
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
 /// The median of the ratios of what was measured in the same round, with its interval.
-pub(super) fn paired(ours: &[f64], reference: &[f64]) -> Interval {
+pub(super) fn paired(ours: &[f64], reference: &[f64]) -> ConfidenceInterval {
     let ratios: Vec<f64> = ours
         .iter()
         .zip(reference)
@@ -31,13 +32,14 @@ pub(super) fn paired(ours: &[f64], reference: &[f64]) -> Interval {
     interval(&ratios)
 }
 
-/// The median with its interval by order statistics: the number of values below the true median is binomial, with 1/2.
-pub(super) fn interval(values: &[f64]) -> Interval {
+/// The median with its interval by order statistics: the number of values below the true median is
+/// binomial, with 1/2.
+pub(super) fn interval(values: &[f64]) -> ConfidenceInterval {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let outside = left_out(sorted.len());
     let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
-    Interval {
+    ConfidenceInterval {
         median: middle(&sorted),
         low: at(outside),
         high: at(sorted.len().saturating_sub(1 + outside)),
@@ -91,13 +93,14 @@ mod tests {
         let values: Vec<f64> = (1..=20).map(f64::from).collect();
         assert_eq!(
             interval(&values),
-            Interval {
+            ConfidenceInterval {
                 median: 10.5,
                 low: 6.0,
                 high: 15.0
             }
         );
-        // Binomial(10, 1/2): 2 * (1 + 10) / 1024 = 2 % lie outside of the second and the ninth, 11 % with one more.
+        // Binomial(10, 1/2): 2 * (1 + 10) / 1024 = 2 % lie outside of the second and the ninth, 11
+        // % with one more.
         assert_eq!(left_out(10), 1);
     }
 
@@ -105,7 +108,7 @@ mod tests {
     fn interval_of_few_values_is_all_of_them() {
         assert_eq!(
             interval(&[3.0, 1.0, 2.0]),
-            Interval {
+            ConfidenceInterval {
                 median: 2.0,
                 low: 1.0,
                 high: 3.0
@@ -113,7 +116,7 @@ mod tests {
         );
         assert_eq!(
             interval(&[7.0]),
-            Interval {
+            ConfidenceInterval {
                 median: 7.0,
                 low: 7.0,
                 high: 7.0

@@ -1,7 +1,8 @@
 //! `cargo xtask bench trace`: what an event costs that nobody wants, and one that somebody wants.
 //!
-//! Two parts: the time of an event by itself, round by round with the ways interleaved; and a thread that tells of a steady
-//! number of events each second while another takes them out and makes a recording of them, as a daemon does for `curt trace`.
+//! Two parts: the time of an event by itself, round by round with the ways interleaved; and a
+//! thread that tells of a steady number of events each second while another takes them out and
+//! makes a recording of them, as a daemon does for `curt trace`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use curt_bench::report::lay_out;
-use curt_trace::events::{self, Event, Origin, Ring, RingLevel, Watch, Writer, handle_hash};
+use curt_trace::events::{
+    self, Event, EventRing, EventWatch, RecordedProcess, RecordingWriter, RingLevel, handle_hash,
+};
 use curt_trace::probe;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -27,7 +30,7 @@ const ROUND: u32 = 20_000;
 
 /// What `cargo xtask bench trace` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct TraceArguments {
+pub(super) struct BenchTraceArguments {
     /// Rounds of 20,000 events for each way
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
@@ -44,7 +47,7 @@ pub(super) struct TraceArguments {
 
 /// Nanoseconds of processor time for one event.
 #[derive(Debug, Serialize)]
-struct Costs {
+struct EventCosts {
     /// The same loop without an event.
     nothing_ns: f64,
     /// Nobody wants it.
@@ -61,7 +64,7 @@ struct Costs {
 
 /// What a steady stream of events takes.
 #[derive(Debug, Serialize)]
-struct Steady {
+struct SteadyStreamCosts {
     events_per_second: f64,
     /// Of one processor, in percent: the thread that tells.
     telling_percent: f64,
@@ -71,13 +74,13 @@ struct Steady {
 }
 
 /// Measures, and prints.
-pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
+pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     let directory = tempfile::tempdir().context("a directory for the ring")?;
-    let origin = Origin {
+    let origin = RecordedProcess {
         pid: std::process::id(),
-        ..Origin::default()
+        ..RecordedProcess::default()
     };
-    let _ring = Ring::create(directory.path(), origin.clone()).context("the ring")?;
+    let _ring = EventRing::create(directory.path(), origin.clone()).context("the ring")?;
     events::keep_in_ring(&[]);
     let costs = costs(arguments.rounds)?;
     let steady = steady(arguments, &origin)?;
@@ -111,32 +114,32 @@ pub(super) fn run(arguments: &TraceArguments) -> Result<bool> {
 }
 
 /// The median round of each way, in nanoseconds of this thread's processor time for one event.
-fn costs(rounds: u32) -> Result<Costs> {
+fn costs(rounds: u32) -> Result<EventCosts> {
     let mut times = [const { Vec::new() }; 6];
     let mut records = Vec::new();
     for _ in 0..rounds {
         times[0].push(round(|number| {
             black_box(number);
         }));
-        times[1].push(round(tell));
+        times[1].push(round(emit));
         events::keep_in_ring(&[EVENT]);
-        times[2].push(round(tell));
+        times[2].push(round(emit));
         events::keep_in_ring(&[]);
-        let watch = Watch::begin(&[OBJECT])?;
-        times[5].push(round(tell_object));
+        let watch = EventWatch::begin(&[OBJECT])?;
+        times[5].push(round(emit_object));
         drop(watch);
-        let watch = Watch::begin(&[EVENT])?;
-        times[3].push(round(tell));
+        let watch = EventWatch::begin(&[EVENT])?;
+        times[3].push(round(emit));
         // Two rounds more and there is no room.
         while watch.lost() == 0 {
-            round(tell);
+            round(emit);
         }
-        times[4].push(round(tell));
+        times[4].push(round(emit));
         watch.drain(&mut records);
         records.clear();
     }
     let [nothing_ns, off_ns, ring_ns, watched_ns, lost_ns, object_ns] = times.map(median);
-    Ok(Costs {
+    Ok(EventCosts {
         nothing_ns,
         off_ns,
         ring_ns,
@@ -151,7 +154,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-fn tell(number: u32) {
+fn emit(number: u32) {
     let number = black_box(number);
     probe!(NfsLookupExit {
         dir: number,
@@ -161,7 +164,7 @@ fn tell(number: u32) {
     });
 }
 
-fn tell_object(number: u32) {
+fn emit_object(number: u32) {
     let number = black_box(number);
     probe!(let fhandle = handle_hash(black_box(&HANDLE)); NfsGetattrExit {
         fileid: number,
@@ -187,20 +190,20 @@ fn spent(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-fn steady(arguments: &TraceArguments, origin: &Origin) -> Result<Steady> {
-    let watch = Watch::begin(&[EVENT])?;
-    let mut writer = Writer::new(origin.clone())?;
+fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<SteadyStreamCosts> {
+    let watch = EventWatch::begin(&[EVENT])?;
+    let mut writer = RecordingWriter::new(origin.clone())?;
     let ended = AtomicBool::new(false);
     let (told, telling, elapsed, sending) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&watch, &mut writer, &ended));
-        let (told, telling, elapsed) = tell_steadily(arguments);
+        let (told, telling, elapsed) = emit_steadily(arguments);
         // Relaxed: it orders nothing.
         ended.store(true, Ordering::Relaxed);
         (told, telling, elapsed, sender.join())
     });
     let sending = sending.map_err(|_| anyhow::anyhow!("the sender failed"))?;
     let percent = |time: Duration| time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
-    Ok(Steady {
+    Ok(SteadyStreamCosts {
         events_per_second: f64::from(told) / elapsed.as_secs_f64(),
         telling_percent: percent(telling),
         sending_percent: percent(sending),
@@ -208,13 +211,14 @@ fn steady(arguments: &TraceArguments, origin: &Origin) -> Result<Steady> {
     })
 }
 
-/// Tells of so many events each millisecond; how many, with which processor time (that of the loop alone taken off), in what time.
-fn tell_steadily(arguments: &TraceArguments) -> (u32, Duration, Duration) {
+/// Tells of so many events each millisecond; how many, with which processor time (that of the loop
+/// alone taken off), in what time.
+fn emit_steadily(arguments: &BenchTraceArguments) -> (u32, Duration, Duration) {
     let each = arguments.rate / 1000;
     let (began, mut told, mut telling) = (Instant::now(), 0, Duration::ZERO);
     for turn in 0..arguments.seconds * 1000 {
         let before = spent(ClockId::ThreadCPUTime);
-        (0..each).for_each(tell);
+        (0..each).for_each(emit);
         telling += spent(ClockId::ThreadCPUTime).saturating_sub(before);
         told += each;
         let next = began + Duration::from_millis(u64::from(turn) + 1);
@@ -224,7 +228,7 @@ fn tell_steadily(arguments: &TraceArguments) -> (u32, Duration, Duration) {
 }
 
 /// What a daemon does for whoever watches, but for the socket; returns its processor time.
-fn send(watch: &Watch, writer: &mut Writer, ended: &AtomicBool) -> Duration {
+fn send(watch: &EventWatch, writer: &mut RecordingWriter, ended: &AtomicBool) -> Duration {
     let before = spent(ClockId::ThreadCPUTime);
     let mut records = Vec::new();
     while !ended.load(Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What a goal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(super) enum GoalMeasure {
     /// The time by that of the system calls alone: at most.
     ByFloor,
     /// The peer's time by ours: at least.
@@ -16,8 +16,8 @@ pub(super) enum Measure {
 }
 
 /// A goal of some operations in one arrangement.
-struct Goal {
-    measure: Measure,
+struct LatencyGoal {
+    measure: GoalMeasure,
     operations: &'static [&'static str],
     outstanding: u64,
     connections: u64,
@@ -30,24 +30,24 @@ const WITHOUT_DATA: &[&str] = &["GETATTR", "ACCESS", "LOOKUP"];
 const WITH_DATA: &[&str] = &["READ", "WRITE UNSTABLE"];
 
 /// All of them; READ and WRITE are of 4 KiB.
-const GOALS: [Goal; 8] = [
-    alone(Measure::ByFloor, &["GETATTR"], "any", 1.10),
-    alone(Measure::ByFloor, WITH_DATA, "any", 1.15),
-    alone(Measure::Time, &["GETATTR", "READ"], "one-cpu", 2.0),
-    alone(Measure::Time, &["LOOKUP", "WRITE UNSTABLE"], "one-cpu", 2.5),
-    many(Measure::Rate, WITHOUT_DATA, (16, 1), 8.0),
-    many(Measure::Rate, WITH_DATA, (16, 1), 5.0),
-    many(Measure::Rate, SMALL, (16, 16), 5.0),
-    many(Measure::Processor, SMALL, (64, 1), 8.0),
+const GOALS: [LatencyGoal; 8] = [
+    alone(GoalMeasure::ByFloor, &["GETATTR"], "any", 1.10),
+    alone(GoalMeasure::ByFloor, WITH_DATA, "any", 1.15),
+    alone(GoalMeasure::Time, &["GETATTR", "READ"], "one-cpu", 2.0),
+    alone(GoalMeasure::Time, &["LOOKUP", "WRITE UNSTABLE"], "one-cpu", 2.5),
+    many(GoalMeasure::Rate, WITHOUT_DATA, 16, 1, 8.0),
+    many(GoalMeasure::Rate, WITH_DATA, 16, 1, 5.0),
+    many(GoalMeasure::Rate, SMALL, 16, 16, 5.0),
+    many(GoalMeasure::Processor, SMALL, 64, 1, 8.0),
 ];
 
 const fn alone(
-    measure: Measure,
+    measure: GoalMeasure,
     operations: &'static [&'static str],
     placement: &'static str,
     factor: f64,
-) -> Goal {
-    Goal {
+) -> LatencyGoal {
+    LatencyGoal {
         measure,
         operations,
         outstanding: 1,
@@ -58,12 +58,13 @@ const fn alone(
 }
 
 const fn many(
-    measure: Measure,
+    measure: GoalMeasure,
     operations: &'static [&'static str],
-    (outstanding, connections): (u64, u64),
+    outstanding: u64,
+    connections: u64,
     factor: f64,
-) -> Goal {
-    Goal {
+) -> LatencyGoal {
+    LatencyGoal {
         measure,
         operations,
         outstanding,
@@ -73,9 +74,10 @@ const fn many(
     }
 }
 
-/// What stands behind a factor of a row that does not reach its goal; nothing where it does, or there is none.
-pub(super) fn missed(row: &Value, measure: Measure, factor: f64) -> String {
-    let is_of = |goal: &&Goal| {
+/// What stands behind a factor of a row that does not reach its goal; nothing where it does, or
+/// there is none.
+pub(super) fn missed(row: &Value, measure: GoalMeasure, factor: f64) -> String {
+    let is_of = |goal: &&LatencyGoal| {
         goal.measure == measure
             && row["op"]
                 .as_str()
@@ -84,9 +86,9 @@ pub(super) fn missed(row: &Value, measure: Measure, factor: f64) -> String {
             && row["connections"].as_u64() == Some(goal.connections)
             && row["placement"].as_str() == Some(goal.placement)
     };
-    let reaches = |goal: &&Goal| match measure {
-        Measure::ByFloor => factor <= goal.factor,
-        Measure::Time | Measure::Rate | Measure::Processor => factor >= goal.factor,
+    let reaches = |goal: &&LatencyGoal| match measure {
+        GoalMeasure::ByFloor => factor <= goal.factor,
+        GoalMeasure::Time | GoalMeasure::Rate | GoalMeasure::Processor => factor >= goal.factor,
     };
     GOALS
         .iter()
@@ -105,19 +107,19 @@ mod tests {
     fn a_goal_is_held_against_its_own_rows_and_missed_by_a_hundredth() {
         let row = |op, outstanding, placement| json!({"op": op, "outstanding": outstanding, "connections": 1, "placement": placement});
         let one = row("GETATTR", 1, "one-cpu");
-        assert_eq!(missed(&one, Measure::Time, 2.0), "");
-        assert_eq!(missed(&one, Measure::Time, 1.99), " **missed** (2.00)");
+        assert_eq!(missed(&one, GoalMeasure::Time, 2.0), "");
+        assert_eq!(missed(&one, GoalMeasure::Time, 1.99), " **missed** (2.00)");
         assert_eq!(
-            missed(&one, Measure::ByFloor, 9.0),
+            missed(&one, GoalMeasure::ByFloor, 9.0),
             "",
             "that is of any processor"
         );
         let any = row("GETATTR", 1, "any");
-        assert_eq!(missed(&any, Measure::ByFloor, 1.10), "");
-        assert_eq!(missed(&any, Measure::ByFloor, 1.11), " **missed** (1.10)");
-        assert_eq!(missed(&row("CREATE", 1, "any"), Measure::ByFloor, 9.0), "");
+        assert_eq!(missed(&any, GoalMeasure::ByFloor, 1.10), "");
+        assert_eq!(missed(&any, GoalMeasure::ByFloor, 1.11), " **missed** (1.10)");
+        assert_eq!(missed(&row("CREATE", 1, "any"), GoalMeasure::ByFloor, 9.0), "");
         assert_eq!(
-            missed(&row("READ", 16, "any"), Measure::Rate, 4.9),
+            missed(&row("READ", 16, "any"), GoalMeasure::Rate, 4.9),
             " **missed** (5.00)"
         );
     }

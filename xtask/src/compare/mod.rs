@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::{bench, packages};
 
-/// Runs the benchmark of latencies beside Ganesha, with `more` of its options. With `json` what it says is printed, else the
-/// documents are written.
+/// Runs the benchmark of latencies beside Ganesha, with `more` of its options. With `json` what it
+/// says is printed, else the documents are written.
 ///
 /// # Errors
 /// Something cannot be installed, built, started or written, or the benchmark found a wrong answer.

@@ -1,11 +1,12 @@
-//! The tables that are made of the benchmark's JSON. Rows that we lose, and goals that are missed, say so.
+//! The tables that are made of the benchmark's JSON. Rows that we lose, and goals that are missed,
+//! say so.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::goals::{Measure, missed};
+use super::goals::{GoalMeasure, missed};
 
 /// The server that ours is laid beside.
 const PEER: &str = "ganesha";
@@ -40,8 +41,8 @@ pub(super) fn summary(report: &Value) -> Result<String> {
         let (Some(sixteen), Some(all)) = (same(16), same(64)) else {
             continue;
         };
-        let times = faster(single, Measure::Time);
-        let rates = faster(sixteen, Measure::Rate);
+        let times = faster(single, GoalMeasure::Time);
+        let rates = faster(sixteen, GoalMeasure::Rate);
         let _ = writeln!(
             text,
             "| {name} | {} µs | {} µs | {times} | {} k/s | {} k/s | {rates} | {} µs | {} µs |",
@@ -74,8 +75,9 @@ fn single(rows: &[Value], placement: &str, title: &str) -> String {
             tenths(number(row, "filecache_off_us")),
             tenths(number(row, "mount_us")),
             tenths(peer(row, "us")),
-            faster(row, Measure::Time),
-            // What nobody could beat: a server that does nothing but the system calls, and one that does nothing at all.
+            faster(row, GoalMeasure::Time),
+            // What nobody could beat: a server that does nothing but the system calls, and one that
+            // does nothing at all.
             factor(peer(row, "us"), number(row, "floor_us")),
             factor(peer(row, "us"), number(row, "echo_us")),
         );
@@ -105,10 +107,10 @@ fn many(rows: &[Value], outstanding: u64, connections: u64) -> String {
             by_floor(row),
             thousands(number(row, "ops_per_s")),
             thousands(peer(row, "ops_per_s")),
-            faster(row, Measure::Rate),
+            faster(row, GoalMeasure::Rate),
             tenths(number(row, "cpu_us")),
             tenths(peer(row, "cpu_us")),
-            faster(row, Measure::Processor),
+            faster(row, GoalMeasure::Processor),
         );
     }
     text.push('\n');
@@ -182,11 +184,11 @@ fn factor(one: Option<f64>, other: Option<f64>) -> String {
 }
 
 /// By which factor ours is better; below 1 we lose.
-fn faster(row: &Value, measure: Measure) -> String {
+fn faster(row: &Value, measure: GoalMeasure) -> String {
     let (more, less) = match measure {
-        Measure::Rate => (number(row, "ops_per_s"), peer(row, "ops_per_s")),
-        Measure::Processor => (peer(row, "cpu_us"), number(row, "cpu_us")),
-        Measure::Time | Measure::ByFloor => (peer(row, "us"), number(row, "curt_us")),
+        GoalMeasure::Rate => (number(row, "ops_per_s"), peer(row, "ops_per_s")),
+        GoalMeasure::Processor => (peer(row, "cpu_us"), number(row, "cpu_us")),
+        GoalMeasure::Time | GoalMeasure::ByFloor => (peer(row, "us"), number(row, "curt_us")),
     };
     match more.zip(less) {
         Some((more, less)) if less > 0.0 => {
@@ -202,7 +204,7 @@ fn faster(row: &Value, measure: Measure) -> String {
 fn by_floor(row: &Value) -> String {
     let ratio = number(row, "ratio").unwrap_or(0.0);
     let shown = (ratio * 100.0).round() / 100.0;
-    format!("{}{}", interval(row), missed(row, Measure::ByFloor, shown))
+    format!("{}{}", interval(row), missed(row, GoalMeasure::ByFloor, shown))
 }
 
 fn interval(row: &Value) -> String {

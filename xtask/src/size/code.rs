@@ -1,4 +1,5 @@
-//! What of a source file is code outside tests: without comments, blank lines and what is compiled for tests alone.
+//! What of a source file is code outside tests: without comments, blank lines and what is compiled
+//! for tests alone.
 
 /// Attributes of what is compiled for tests alone, as rustfmt writes them.
 const TEST_ONLY: [&str; 2] = ["#[cfg(test)]", "#[cfg(all(test,"];
@@ -163,7 +164,8 @@ const fn is_in_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'
 }
 
-/// The text with nothing in place of comments and underscores in place of what strings and characters hold, line by line as it was.
+/// The text with nothing in place of comments and underscores in place of what strings and
+/// characters hold, line by line as it was.
 fn without_comments(text: &str) -> Vec<char> {
     let text: Vec<char> = text.chars().collect();
     let mut code = Vec::with_capacity(text.len());

@@ -1,4 +1,5 @@
-//! `cargo xtask size`: how much code there is outside tests, by package, and what a change adds to it or takes away.
+//! `cargo xtask size`: how much code there is outside tests, by package, and what a change adds to
+//! it or takes away.
 
 mod code;
 
@@ -22,7 +23,8 @@ const FOLDERS_OWN: [&str; 3] = ["lib", "main", "mod"];
 /// Lines of code by the folder of a package.
 type Sizes = BTreeMap<PathBuf, usize>;
 
-/// Prints the size of each package below `root`, beside that at the revision `base` if there is one.
+/// Prints the size of each package below `root`, beside that at the revision `base` if there is
+/// one.
 ///
 /// # Errors
 /// git cannot be asked, or knows no such revision.

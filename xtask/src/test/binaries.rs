@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cargo::{self, Sum};
+use super::cargo::{self, TestSummary};
 use super::seed;
 use crate::root;
 
 /// A program of tests.
 #[derive(Clone, Debug)]
-pub(super) struct Binary {
+pub(super) struct TestBinary {
     /// The name of the crate's folder, and the target's.
     pub(super) package: String,
     pub(super) target: String,
@@ -25,15 +25,16 @@ pub(super) struct Binary {
 
 /// What came of a run.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) sum: Sum,
+pub(super) struct TestRunOutcome {
+    pub(super) sum: TestSummary,
     pub(super) took: Duration,
     /// What is worth showing.
     pub(super) said: String,
 }
 
-/// Has cargo build the tests that `arguments` select, and gives their programs; none, with a failure, if it cannot.
-pub(super) fn build(arguments: &[&str]) -> Result<(Sum, Vec<Binary>)> {
+/// Has cargo build the tests that `arguments` select, and gives their programs; none, with a
+/// failure, if it cannot.
+pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)> {
     const MESSAGES: &str = "--message-format=json-render-diagnostics";
     let mut binaries = Vec::new();
     let built = cargo::run(&[&["test", "--no-run", MESSAGES], arguments].concat(), |line| {
@@ -42,18 +43,18 @@ pub(super) fn build(arguments: &[&str]) -> Result<(Sum, Vec<Binary>)> {
     if built.failed > 0 {
         binaries.clear();
     }
-    Ok((Sum { passed: 0, ..built }, binaries))
+    Ok((TestSummary { passed: 0, ..built }, binaries))
 }
 
 /// What a message of cargo says of a program of tests that is made.
-fn binary(line: &str) -> Option<Binary> {
+fn binary(line: &str) -> Option<TestBinary> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
     }
     let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     let directory = manifest.parent()?.to_owned();
-    Some(Binary {
+    Some(TestBinary {
         package: directory.file_name()?.to_str()?.to_owned(),
         target: message["target"]["name"].as_str()?.to_owned(),
         path: message["executable"].as_str()?.into(),
@@ -61,7 +62,7 @@ fn binary(line: &str) -> Option<Binary> {
     })
 }
 
-impl Binary {
+impl TestBinary {
     /// The tests whose names contain `name`.
     pub(super) fn tests(&self, name: &str) -> Result<Vec<String>> {
         let output = self.command(&["--list", "--format", "terse", name]).output()?;
@@ -96,10 +97,10 @@ impl Binary {
     }
 
     /// Runs it with these arguments.
-    pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<TestRunOutcome> {
         let start = Instant::now();
         let mut said = String::new();
-        let mut heard: Option<Sum> = None;
+        let mut heard: Option<TestSummary> = None;
         let (mut reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
         command.stdout(writer.try_clone()?).stderr(writer);
@@ -119,13 +120,13 @@ impl Binary {
         let well = child.wait()?.success();
         // What has no tests of its own kind is one check; a process that died tells of no failure.
         let mut sum = match (well, heard) {
-            (true, None) => Sum::success(),
+            (true, None) => TestSummary::success(),
             (true | false, heard) => heard.unwrap_or_default(),
         };
         if !well {
             sum.failed = sum.failed.max(1);
         }
-        Ok(Outcome {
+        Ok(TestRunOutcome {
             sum,
             took: start.elapsed(),
             said,

@@ -5,21 +5,22 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::failures::Failure;
+use super::failures::TestFailure;
 use super::seed;
 use crate::root;
 
 /// How many passed and failed, of tests or of checks, and what is known of those that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct TestSummary {
     pub(super) passed: u64,
     pub(super) failed: u64,
-    pub(super) failures: Vec<Failure>,
-    /// What failed beside others and passed by itself: a fault still, of the test or of what it tests.
-    pub(super) unsteady: Vec<Failure>,
+    pub(super) failures: Vec<TestFailure>,
+    /// What failed beside others and passed by itself: a fault still, of the test or of what it
+    /// tests.
+    pub(super) unsteady: Vec<TestFailure>,
 }
 
-impl Sum {
+impl TestSummary {
     /// One check that went well.
     pub(super) fn success() -> Self {
         Self {
@@ -29,7 +30,7 @@ impl Sum {
     }
 
     /// One that did not, and why.
-    pub(super) fn failure(failure: Failure) -> Self {
+    pub(super) fn failure(failure: TestFailure) -> Self {
         Self {
             failed: 1,
             failures: vec![failure],
@@ -48,8 +49,9 @@ impl Sum {
     }
 }
 
-/// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs no tests counts as one check.
-pub(super) fn cargo(arguments: &[&str]) -> Result<Sum> {
+/// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs
+/// no tests counts as one check.
+pub(super) fn cargo(arguments: &[&str]) -> Result<TestSummary> {
     let mut said = String::new();
     let mut sum = run(arguments, |line| {
         if !is_usual(line) {
@@ -59,7 +61,7 @@ pub(super) fn cargo(arguments: &[&str]) -> Result<Sum> {
         }
     })?;
     if sum.failed > 0 {
-        sum.failures = Failure::all(&format!("cargo {}", arguments.join(" ")), &said);
+        sum.failures = TestFailure::all(&format!("cargo {}", arguments.join(" ")), &said);
     }
     Ok(sum)
 }
@@ -83,7 +85,7 @@ pub(super) fn failed(line: &str) -> Option<&str> {
 }
 
 /// The same; every line goes to `hear`.
-pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum> {
+pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<TestSummary> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .args(arguments)
@@ -96,7 +98,7 @@ pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum>
         .env(variable, seed);
     let mut child = command.spawn().context("cargo cannot be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
-    let mut sum = Sum::default();
+    let mut sum = TestSummary::default();
     for line in BufReader::new(output).lines() {
         let line = line?;
         if let Some(results) = results(&line) {
@@ -116,16 +118,16 @@ pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Sum>
 }
 
 /// `test result: ok. 3 passed; 0 failed; …`
-pub(super) fn results(line: &str) -> Option<Sum> {
+pub(super) fn results(line: &str) -> Option<TestSummary> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let count = |name: &str| {
         let (before, _) = counts.split_once(name)?;
         before.trim_end().rsplit([' ', ';']).next()?.parse().ok()
     };
-    Some(Sum {
+    Some(TestSummary {
         passed: count(" passed")?,
         failed: count(" failed")?,
-        ..Sum::default()
+        ..TestSummary::default()
     })
 }
 
@@ -154,10 +156,10 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s";
         assert_eq!(
             results(line),
-            Some(Sum {
+            Some(TestSummary {
                 passed: 12,
                 failed: 3,
-                ..Sum::default()
+                ..TestSummary::default()
             })
         );
         assert_eq!(results("test a::b ... ok"), None);

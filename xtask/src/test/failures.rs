@@ -6,12 +6,12 @@ const CHARACTERS: usize = 300;
 
 /// A test, or another check, that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct TestFailure {
     name: String,
     reason: Vec<String>,
 }
 
-impl Failure {
+impl TestFailure {
     /// What a check said when it failed.
     pub(super) fn of(name: &str, said: &str) -> Self {
         Self {
@@ -20,7 +20,8 @@ impl Failure {
         }
     }
 
-    /// Of each test of which what a program printed says that it failed; of the program itself, if it says so of none.
+    /// Of each test of which what a program printed says that it failed; of the program itself, if
+    /// it says so of none.
     pub(super) fn all(program: &str, said: &str) -> Vec<Self> {
         let mut tests: Vec<(&str, String)> = Vec::new();
         let mut is_within = false;
@@ -43,7 +44,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for TestFailure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.name)?;
         self.reason
@@ -96,9 +97,9 @@ failures:
 
     #[test]
     fn each_test_is_told_with_its_panic_or_error() {
-        let told: Vec<_> = Failure::all("client data", SAID)
+        let told: Vec<_> = TestFailure::all("client data", SAID)
             .iter()
-            .map(Failure::to_string)
+            .map(TestFailure::to_string)
             .collect();
         assert_eq!(
             told,
@@ -112,7 +113,7 @@ failures:
     #[test]
     fn a_program_that_died_is_told_with_its_last_lines_and_long_ones_are_cut() {
         let said = (0..30).map(|number| format!("{number} {}\n", "é".repeat(400)));
-        let failures = Failure::all("x", &said.collect::<String>());
+        let failures = TestFailure::all("x", &said.collect::<String>());
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].reason.len(), LINES);
         assert!(failures[0].reason[0].starts_with("20 é"));

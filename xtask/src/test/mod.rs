@@ -1,35 +1,37 @@
-//! `cargo xtask test`: all checks and tests, each part with its time, and one line of sums at the end.
+//! `cargo xtask test`: all checks and tests, each part with its time, and one line of sums at the
+//! end.
 
-mod again;
 mod binaries;
 mod cargo;
 mod failures;
-mod lanes;
+mod parallel;
+mod retry;
 mod seed;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use again::Tries;
-use again::UNSTEADY_MAX;
 use anyhow::Result;
-use cargo::{Sum, cargo};
-use failures::Failure;
-pub(crate) use seed::Seed;
+use cargo::{TestSummary, cargo};
+use failures::TestFailure;
+pub(crate) use retry::RetryPolicy;
+use retry::UNSTEADY_MAX;
+pub(crate) use seed::TestSeed;
 
 use crate::{fuzz, packages, root, tidy};
 
-/// How long each fuzz target runs here, in seconds: enough to see that it runs and that what was found once stays mended.
+/// How long each fuzz target runs here, in seconds: enough to see that it runs and that what was
+/// found once stays mended.
 const FUZZ_SECONDS: u32 = 2;
 
 /// Which parts are wanted.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum TestScope {
     All,
     WithoutWholePrograms,
     WholePrograms(String),
 }
 
-impl Scope {
+impl TestScope {
     pub(crate) fn new(quick: bool, only: Option<String>) -> Self {
         match (quick, only) {
             (_, Some(name)) => Self::WholePrograms(name),
@@ -39,34 +41,35 @@ impl Scope {
     }
 }
 
-struct Part {
+struct TestPart {
     name: &'static str,
     took: Duration,
-    sum: Sum,
+    sum: TestSummary,
 }
 
 /// Runs the parts; whether all is well.
 ///
 /// # Errors
 /// cargo cannot be started.
-pub(crate) fn run(scope: &Scope, seed: Seed, tries: Tries) -> Result<bool> {
+pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Result<bool> {
     seed.choose()?;
     let mut parts = Vec::new();
     // Only whole programs need them: a clean machine fetches them while it builds.
-    let packages = (*scope != Scope::WithoutWholePrograms).then(|| std::thread::spawn(packages::install));
-    if !matches!(scope, Scope::WholePrograms(_)) {
+    let packages = (*scope != TestScope::WithoutWholePrograms).then(|| std::thread::spawn(packages::install));
+    if !matches!(scope, TestScope::WholePrograms(_)) {
         part(&mut parts, "format", || cargo(&["fmt", "--all", "--check"]));
         part(&mut parts, "tidy", || checked("tidy", tidy::run(&root())));
-        if *scope == Scope::WithoutWholePrograms {
+        if *scope == TestScope::WithoutWholePrograms {
             part(&mut parts, "clippy", clippy);
         }
     }
     let mut programs = Vec::new();
-    // Everything at once: for some of its crates alone cargo chooses other features of what they share, and builds most of it again.
+    // Everything at once: for some of its crates alone cargo chooses other features of what they
+    // share, and builds most of it again.
     let wanted: &[&str] = match scope {
-        Scope::All => &["--workspace"],
-        Scope::WithoutWholePrograms => &["--workspace", "--exclude", "curt-tests"],
-        Scope::WholePrograms(_) => &["-p", "curt-tests"],
+        TestScope::All => &["--workspace"],
+        TestScope::WithoutWholePrograms => &["--workspace", "--exclude", "curt-tests"],
+        TestScope::WholePrograms(_) => &["-p", "curt-tests"],
     };
     part(&mut parts, "build of tests", || {
         let (sum, built) = binaries::build(wanted)?;
@@ -80,8 +83,8 @@ pub(crate) fn run(scope: &Scope, seed: Seed, tries: Tries) -> Result<bool> {
         });
     }
     match scope {
-        Scope::WithoutWholePrograms => units(&mut parts, &programs, tries),
-        Scope::All => {
+        TestScope::WithoutWholePrograms => units(&mut parts, &programs, tries),
+        TestScope::All => {
             // Another profile is another directory to cargo, so that neither waits for the other.
             std::thread::scope(|scope| {
                 let building = scope.spawn(release_build);
@@ -94,24 +97,24 @@ pub(crate) fn run(scope: &Scope, seed: Seed, tries: Tries) -> Result<bool> {
             std::thread::scope(|scope| {
                 let aside = scope.spawn(aside);
                 part(&mut parts, "whole programs", || {
-                    lanes::whole_programs(&programs, "", tries)
+                    parallel::whole_programs(&programs, "", tries)
                 });
                 part(&mut parts, "fuzz, clippy", || {
                     aside.join().map_err(|_| anyhow::anyhow!("it panicked"))?
                 });
             });
         }
-        Scope::WholePrograms(name) => {
+        TestScope::WholePrograms(name) => {
             part(&mut parts, "release build", release_build);
             part(&mut parts, "whole programs", || {
-                lanes::whole_programs(&programs, name, tries)
+                parallel::whole_programs(&programs, name, tries)
             });
         }
     }
     Ok(report(&parts))
 }
 
-fn clippy() -> Result<Sum> {
+fn clippy() -> Result<TestSummary> {
     cargo(&[
         "clippy",
         "--quiet",
@@ -124,12 +127,12 @@ fn clippy() -> Result<Sum> {
 }
 
 /// Fuzzes shortly and looks at the code, with the least priority.
-fn aside() -> Result<Sum> {
+fn aside() -> Result<TestSummary> {
     const LEAST: i32 = 19;
     let start = Instant::now();
     // Of this thread and of the processes that it starts.
     rustix::process::nice(LEAST)?;
-    let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::Build::Plain, Some(seed::chosen()));
+    let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::FuzzBuild::Plain, Some(seed::chosen()));
     println!("fuzzing took {:.1} s aside", start.elapsed().as_secs_f64());
     // The tests are built by now: cargo builds one thing at a time.
     let looked = clippy()?;
@@ -138,15 +141,16 @@ fn aside() -> Result<Sum> {
     Ok(looked.and(done))
 }
 
-/// Unit tests and examples. What is there is tested although something else failed: one run says everything.
-fn units(parts: &mut Vec<Part>, programs: &[binaries::Binary], tries: Tries) {
-    part(parts, "unit tests", || lanes::units(programs, tries));
+/// Unit tests and examples. What is there is tested although something else failed: one run says
+/// everything.
+fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary], tries: RetryPolicy) {
+    part(parts, "unit tests", || parallel::units(programs, tries));
     part(parts, "examples", || {
         cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])
     });
 }
 
-fn release_build() -> Result<Sum> {
+fn release_build() -> Result<TestSummary> {
     cargo(&[
         "build",
         "--release",
@@ -162,7 +166,7 @@ fn release_build() -> Result<Sum> {
     ])
 }
 
-fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result<Sum>) {
+fn part(parts: &mut Vec<TestPart>, name: &'static str, work: impl FnOnce() -> Result<TestSummary>) {
     println!("== {name}");
     let start = Instant::now();
     let sum = work().unwrap_or_else(|error| failed(name, &error));
@@ -172,16 +176,16 @@ fn part(parts: &mut Vec<Part>, name: &'static str, work: impl FnOnce() -> Result
         took.as_secs_f64(),
         if sum.failed == 0 { "well" } else { "FAILED" }
     );
-    parts.push(Part { name, took, sum });
+    parts.push(TestPart { name, took, sum });
 }
 
-fn report(parts: &[Part]) -> bool {
+fn report(parts: &[TestPart]) -> bool {
     println!(
         "\n{:<16} {:>8} {:>8} {:>8}",
         "part", "seconds", "passed", "failed"
     );
-    let mut all = Sum::default();
-    for Part { name, took, sum } in parts {
+    let mut all = TestSummary::default();
+    for TestPart { name, took, sum } in parts {
         println!(
             "{name:<16} {:>8.1} {:>8} {:>8}",
             took.as_secs_f64(),
@@ -199,8 +203,8 @@ fn report(parts: &[Part]) -> bool {
 }
 
 /// Tells last, where everybody looks, what failed and why; whether all is well.
-fn conclusion(all: &Sum) -> bool {
-    let Sum { passed, failed, .. } = all;
+fn conclusion(all: &TestSummary) -> bool {
+    let TestSummary { passed, failed, .. } = all;
     let is_shaky = all.unsteady.len() > UNSTEADY_MAX;
     for failure in &all.failures {
         println!("FAILED {failure}\n");
@@ -221,16 +225,16 @@ fn conclusion(all: &Sum) -> bool {
     *failed == 0 && !is_shaky
 }
 
-fn checked(name: &str, well: Result<bool>) -> Result<Sum> {
-    let failure = || Sum::failure(Failure::of(name, "told where it ran"));
-    Ok(if well? { Sum::success() } else { failure() })
+fn checked(name: &str, well: Result<bool>) -> Result<TestSummary> {
+    let failure = || TestSummary::failure(TestFailure::of(name, "told where it ran"));
+    Ok(if well? { TestSummary::success() } else { failure() })
 }
 
 /// What could not be done at all; it is told.
-fn failed(name: &str, error: &anyhow::Error) -> Sum {
+fn failed(name: &str, error: &anyhow::Error) -> TestSummary {
     let said = format!("{error:#}");
     println!("{said}");
-    Sum::failure(Failure::of(name, &said))
+    TestSummary::failure(TestFailure::of(name, &said))
 }
 
 #[cfg(test)]
@@ -239,13 +243,13 @@ mod tests {
 
     #[test]
     fn a_few_unsteady_tests_are_borne_and_no_failure_is() {
-        let unsteady = |count| Sum {
+        let unsteady = |count| TestSummary {
             passed: 9,
-            unsteady: vec![Failure::of("a", "why"); count],
-            ..Sum::default()
+            unsteady: vec![TestFailure::of("a", "why"); count],
+            ..TestSummary::default()
         };
         assert!(conclusion(&unsteady(0)) && conclusion(&unsteady(UNSTEADY_MAX)));
         assert!(!conclusion(&unsteady(UNSTEADY_MAX + 1)));
-        assert!(!conclusion(&Sum::failure(Failure::of("a", "why"))));
+        assert!(!conclusion(&TestSummary::failure(TestFailure::of("a", "why"))));
     }
 }

@@ -1,4 +1,5 @@
-//! The seed that all random choices of one run follow from: what passes here passes elsewhere, and what fails can be had again.
+//! The seed that all random choices of one run follow from: what passes here passes elsewhere, and
+//! what fails can be had again.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -14,14 +15,14 @@ static CHOSEN: OnceLock<u64> = OnceLock::new();
 
 /// A seed that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seed {
+pub(crate) enum TestSeed {
     Usual,
     Number(u64),
     /// Another each time.
     Random,
 }
 
-impl FromStr for Seed {
+impl FromStr for TestSeed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -35,7 +36,7 @@ impl FromStr for Seed {
     }
 }
 
-impl Seed {
+impl TestSeed {
     /// Has everything that runs from now on use it; it is said, so that it can be asked for.
     ///
     /// # Errors
@@ -71,10 +72,10 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_number_or_random() {
-        assert_eq!("17".parse(), Ok(Seed::Number(17)));
-        assert_eq!("random".parse(), Ok(Seed::Random));
+        assert_eq!("17".parse(), Ok(TestSeed::Number(17)));
+        assert_eq!("random".parse(), Ok(TestSeed::Random));
         for wrong in ["", "-1", "usual", "99999999999999999999"] {
-            assert!(wrong.parse::<Seed>().is_err(), "{wrong}");
+            assert!(wrong.parse::<TestSeed>().is_err(), "{wrong}");
         }
     }
 }

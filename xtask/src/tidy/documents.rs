@@ -1,10 +1,11 @@
-//! Of documents: links lead somewhere, each dependency has its reason, each test that is named exists.
+//! Of documents: links lead somewhere, each dependency has its reason, each test that is named
+//! exists.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::semantics::{SEMANTICS, tests};
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
 /// The document with the reasons of the dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
@@ -37,7 +38,7 @@ const DOCUMENTS: [&str; 8] = [
     "tests/kernel/README.md",
 ];
 
-pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(root: &Path, files: &[RepositoryFile], complaints: &mut Complaints) {
     let text = |name: &str| files.iter().find(|file| file.path.as_os_str() == name);
     for name in DOCUMENTS.into_iter().filter(|name| text(name).is_none()) {
         complaints.add(Path::new(name), 1, "is missing");
@@ -58,13 +59,14 @@ pub(super) fn check(root: &Path, files: &[Text], complaints: &mut Complaints) {
     }
 }
 
-/// Whether a document is about names that are neither tests nor ours to choose: of events, of figures.
+/// Whether a document is about names that are neither tests nor ours to choose: of events, of
+/// figures.
 fn names_others(path: &Path) -> bool {
     path.parent().is_some_and(|parent| parent.as_os_str() == "docs")
 }
 
 /// What is named as a path in the repository has to be there.
-fn check_paths(root: &Path, file: &Text, complaints: &mut Complaints) {
+fn check_paths(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) {
     let is_path = |word: &&str| {
         let known = word.split_once('/').is_some_and(|(top, _)| TOPS.contains(&top));
         known && !word.contains([' ', '*', '<', '{'])
@@ -78,7 +80,7 @@ fn check_paths(root: &Path, file: &Text, complaints: &mut Complaints) {
     }
 }
 
-fn check_links(root: &Path, file: &Text, complaints: &mut Complaints) {
+fn check_links(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) {
     let directory = file.path.parent().unwrap_or_else(|| Path::new(""));
     for (number, line) in file.text.lines().enumerate() {
         for target in line
@@ -100,7 +102,7 @@ fn check_links(root: &Path, file: &Text, complaints: &mut Complaints) {
     }
 }
 
-fn check_dependencies(manifests: &[&str], architecture: &Text, complaints: &mut Complaints) {
+fn check_dependencies(manifests: &[&str], architecture: &RepositoryFile, complaints: &mut Complaints) {
     let used: BTreeSet<&str> = manifests.iter().flat_map(|text| dependencies(text)).collect();
     let table = architecture
         .text
@@ -124,8 +126,8 @@ fn check_dependencies(manifests: &[&str], architecture: &Text, complaints: &mut 
     }
 }
 
-/// The names in `[workspace.dependencies]`, or of a manifest that has none in `[dependencies]`, that are not crates of this
-/// repository.
+/// The names in `[workspace.dependencies]`, or of a manifest that has none in `[dependencies]`,
+/// that are not crates of this repository.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let section = manifest
         .lines()
@@ -143,13 +145,13 @@ fn row_name(line: &str) -> Option<&str> {
     (name != "crate" && !name.starts_with('-')).then_some(name)
 }
 
-fn test_names(files: &[Text]) -> BTreeSet<&str> {
+fn test_names(files: &[RepositoryFile]) -> BTreeSet<&str> {
     let sources = files.iter().filter(|file| file.has_ending("rs"));
     sources.flat_map(tests).map(|test| test.name).collect()
 }
 
 /// Each test that the document names has to exist. A test is named as `` `name` ``.
-fn check_tests(document: &Text, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
+fn check_tests(document: &RepositoryFile, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
     for (number, line) in document.text.lines().enumerate() {
         for name in line.split('`').skip(1).step_by(2).filter(is_test_name) {
             let last = name.rsplit("::").next().unwrap_or(name);
@@ -171,8 +173,8 @@ fn is_test_name(word: &&str) -> bool {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> Text {
-        Text {
+    fn file(path: &str, text: &str) -> RepositoryFile {
+        RepositoryFile {
             path: path.into(),
             text: text.into(),
         }

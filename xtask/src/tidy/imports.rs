@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::{Item, UseTree, Visibility};
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
 /// The crates that are checked, and how many files may import one another in a circle.
 const CHECKED: [(&str, usize); 3] = [
@@ -18,9 +18,9 @@ type Module = Vec<String>;
 /// Each module's file, and the modules that it imports from.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
-pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     for (folder, most) in CHECKED {
-        let modules: BTreeMap<Module, &Text> = files
+        let modules: BTreeMap<Module, &RepositoryFile> = files
             .iter()
             .filter_map(|file| Some((module(file, folder)?, file)))
             .collect();
@@ -44,7 +44,7 @@ pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
 }
 
 /// The module that a file is; nothing for files elsewhere and for tests.
-fn module(file: &Text, folder: &str) -> Option<Module> {
+fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     let path = file.path.to_str()?.strip_prefix(folder)?.strip_suffix(".rs")?;
     let mut parts: Module = path.split('/').map(str::to_owned).collect();
     if parts.iter().any(|part| part == "tests") {
@@ -55,7 +55,11 @@ fn module(file: &Text, folder: &str) -> Option<Module> {
 }
 
 /// The other modules that a file's `use` lines name. What it exports again is not imported.
-fn imported(own: &Module, file: &Text, modules: &BTreeMap<Module, &Text>) -> BTreeSet<Module> {
+fn imported(
+    own: &Module,
+    file: &RepositoryFile,
+    modules: &BTreeMap<Module, &RepositoryFile>,
+) -> BTreeSet<Module> {
     // What is not Rust is complained of elsewhere.
     let items = syn::parse_file(&file.text)
         .map(|parsed| parsed.items)
@@ -149,7 +153,7 @@ mod tests {
     fn paths_lead_to_modules_from_wherever_they_are_written() {
         let text = "use crate::{data::{Page, flush}, names as n};\nuse super::read::Reader;\nuse std::fs;\n\
             pub(crate) use crate::inode::Inode;\nuse self::inner::*;";
-        let file = |path: &str| Text {
+        let file = |path: &str| RepositoryFile {
             path: format!("crates/client/src/{path}.rs").into(),
             text: text.into(),
         };
@@ -201,7 +205,7 @@ mod tests {
     fn a_circle_larger_than_its_crate_may_have_is_told() {
         let count = 5;
         let files: Vec<_> = (0..count)
-            .map(|number| Text {
+            .map(|number| RepositoryFile {
                 path: format!("crates/fuse/src/m{number}.rs").into(),
                 text: format!("use crate::m{}::X;", (number + 1) % count),
             })

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
 /// Tables of a manifest whose entries are dependencies of its package.
 const TABLES: [&str; 3] = ["[dependencies]", "[dev-dependencies]", "[build-dependencies]"];
 /// What packages take their dependencies from.
 const WORKSPACE: &str = "[workspace.dependencies]";
 
-pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let manifests = || files.iter().filter(|file| file.name() == "Cargo.toml");
     let mut used = Vec::new();
     for manifest in manifests() {
         let package = manifest.path.parent().unwrap_or_else(|| Path::new(""));
-        let sources: Vec<&Text> = files
+        let sources: Vec<&RepositoryFile> = files
             .iter()
             .filter(|file| file.has_ending("rs") && is_of(package, file, files))
             .collect();
@@ -40,7 +40,7 @@ pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
 }
 
 /// Whether a source belongs to the package in that directory, and not to one further below.
-fn is_of(package: &Path, source: &Text, files: &[Text]) -> bool {
+fn is_of(package: &Path, source: &RepositoryFile, files: &[RepositoryFile]) -> bool {
     let manifest = |directory: &Path| files.iter().any(|file| file.path == directory.join("Cargo.toml"));
     let nearest = source
         .path
@@ -80,8 +80,8 @@ fn has_word(text: &str, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> Text {
-        Text {
+    fn file(path: &str, text: &str) -> RepositoryFile {
+        RepositoryFile {
             path: path.into(),
             text: text.into(),
         }

@@ -14,13 +14,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// A file of the repository.
-struct Text {
+struct RepositoryFile {
     /// Below the repository's top.
     path: PathBuf,
     text: String,
 }
 
-impl Text {
+impl RepositoryFile {
     fn name(&self) -> &str {
         self.path
             .file_name()
@@ -70,7 +70,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(complaints.0.is_empty())
 }
 
-fn files(root: &Path) -> Result<Vec<Text>> {
+fn files(root: &Path) -> Result<Vec<RepositoryFile>> {
     let mut command = Command::new("git");
     command
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -90,7 +90,7 @@ fn files(root: &Path) -> Result<Vec<Text>> {
         let path = PathBuf::from(String::from_utf8_lossy(name).into_owned());
         // What is no text (or was removed and is still in the index) has no style.
         if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
-            files.push(Text { path, text });
+            files.push(RepositoryFile { path, text });
         }
     }
     Ok(files)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use syn::{FnArg, ImplItem, Item, Pat, Signature, TraitItem};
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
 /// The most types of a hundred that may share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;
@@ -15,12 +15,12 @@ const COMMON: [&str; 4] = ["Config", "Error", "Limits", "Options"];
 #[derive(Default)]
 struct Definitions<'a> {
     /// Name of each type, and the files that define one of that name.
-    types: BTreeMap<String, Vec<&'a Text>>,
+    types: BTreeMap<String, Vec<&'a RepositoryFile>>,
     /// Functions with a tuple pattern as a parameter.
-    tuples: Vec<(&'a Text, String)>,
+    tuples: Vec<(&'a RepositoryFile, String)>,
 }
 
-pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let mut found = Definitions::default();
     let sources = files.iter().filter(|file| file.has_ending("rs"));
     for file in sources.filter(|file| !is_test(file)) {
@@ -40,7 +40,7 @@ pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
 }
 
 /// Complains of every shared name once there are too many.
-fn check_shared(types: &BTreeMap<String, Vec<&Text>>, complaints: &mut Complaints) {
+fn check_shared(types: &BTreeMap<String, Vec<&RepositoryFile>>, complaints: &mut Complaints) {
     let all: usize = types.values().map(Vec::len).sum();
     let shared: Vec<_> = types
         .iter()
@@ -63,13 +63,13 @@ fn check_shared(types: &BTreeMap<String, Vec<&Text>>, complaints: &mut Complaint
 }
 
 impl<'a> Definitions<'a> {
-    fn items(&mut self, file: &'a Text, items: &[Item]) {
+    fn items(&mut self, file: &'a RepositoryFile, items: &[Item]) {
         for item in items {
             self.item(file, item);
         }
     }
 
-    fn item(&mut self, file: &'a Text, item: &Item) {
+    fn item(&mut self, file: &'a RepositoryFile, item: &Item) {
         match item {
             Item::Struct(defined) => self.named(file, &defined.ident),
             Item::Enum(defined) => self.named(file, &defined.ident),
@@ -99,11 +99,11 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    fn named(&mut self, file: &'a Text, name: &syn::Ident) {
+    fn named(&mut self, file: &'a RepositoryFile, name: &syn::Ident) {
         self.types.entry(name.to_string()).or_default().push(file);
     }
 
-    fn signature(&mut self, file: &'a Text, signature: &Signature) {
+    fn signature(&mut self, file: &'a RepositoryFile, signature: &Signature) {
         let is_tuple =
             |argument: &FnArg| matches!(argument, FnArg::Typed(typed) if matches!(*typed.pat, Pat::Tuple(_)));
         if signature.inputs.iter().any(is_tuple) {
@@ -113,7 +113,7 @@ impl<'a> Definitions<'a> {
 }
 
 /// Whether a file is a test or belongs to one.
-fn is_test(file: &Text) -> bool {
+fn is_test(file: &RepositoryFile) -> bool {
     let mut folders = file.path.components().map(|part| part.as_os_str());
     file.name() == "tests.rs" || folders.any(|folder| folder == "tests" || folder == "benches")
 }
@@ -126,7 +126,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
 }
 
 /// The first line that has the text, from 1.
-fn line_of(file: &Text, text: &str) -> usize {
+fn line_of(file: &RepositoryFile, text: &str) -> usize {
     let found = file.text.lines().position(|line| line.contains(text));
     found.map_or(1, |line| line + 1)
 }
@@ -135,14 +135,14 @@ fn line_of(file: &Text, text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> Text {
-        Text {
+    fn file(path: &str, text: &str) -> RepositoryFile {
+        RepositoryFile {
             path: path.into(),
             text: text.into(),
         }
     }
 
-    fn complaints(files: &[Text]) -> Vec<String> {
+    fn complaints(files: &[RepositoryFile]) -> Vec<String> {
         let mut complaints = Complaints::default();
         check(files, &mut complaints);
         complaints.0

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
 /// The document that says what applications see, statement by statement.
 pub(super) const SEMANTICS: &str = "SEMANTICS.md";
@@ -48,7 +48,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     std::fs::write(root.join(INDEX), text).with_context(|| format!("{INDEX} cannot be written"))
 }
 
-pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let Some(semantics) = find(files, SEMANTICS) else {
         return;
     };
@@ -85,11 +85,11 @@ pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
     }
 }
 
-fn find<'a>(files: &'a [Text], name: &str) -> Option<&'a Text> {
+fn find<'a>(files: &'a [RepositoryFile], name: &str) -> Option<&'a RepositoryFile> {
     files.iter().find(|file| file.path.as_os_str() == name)
 }
 
-fn line_of(files: &[Text], path: &Path, text: &str) -> usize {
+fn line_of(files: &[RepositoryFile], path: &Path, text: &str) -> usize {
     let file = files.iter().find(|file| file.path == path);
     let line = file.and_then(|file| file.text.lines().position(|line| line.contains(text)));
     line.map_or(1, |line| line + 1)
@@ -139,7 +139,7 @@ fn is_id(word: &str) -> bool {
 }
 
 /// The tests of a source: the next function after each `#[test]`.
-pub(super) fn tests(file: &Text) -> Vec<TestFunction<'_>> {
+pub(super) fn tests(file: &RepositoryFile) -> Vec<TestFunction<'_>> {
     let mut found = Vec::new();
     let mut marks = Vec::new();
     let mut lines = file.text.lines().map(str::trim_start).enumerate();
@@ -159,7 +159,7 @@ pub(super) fn tests(file: &Text) -> Vec<TestFunction<'_>> {
 }
 
 /// The tests of each id. Complains of lines that look as if they named ids and do not.
-fn index<'a>(files: &'a [Text], complaints: &mut Complaints) -> Index<'a> {
+fn index<'a>(files: &'a [RepositoryFile], complaints: &mut Complaints) -> Index<'a> {
     let mut index = Index::new();
     for file in files.iter().filter(|file| file.has_ending("rs")) {
         let mut marks = BTreeSet::new();
@@ -215,21 +215,21 @@ mod tests {
 
     const STATEMENTS: &str = "- no heading [a-1]\n\n## One\n\n- first\n  goes on. [cto-1]\n- second [cto-2]\n\n| x | id |\n|---|---|\n| y | [cto-3] |\n\n## Two\ntext\n- third [attr-1]\n";
 
-    fn file(path: &str, text: &str) -> Text {
-        Text {
+    fn file(path: &str, text: &str) -> RepositoryFile {
+        RepositoryFile {
             path: path.into(),
             text: text.into(),
         }
     }
 
-    fn complaints(files: &[Text]) -> Vec<String> {
+    fn complaints(files: &[RepositoryFile]) -> Vec<String> {
         let mut complaints = Complaints::default();
         check(files, &mut complaints);
         complaints.0
     }
 
     /// The files, and the index as it would be written.
-    fn with_index(mut files: Vec<Text>) -> Vec<Text> {
+    fn with_index(mut files: Vec<RepositoryFile>) -> Vec<RepositoryFile> {
         let index = index(&files, &mut Complaints::default());
         let text = index_text(&statements(&files[0].text), &index);
         files.push(file(INDEX, &text));

@@ -1,8 +1,9 @@
 //! Of source files: lengths, where `unsafe` may be, names and words.
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
-/// The most lines of a file. It is far above the guide of CONTRIBUTING.md: a file this long has more than one concept.
+/// The most lines of a file. It is far above the guide of CONTRIBUTING.md: a file this long has
+/// more than one concept.
 const FILE_LINES_MAX: usize = 1000;
 /// The most lines of a function, from `fn` to its closing brace. The guide is 70.
 const FUNCTION_LINES_MAX: usize = 100;
@@ -32,7 +33,7 @@ const UNFINISHED: [&str; 8] = [
     "/home/",
 ];
 
-pub(super) fn check(file: &Text, complaints: &mut Complaints) {
+pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
     let lines = file.text.lines().count();
     if lines > FILE_LINES_MAX {
         complaints.add(
@@ -70,7 +71,7 @@ pub(super) fn check(file: &Text, complaints: &mut Complaints) {
     check_unsafe(file, complaints);
 }
 
-fn check_unsafe(file: &Text, complaints: &mut Complaints) {
+fn check_unsafe(file: &RepositoryFile, complaints: &mut Complaints) {
     let uses: Vec<_> = file
         .text
         .lines()
@@ -104,7 +105,7 @@ fn uses_unsafe(line: &str) -> bool {
     })
 }
 
-pub(super) fn check_words(file: &Text, complaints: &mut Complaints) {
+pub(super) fn check_words(file: &RepositoryFile, complaints: &mut Complaints) {
     if file.path.as_os_str() == OWN_PATH || file.name() == "Cargo.lock" {
         return;
     }
@@ -115,7 +116,8 @@ pub(super) fn check_words(file: &Text, complaints: &mut Complaints) {
     }
 }
 
-/// Functions over the limit: line, name and length. Works by indentation, which the formatter guarantees.
+/// Functions over the limit: line, name and length. Works by indentation, which the formatter
+/// guarantees.
 fn long_functions(text: &str) -> Vec<(usize, String, usize)> {
     let mut found = Vec::new();
     let mut open: Vec<(usize, usize, String)> = Vec::new();
@@ -212,7 +214,7 @@ mod tests {
             "\n".repeat(FILE_LINES_MAX),
             "-".repeat(COMMENT_COLUMNS_MAX - 1)
         );
-        let file = Text {
+        let file = RepositoryFile {
             path: "a/utils.rs".into(),
             text,
         };

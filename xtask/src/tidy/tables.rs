@@ -1,14 +1,15 @@
 //! Of tables that a program writes into documents: they have the headings that it writes today.
 
-use super::{Complaints, Text};
+use super::{Complaints, RepositoryFile};
 
-/// A document, the name of its markers, and the source that has the headings of what is between them.
+/// A document, the name of its markers, and the source that has the headings of what is between
+/// them.
 const WRITTEN: [(&str, &str, &str); 2] = [
     ("BENCHMARKS.md", "latency", "xtask/src/compare/tables.rs"),
     ("BENCHMARKS.md", "latency-summary", "xtask/src/compare/tables.rs"),
 ];
 
-pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
+pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     let find = |name: &str| files.iter().find(|file| file.path.as_os_str() == name);
     for (document, marker, source) in WRITTEN {
         let (Some(document), Some(source)) = (find(document), find(source)) else {
@@ -19,7 +20,7 @@ pub(super) fn check(files: &[Text], complaints: &mut Complaints) {
 }
 
 /// A heading is the line above the one that rules it off.
-fn check_headings(document: &Text, marker: &str, source: &str, complaints: &mut Complaints) {
+fn check_headings(document: &RepositoryFile, marker: &str, source: &str, complaints: &mut Complaints) {
     let (begin, end) = (
         format!("<!-- {marker}: begin -->"),
         format!("<!-- {marker}: end -->"),
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn headings_that_nobody_writes_any_more_are_told() {
-        let document = |text: &str| Text {
+        let document = |text: &str| RepositoryFile {
             path: "x.md".into(),
             text: text.into(),
         };

@@ -1,7 +1,9 @@
-//! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: performs a workload below a directory by whatever file system is there, checks everything, prints
-//! a line of JSON per page and one for the outcome. Exits with 1 where a result was wrong. For clients other than Curt's: a kernel's mount.
+//! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: performs a workload below a directory by
+//! whatever file system is there, checks everything, prints a line of JSON per page and one for the
+//! outcome. Exits with 1 where a result was wrong. For clients other than Curt's: a kernel's mount.
 //!
-//! `curt-replay make WORKLOAD DIRECTORY`: makes the workload's tree there. For servers inside a kernel.
+//! `curt-replay make WORKLOAD DIRECTORY`: makes the workload's tree there. For servers inside a
+//! kernel.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,7 +48,8 @@ fn main() -> ExitCode {
     match perform(
         workload,
         Path::new(directory),
-        (pause, usize::MAX),
+        pause,
+        usize::MAX,
         &mut std::io::stdout().lock(),
     ) {
         Ok(outcome) if outcome.wrong == 0 => ExitCode::SUCCESS,

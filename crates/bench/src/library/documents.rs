@@ -1,33 +1,35 @@
 //! The tables of the two documents that asked for fewer NFS requests, beside ours.
 //!
-//! Owns two made-up workloads whose numbers of names, files and misses are those of the documents, performed through the library by
-//! a scripted clock. The first (2013, options `noaccesscheck` and `sloppycto`): five views of a page of a web application. The second
-//! (2006, memory of missing names): `make depend` and `make` of a kernel, of which only what concerns names and opens is performed.
+//! Owns two made-up workloads whose numbers of names, files and misses are those of the documents,
+//! performed through the library by a scripted clock. The first (2013, options `noaccesscheck` and
+//! `sloppycto`): five views of a page of a web application. The second (2006, memory of missing
+//! names): `make depend` and `make` of a kernel, of which only what concerns names and opens is
+//! performed.
 
 use std::io::BufReader;
 use std::time::Duration;
 
-use curt_client::{Behaviour, Caller};
-use curt_policy::{AccessMode, CacheOptions, FillMode, Users};
+use curt_client::{Caller, ClientOptions};
+use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ProcedureCalls;
 use curt_vfs::MemoryOptions;
 use rustix::io::Errno;
 
-use super::{Kernel, Links, Mounted, World, WorldError};
-use crate::report::Column;
-use crate::tree::Tree;
+use super::{FollowLinks, InProcessMount, InProcessServer, InProcessServerError, SimulatedKernel};
+use crate::report::ComparisonColumn;
+use crate::tree::WorkloadTree;
 
 /// Between two operations of a program.
 const OPERATION: Duration = Duration::from_micros(20);
 
 /// A table: what a document printed and what Curt sends for the same.
 #[derive(Debug)]
-pub struct Comparison {
+pub struct DocumentTable {
     /// What was done.
     pub title: String,
     /// The document's columns and ours.
-    pub columns: Vec<Column>,
+    pub columns: Vec<ComparisonColumn>,
 }
 
 /// Why a table cannot be made.
@@ -35,7 +37,7 @@ pub struct Comparison {
 pub enum DocumentError {
     /// There is no world to perform it in.
     #[error(transparent)]
-    World(#[from] WorldError),
+    World(#[from] InProcessServerError),
     /// An operation failed that cannot.
     #[error("an operation of the workload failed: {0}")]
     Operation(#[from] Errno),
@@ -45,7 +47,7 @@ pub enum DocumentError {
 ///
 /// # Errors
 /// [`DocumentError`].
-pub fn comparisons(request: Duration) -> Result<Vec<Comparison>, DocumentError> {
+pub fn comparisons(request: Duration) -> Result<Vec<DocumentTable>, DocumentError> {
     Ok(vec![
         page_views("five views of a page", &[0, 1300, 1900, 2400, 2800], request)?,
         page_views(
@@ -61,7 +63,7 @@ pub fn comparisons(request: Duration) -> Result<Vec<Comparison>, DocumentError> 
 /// What the documents asked for, and nothing that came after them.
 fn default() -> CacheOptions {
     CacheOptions {
-        users: Users::Many,
+        users: MountUsers::Many,
         fill: FillMode::Off,
         ..CacheOptions::default()
     }
@@ -82,31 +84,35 @@ fn nonegnamecache() -> CacheOptions {
     }
 }
 
-fn printed(title: &str, calls: &[(&str, u64)], pages: &[f64]) -> Column {
+fn printed(title: &str, calls: &[(&str, u64)], pages: &[f64]) -> ComparisonColumn {
     let rpc = calls
         .iter()
         .map(|(name, count)| ((*name).to_owned(), *count))
         .collect();
-    Column {
+    ComparisonColumn {
         title: title.to_owned(),
         rpc,
         pages: pages.to_vec(),
     }
 }
 
-fn sent(title: &str, requests: ProcedureCalls, pages: Vec<f64>) -> Column {
-    Column {
+fn sent(title: &str, requests: ProcedureCalls, pages: Vec<f64>) -> ComparisonColumn {
+    ComparisonColumn {
         title: title.to_owned(),
         rpc: requests,
         pages,
     }
 }
 
-fn mount(world: &World, cache: CacheOptions, request: Duration) -> Result<Mounted, WorldError> {
+fn mount(
+    world: &InProcessServer,
+    cache: CacheOptions,
+    request: Duration,
+) -> Result<InProcessMount, InProcessServerError> {
     let mounted = world.mount(
-        &Behaviour {
+        &ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         },
         request,
         None,
@@ -122,8 +128,9 @@ const SITE_LINKS: usize = 3;
 /// What is missing to the document's 416 names.
 const SITE_MISSING: usize = 416 - SITE_DIRECTORIES - SITE_FILES - SITE_LISTED - SITE_LINKS;
 
-/// The 2013 document's page: 416 names of which 216 are files that are read, each looked at before it is opened.
-fn page_views(title: &str, views: &[u64], request: Duration) -> Result<Comparison, DocumentError> {
+/// The 2013 document's page: 416 names of which 216 are files that are read, each looked at before
+/// it is opened.
+fn page_views(title: &str, views: &[u64], request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = Vec::new();
     if views.len() == 5 {
         let common = [
@@ -150,11 +157,11 @@ fn page_views(title: &str, views: &[u64], request: Duration) -> Result<Compariso
         ("Curt, defaults", default()),
         ("Curt, noaccesscheck,sloppycto=3", noaccesscheck_sloppycto()),
     ] {
-        let world = World::new(&tree)?;
+        let world = InProcessServer::new(&tree)?;
         let mounted = mount(&world, cache, request)?;
         let before = mounted.requests();
         let caller = Caller::new(1000, 1000, &[]);
-        let mut kernel = Kernel::new(&mounted.client, &caller, &**world.clock());
+        let mut kernel = SimulatedKernel::new(&mounted.client, &caller, &**world.clock());
         let start = world.clock().passed();
         let mut seconds = Vec::new();
         for view in views {
@@ -165,13 +172,13 @@ fn page_views(title: &str, views: &[u64], request: Duration) -> Result<Compariso
         }
         columns.push(sent(title, mounted.requests().since(&before), seconds));
     }
-    Ok(Comparison {
+    Ok(DocumentTable {
         title: title.to_owned(),
         columns,
     })
 }
 
-fn site() -> Tree {
+fn site() -> WorkloadTree {
     let mut lines = String::new();
     for file in 0..SITE_FILES {
         lines += &format!("f 3000 d{}/f{file}\n", file % SITE_DIRECTORIES);
@@ -180,10 +187,10 @@ fn site() -> Tree {
         (0..10).for_each(|name| lines += &format!("f 10 l{listed}/n{name}\n"));
     }
     (0..SITE_LINKS).for_each(|link| lines += &format!("l d{link} link{link}\n"));
-    Tree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above")
+    WorkloadTree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above")
 }
 
-fn view_page(kernel: &mut Kernel<'_>, world: &World) -> Result<(), Errno> {
+fn view_page(kernel: &mut SimulatedKernel<'_>, world: &InProcessServer) -> Result<(), Errno> {
     let pause = || world.clock().advance(OPERATION);
     for listed in 0..SITE_LISTED {
         pause();
@@ -192,7 +199,7 @@ fn view_page(kernel: &mut Kernel<'_>, world: &World) -> Result<(), Errno> {
     }
     for link in 0..SITE_LINKS {
         pause();
-        kernel.stat(format!("link{link}/f{link}").as_bytes(), Links::Follow)?;
+        kernel.stat(format!("link{link}/f{link}").as_bytes(), FollowLinks::Follow)?;
     }
     for missing in 0..SITE_MISSING {
         pause();
@@ -201,7 +208,7 @@ fn view_page(kernel: &mut Kernel<'_>, world: &World) -> Result<(), Errno> {
     for file in 0..SITE_FILES {
         let path = format!("d{}/f{file}", file % SITE_DIRECTORIES);
         pause();
-        kernel.stat(path.as_bytes(), Links::Follow)?;
+        kernel.stat(path.as_bytes(), FollowLinks::Follow)?;
         pause();
         read_whole(kernel, &path, 3000)?;
     }
@@ -209,7 +216,7 @@ fn view_page(kernel: &mut Kernel<'_>, world: &World) -> Result<(), Errno> {
 }
 
 /// A search for headers along a path of directories, as compilers do it.
-struct Search {
+struct HeaderSearch {
     title: &'static str,
     /// Compilations.
     sources: usize,
@@ -228,7 +235,7 @@ struct Search {
 /// Directories that are searched.
 const SEARCH_PATH: usize = 3;
 
-const DEPEND: Search = Search {
+const DEPEND: HeaderSearch = HeaderSearch {
     title: "make depend of a kernel (names and opens)",
     sources: 200,
     included: 107,
@@ -250,7 +257,7 @@ const DEPEND: Search = Search {
     ],
 };
 
-const MAKE: Search = Search {
+const MAKE: HeaderSearch = HeaderSearch {
     title: "make of a kernel (names, opens and created files)",
     sources: 442,
     included: 54,
@@ -274,8 +281,9 @@ const MAKE: Search = Search {
     ],
 };
 
-/// The 2006 document's builds: `opens × misses` along an include path, without and with memory of missing names.
-fn header_search(search: &Search, request: Duration) -> Result<Comparison, DocumentError> {
+/// The 2006 document's builds: `opens × misses` along an include path, without and with memory of
+/// missing names.
+fn header_search(search: &HeaderSearch, request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = vec![
         printed("document, before", search.before, &[]),
         printed("document, after", search.after, &[]),
@@ -283,7 +291,7 @@ fn header_search(search: &Search, request: Duration) -> Result<Comparison, Docum
     let mut lines = String::new();
     (0..search.headers).for_each(|header| lines += &format!("f 2000 i{}/h{header}\n", header % SEARCH_PATH));
     (0..search.sources).for_each(|source| lines += &format!("f 4000 s{source}\n"));
-    let tree = Tree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above");
+    let tree = WorkloadTree::parse(BufReader::new(lines.as_bytes())).expect("made by the lines above");
     for (title, cache, strangers) in [
         ("Curt, nonegnamecache", nonegnamecache(), false),
         ("Curt, defaults", default(), false),
@@ -293,14 +301,14 @@ fn header_search(search: &Search, request: Duration) -> Result<Comparison, Docum
             squash: Squash::None,
             ..ExportRules::default()
         };
-        let world = World::with_rules(&tree, rules, MemoryOptions::default())?;
+        let world = InProcessServer::with_rules(&tree, rules, MemoryOptions::default())?;
         let mounted = mount(&world, cache, request)?;
         let before = mounted.requests();
         let other = mount(&world, default(), Duration::ZERO)?;
         let caller = Caller::new(0, 0, &[]);
         let clock = &**world.clock();
-        let mut kernel = Kernel::new(&mounted.client, &caller, clock);
-        let mut stranger = Kernel::new(&other.client, &caller, clock);
+        let mut kernel = SimulatedKernel::new(&mounted.client, &caller, clock);
+        let mut stranger = SimulatedKernel::new(&other.client, &caller, clock);
         let mut next = world.clock().passed();
         for source in 0..search.sources {
             compile(&mut kernel, &world, search, source)?;
@@ -314,13 +322,18 @@ fn header_search(search: &Search, request: Duration) -> Result<Comparison, Docum
         }
         columns.push(sent(title, mounted.requests().since(&before), Vec::new()));
     }
-    Ok(Comparison {
+    Ok(DocumentTable {
         title: search.title.to_owned(),
         columns,
     })
 }
 
-fn compile(kernel: &mut Kernel<'_>, world: &World, search: &Search, source: usize) -> Result<(), Errno> {
+fn compile(
+    kernel: &mut SimulatedKernel<'_>,
+    world: &InProcessServer,
+    search: &HeaderSearch,
+    source: usize,
+) -> Result<(), Errno> {
     let pause = || world.clock().advance(OPERATION);
     pause();
     read_whole(kernel, &format!("s{source}"), 4000)?;
@@ -341,15 +354,15 @@ fn compile(kernel: &mut Kernel<'_>, world: &World, search: &Search, source: usiz
     Ok(())
 }
 
-fn expect_missing(kernel: &mut Kernel<'_>, path: &str) -> Result<(), Errno> {
-    match kernel.stat(path.as_bytes(), Links::Follow) {
+fn expect_missing(kernel: &mut SimulatedKernel<'_>, path: &str) -> Result<(), Errno> {
+    match kernel.stat(path.as_bytes(), FollowLinks::Follow) {
         Err(Errno::NOENT) => Ok(()),
         Ok(_) => Err(Errno::EXIST),
         Err(error) => Err(error),
     }
 }
 
-fn read_whole(kernel: &mut Kernel<'_>, path: &str, size: usize) -> Result<(), Errno> {
+fn read_whole(kernel: &mut SimulatedKernel<'_>, path: &str, size: usize) -> Result<(), Errno> {
     let mut file = kernel.open(path.as_bytes())?;
     let bytes = kernel.read(&mut file, size)?;
     kernel.close(&file);

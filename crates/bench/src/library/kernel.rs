@@ -1,21 +1,22 @@
 //! What a kernel asks of a file system in user space, and what it remembers of the answers.
 //!
-//! Owns a model of Linux's side of a FUSE mount: no names kept, attributes for as long as they were promised, pages of files
-//! kept while opens say that they are still good, paths walked one component after another. It counts nothing and decides
-//! nothing; with it a program's system calls reach the client library in the order and number in which a mount would pass
-//! them on.
+//! Owns a model of Linux's side of a FUSE mount: no names kept, attributes for as long as they were
+//! promised, pages of files kept while opens say that they are still good, paths walked one
+//! component after another. It counts nothing and decides nothing; with it a program's system calls
+//! reach the client library in the order and number in which a mount would pass them on.
 //!
-//! Where it is simpler than the kernel: it never drops what it keeps for want of memory, and its read-ahead window does not
-//! grow.
+//! Where it is simpler than the kernel: it never drops what it keeps for want of memory, and its
+//! read-ahead window does not grow.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use curt_client::environment::Clock;
-use curt_client::plan::{Attributes, Kind};
+use curt_client::protocol::{Attributes, FileType};
 use curt_client::{
-    Caller, Client, DataState, Entry, Found, InodeId, Listener, OpenDirectory, OpenFile, OpenFlags,
+    Caller, Client, DirEmit, FoundInode, InodeId, LookupResult, OpenDirectory, OpenFile, OpenFlags,
+    PageCacheState,
 };
 use rustix::io::Errno;
 
@@ -30,7 +31,7 @@ const AHEAD_PAGES_MAX: u64 = 32;
 
 /// Whether the last component of a path is followed if it is a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
+pub enum FollowLinks {
     /// stat(2), open(2).
     Follow,
     /// lstat(2), readlink(2).
@@ -39,29 +40,29 @@ pub enum Links {
 
 /// An open file as a process sees it.
 #[derive(Debug)]
-pub struct KernelFile {
+pub struct SimulatedFile {
     file: Arc<OpenFile>,
     position: u64,
 }
 
 /// The kernel's side of one mount, for one process.
 #[derive(Debug)]
-pub struct Kernel<'a> {
+pub struct SimulatedKernel<'a> {
     client: &'a Client,
     caller: &'a Caller,
     clock: &'a dyn Clock,
-    inodes: HashMap<InodeId, Inode>,
+    inodes: HashMap<InodeId, SimulatedInode>,
 }
 
 #[derive(Debug)]
-struct Inode {
+struct SimulatedInode {
     attributes: Attributes,
     until: Instant,
     pages: BTreeSet<u64>,
     content: HashMap<u64, Box<[u8]>>,
 }
 
-impl<'a> Kernel<'a> {
+impl<'a> SimulatedKernel<'a> {
     /// A kernel that has nothing in its caches.
     #[must_use]
     pub fn new(client: &'a Client, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
@@ -77,7 +78,7 @@ impl<'a> Kernel<'a> {
     ///
     /// # Errors
     /// Those of the system call.
-    pub fn stat(&mut self, path: &[u8], links: Links) -> Result<Attributes, Errno> {
+    pub fn stat(&mut self, path: &[u8], links: FollowLinks) -> Result<Attributes, Errno> {
         let id = self.walk(path, links)?;
         self.attributes(id)
     }
@@ -87,7 +88,7 @@ impl<'a> Kernel<'a> {
     /// # Errors
     /// Those of the system call.
     pub fn access(&mut self, path: &[u8], mask: u32) -> Result<(), Errno> {
-        let id = self.walk(path, Links::Follow)?;
+        let id = self.walk(path, FollowLinks::Follow)?;
         self.client.access(self.caller, id, mask)
     }
 
@@ -96,8 +97,8 @@ impl<'a> Kernel<'a> {
     /// # Errors
     /// Those of the system call; EINVAL for what is no link.
     pub fn readlink(&mut self, path: &[u8]) -> Result<Box<[u8]>, Errno> {
-        let id = self.walk(path, Links::Keep)?;
-        if self.kind(id) != Some(Kind::Symlink) {
+        let id = self.walk(path, FollowLinks::Keep)?;
+        if self.kind(id) != Some(FileType::Symlink) {
             return Err(Errno::INVAL);
         }
         self.client.readlink(self.caller, id)
@@ -107,10 +108,10 @@ impl<'a> Kernel<'a> {
     ///
     /// # Errors
     /// Those of the system call.
-    pub fn open(&mut self, path: &[u8]) -> Result<KernelFile, Errno> {
-        let id = self.walk(path, Links::Follow)?;
+    pub fn open(&mut self, path: &[u8]) -> Result<SimulatedFile, Errno> {
+        let id = self.walk(path, FollowLinks::Follow)?;
         let opened = self.client.open(self.caller, id, OpenFlags::reading())?;
-        if opened.data == DataState::Changed
+        if opened.data == PageCacheState::Changed
             && let Some(inode) = self.inodes.get_mut(&id)
         {
             inode.pages.clear();
@@ -118,7 +119,7 @@ impl<'a> Kernel<'a> {
             inode.until = self.clock.now();
             self.client.copies_dropped(&opened.file);
         }
-        Ok(KernelFile {
+        Ok(SimulatedFile {
             file: opened.file,
             position: 0,
         })
@@ -129,8 +130,8 @@ impl<'a> Kernel<'a> {
     /// # Errors
     /// Those of the system call.
     pub fn open_directory(&mut self, path: &[u8]) -> Result<OpenDirectory, Errno> {
-        let id = self.walk(path, Links::Follow)?;
-        if self.kind(id) != Some(Kind::Directory) {
+        let id = self.walk(path, FollowLinks::Follow)?;
+        if self.kind(id) != Some(FileType::Directory) {
             return Err(Errno::NOTDIR);
         }
         self.client.opendir(self.caller, id)
@@ -155,7 +156,7 @@ impl<'a> Kernel<'a> {
                     if let Some(found) = &entry.found {
                         remember(known, now, found);
                     }
-                    Listener::Took
+                    DirEmit::Taken
                 })?;
             if cookie == before {
                 return Ok(names);
@@ -167,7 +168,7 @@ impl<'a> Kernel<'a> {
     ///
     /// # Errors
     /// Those of the system call.
-    pub fn read(&mut self, file: &mut KernelFile, count: usize) -> Result<Vec<u8>, Errno> {
+    pub fn read(&mut self, file: &mut SimulatedFile, count: usize) -> Result<Vec<u8>, Errno> {
         let id = file.file.id();
         let size = self.inodes.get(&id).map_or(0, |inode| inode.attributes.size);
         let end = size.min(file.position + count as u64);
@@ -190,7 +191,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// Has `wanted` pages from `page` on read, and more ahead of them.
-    fn fill(&mut self, file: &KernelFile, page: u64, wanted: u64, size: u64) -> Result<(), Errno> {
+    fn fill(&mut self, file: &SimulatedFile, page: u64, wanted: u64, size: u64) -> Result<(), Errno> {
         let pages = ahead(wanted).min(size.div_ceil(PAGE) - page);
         let count = usize::try_from(pages * PAGE).expect("a few pages");
         let bytes = self.client.read(self.caller, &file.file, page * PAGE, count)?;
@@ -211,7 +212,7 @@ impl<'a> Kernel<'a> {
     pub fn create(&mut self, path: &[u8], bytes: &[u8]) -> Result<(), Errno> {
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = slash.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
-        let directory = self.walk(parent, Links::Follow)?;
+        let directory = self.walk(parent, FollowLinks::Follow)?;
         match self.look_up(directory, name) {
             Ok(_) => return Err(Errno::EXIST),
             Err(Errno::NOENT) => {}
@@ -231,7 +232,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// close(2).
-    pub fn close(&mut self, file: &KernelFile) {
+    pub fn close(&mut self, file: &SimulatedFile) {
         // What close reports concerns what was written; nothing was.
         let _ = self.client.flush(self.caller, &file.file);
         self.client.release(&file.file);
@@ -250,11 +251,11 @@ impl<'a> Kernel<'a> {
         Ok(stat.attributes)
     }
 
-    fn kind(&self, id: InodeId) -> Option<Kind> {
+    fn kind(&self, id: InodeId) -> Option<FileType> {
         self.inodes.get(&id).map(|inode| inode.attributes.kind)
     }
 
-    fn walk(&mut self, path: &[u8], links: Links) -> Result<InodeId, Errno> {
+    fn walk(&mut self, path: &[u8], links: FollowLinks) -> Result<InodeId, Errno> {
         let mut at = vec![self.client.root()];
         self.walk_from(&mut at, path, links, LINKS_MAX)?;
         at.pop().ok_or(Errno::NOENT)
@@ -265,7 +266,7 @@ impl<'a> Kernel<'a> {
         &mut self,
         at: &mut Vec<InodeId>,
         path: &[u8],
-        links: Links,
+        links: FollowLinks,
         depth: u32,
     ) -> Result<(), Errno> {
         let components: Vec<_> = path
@@ -274,7 +275,7 @@ impl<'a> Kernel<'a> {
             .collect();
         for (number, name) in components.iter().enumerate() {
             let directory = *at.last().ok_or(Errno::NOENT)?;
-            if directory != self.client.root() && self.kind(directory) != Some(Kind::Directory) {
+            if directory != self.client.root() && self.kind(directory) != Some(FileType::Directory) {
                 return Err(Errno::NOTDIR);
             }
             match *name {
@@ -289,13 +290,13 @@ impl<'a> Kernel<'a> {
             }
             let id = self.look_up(directory, name)?;
             let is_last = number + 1 == components.len();
-            if self.kind(id) == Some(Kind::Symlink) && (!is_last || links == Links::Follow) {
+            if self.kind(id) == Some(FileType::Symlink) && (!is_last || links == FollowLinks::Follow) {
                 let target = self.client.readlink(self.caller, id)?;
                 let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
                 if target.first() == Some(&b'/') {
                     return Err(Errno::NOENT);
                 }
-                self.walk_from(at, &target, Links::Follow, depth)?;
+                self.walk_from(at, &target, FollowLinks::Follow, depth)?;
             } else {
                 at.push(id);
             }
@@ -305,21 +306,21 @@ impl<'a> Kernel<'a> {
 
     fn look_up(&mut self, directory: InodeId, name: &[u8]) -> Result<InodeId, Errno> {
         match self.client.lookup(self.caller, directory, name)? {
-            Entry::Positive(found) => {
+            LookupResult::Positive(found) => {
                 remember(&mut self.inodes, self.clock.now(), &found);
                 Ok(found.id)
             }
-            Entry::Negative { .. } => Err(Errno::NOENT),
+            LookupResult::Negative { .. } => Err(Errno::NOENT),
         }
     }
 }
 
-fn remember(inodes: &mut HashMap<InodeId, Inode>, now: Instant, found: &Found) {
+fn remember(inodes: &mut HashMap<InodeId, SimulatedInode>, now: Instant, found: &FoundInode) {
     keep(inodes, found.id, found.attributes, now + found.attributes_valid);
 }
 
-fn keep(inodes: &mut HashMap<InodeId, Inode>, id: InodeId, attributes: Attributes, until: Instant) {
-    let inode = inodes.entry(id).or_insert_with(|| Inode {
+fn keep(inodes: &mut HashMap<InodeId, SimulatedInode>, id: InodeId, attributes: Attributes, until: Instant) {
+    let inode = inodes.entry(id).or_insert_with(|| SimulatedInode {
         attributes,
         until,
         pages: BTreeSet::new(),

@@ -1,5 +1,5 @@
-//! A trace through the model of Linux's NFS client ([`curt_linux_model`]), by a time that the caller tells: what that client
-//! would send for it, counted by procedure.
+//! A trace through the model of Linux's NFS client ([`curt_linux_model`]), by a time that the
+//! caller tells: what that client would send for it, counted by procedure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationCo
 use curt_policy::{Moment, ObjectKind};
 use curt_trace::{PROCEDURES, ProcedureCalls};
 
-use crate::trace::{Operation, PathOperation, Trace};
-use crate::tree::{Kind, Tree};
+use crate::trace::{PathOperation, TraceOperation, WorkloadTrace};
+use crate::tree::{TreeEntryKind, WorkloadTree};
 
 /// Symbolic links on one path at most, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -23,8 +23,8 @@ const CONTEXT: OperationContext = OperationContext {
 /// The model with a tree behind it.
 pub struct LinuxReplay<'a> {
     linux: LinuxClient,
-    tree: &'a Tree,
-    trace: &'a Trace,
+    tree: &'a WorkloadTree,
+    trace: &'a WorkloadTrace,
     numbers: HashMap<String, ObjectId>,
     positions: HashMap<usize, (String, u64)>,
     now: Duration,
@@ -44,7 +44,12 @@ impl std::fmt::Debug for LinuxReplay<'_> {
 impl<'a> LinuxReplay<'a> {
     /// A client that has mounted the tree's top just now; each request takes `request`.
     #[must_use]
-    pub fn new((trace, tree): (&'a Trace, &'a Tree), options: Options, request: Duration) -> Self {
+    pub fn new(
+        trace: &'a WorkloadTrace,
+        tree: &'a WorkloadTree,
+        options: Options,
+        request: Duration,
+    ) -> Self {
         let root = Seen {
             id: ObjectId(1),
             kind: ObjectKind::Directory,
@@ -85,13 +90,13 @@ impl<'a> LinuxReplay<'a> {
     }
 
     /// Performs one operation.
-    pub fn perform(&mut self, operation: &Operation) {
+    pub fn perform(&mut self, operation: &TraceOperation) {
         match *operation {
-            Operation::Page => {}
-            Operation::Path { does, path, .. } => self.on_path(does, self.trace.path(path)),
-            Operation::Read { open, count } => self.read(open.index(), count),
-            Operation::List { open } => self.list(open.index()),
-            Operation::Close { open } => self.close(open.index()),
+            TraceOperation::Page => {}
+            TraceOperation::Path { does, path, .. } => self.on_path(does, self.trace.path(path)),
+            TraceOperation::Read { open, count } => self.read(open.index(), count),
+            TraceOperation::List { open } => self.list(open.index()),
+            TraceOperation::Close { open } => self.close(open.index()),
         }
     }
 
@@ -116,9 +121,9 @@ impl<'a> LinuxReplay<'a> {
             (ObjectKind::Directory, 4096)
         } else {
             match &self.tree.get(path)?.kind {
-                Kind::Directory => (ObjectKind::Directory, 4096),
-                Kind::File { size } => (ObjectKind::Regular, *size),
-                Kind::Link { target } => (ObjectKind::Symlink, target.len() as u64),
+                TreeEntryKind::Directory => (ObjectKind::Directory, 4096),
+                TreeEntryKind::File { size } => (ObjectKind::Regular, *size),
+                TreeEntryKind::Link { target } => (ObjectKind::Symlink, target.len() as u64),
             }
         };
         let next = ObjectId(self.numbers.len() as u64 + 1);
@@ -181,7 +186,8 @@ impl<'a> LinuxReplay<'a> {
             let seen = found?;
             if seen.kind == ObjectKind::Symlink && (!is_last || follow) {
                 self.ask(&FileOperation::Readlink(seen.id));
-                let Some(Kind::Link { target }) = self.tree.get(&at.join("/")).map(|entry| &entry.kind)
+                let Some(TreeEntryKind::Link { target }) =
+                    self.tree.get(&at.join("/")).map(|entry| &entry.kind)
                 else {
                     return None;
                 };

@@ -1,59 +1,62 @@
-//! Performs a trace through the client library, as a kernel would, and checks everything that comes back.
+//! Performs a trace through the client library, as a kernel would, and checks everything that comes
+//! back.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use curt_client::environment::Clock;
-use curt_client::plan::{Attributes, Kind};
+use curt_client::protocol::{Attributes, FileType};
 use curt_client::{Caller, Client, OpenDirectory};
 use rustix::io::Errno;
 
-use super::kernel::{Kernel, KernelFile, Links};
-use crate::replay::{DESCRIBED_MAX, Outcome, Page, errno};
-use crate::trace::{OpenId, Operation, PathId, PathOperation, Trace};
-use crate::tree::{self, Resolved, Tree};
+use super::kernel::{FollowLinks, SimulatedFile, SimulatedKernel};
+use crate::replay::{DESCRIBED_MAX, PageView, ReplayOutcome, errno};
+use crate::trace::{PathOperation, TraceOpenId, TraceOperation, TracePathId, WorkloadTrace};
+use crate::tree::{self, ResolvedPath, WorkloadTree};
 
 /// access(2)'s R_OK.
 const READ_OK: u32 = 4;
 
-enum Open {
-    File(KernelFile),
+enum SimulatedOpen {
+    File(SimulatedFile),
     Directory(OpenDirectory),
 }
 
-struct Run<'a> {
-    kernel: Kernel<'a>,
-    trace: &'a Trace,
-    tree: &'a Tree,
-    open: HashMap<usize, (Open, PathId, u64)>,
-    outcome: Outcome,
+struct LibraryReplay<'a> {
+    kernel: SimulatedKernel<'a>,
+    trace: &'a WorkloadTrace,
+    tree: &'a WorkloadTree,
+    open: HashMap<usize, (SimulatedOpen, TracePathId, u64)>,
+    outcome: ReplayOutcome,
 }
 
-/// Performs `trace` on the root of `client`, below which `tree` is, on behalf of `caller`. `before` is called before each
-/// operation, to let time pass or pause.
+/// Performs `trace` on the root of `client`, below which `tree` is, on behalf of `caller`. `before`
+/// is called before each operation, to let time pass or pause.
 #[must_use]
 pub fn replay(
-    (client, caller): (&Client, &Caller),
+    client: &Client,
+    caller: &Caller,
     clock: &dyn Clock,
-    (trace, tree): (&Trace, &Tree),
-    before: &mut dyn FnMut(&Operation),
-) -> Outcome {
-    let kernel = Kernel::new(client, caller, clock);
-    let mut run = Run {
+    trace: &WorkloadTrace,
+    tree: &WorkloadTree,
+    before: &mut dyn FnMut(&TraceOperation),
+) -> ReplayOutcome {
+    let kernel = SimulatedKernel::new(client, caller, clock);
+    let mut run = LibraryReplay {
         kernel,
         trace,
         tree,
         open: HashMap::new(),
-        outcome: Outcome::default(),
+        outcome: ReplayOutcome::default(),
     };
     let start = clock.now();
     let (mut page_start, mut done) = (start, 0);
     for operation in trace.operations() {
-        if matches!(operation, Operation::Page) {
+        if matches!(operation, TraceOperation::Page) {
             run.end_page(&mut done, clock.now().duration_since(page_start).as_secs_f64());
         }
         before(operation);
-        if matches!(operation, Operation::Page) {
+        if matches!(operation, TraceOperation::Page) {
             page_start = clock.now();
         }
         run.perform(operation);
@@ -63,20 +66,20 @@ pub fn replay(
     run.outcome
 }
 
-impl Run<'_> {
+impl LibraryReplay<'_> {
     fn end_page(&mut self, done: &mut u64, seconds: f64) {
         let operations = self.outcome.operations - *done;
         if operations > 0 {
-            self.outcome.pages.push(Page { operations, seconds });
+            self.outcome.pages.push(PageView { operations, seconds });
         }
         *done = self.outcome.operations;
     }
 
-    fn perform(&mut self, operation: &Operation) {
+    fn perform(&mut self, operation: &TraceOperation) {
         self.outcome.operations += operation.operations();
         match *operation {
-            Operation::Page => {}
-            Operation::Path { does, path, expected } => {
+            TraceOperation::Page => {}
+            TraceOperation::Path { does, path, expected } => {
                 let result = self.on_path(does, path);
                 if result.err() != errno(expected) {
                     self.wrong(
@@ -85,37 +88,37 @@ impl Run<'_> {
                     );
                 }
             }
-            Operation::Read { open, count } => self.read(open, count),
-            Operation::List { open } => self.list(open),
-            Operation::Close { open } => {
-                if let Some((Open::File(file), ..)) = self.open.remove(&open.index()) {
+            TraceOperation::Read { open, count } => self.read(open, count),
+            TraceOperation::List { open } => self.list(open),
+            TraceOperation::Close { open } => {
+                if let Some((SimulatedOpen::File(file), ..)) = self.open.remove(&open.index()) {
                     self.kernel.close(&file);
                 }
             }
         }
     }
 
-    fn on_path(&mut self, does: PathOperation, path: PathId) -> Result<(), Errno> {
+    fn on_path(&mut self, does: PathOperation, path: TracePathId) -> Result<(), Errno> {
         let trace = self.trace;
         let text = trace.path(path).as_bytes();
         match does {
             PathOperation::Stat => {
-                let attributes = self.kernel.stat(text, Links::Follow)?;
+                let attributes = self.kernel.stat(text, FollowLinks::Follow)?;
                 self.compare(path, &attributes, true);
             }
             PathOperation::Lstat => {
-                let attributes = self.kernel.stat(text, Links::Keep)?;
+                let attributes = self.kernel.stat(text, FollowLinks::Keep)?;
                 self.compare(path, &attributes, false);
             }
             PathOperation::Access => self.kernel.access(text, READ_OK)?,
             PathOperation::Readlink => {
                 let target = self.kernel.readlink(text)?;
                 let wanted = match self.tree.resolve(trace.path(path), false) {
-                    Some(Resolved::Entry(entry)) => match &entry.kind {
-                        tree::Kind::Link { target } => target.as_bytes(),
-                        tree::Kind::File { .. } | tree::Kind::Directory => b"",
+                    Some(ResolvedPath::Entry(entry)) => match &entry.kind {
+                        tree::TreeEntryKind::Link { target } => target.as_bytes(),
+                        tree::TreeEntryKind::File { .. } | tree::TreeEntryKind::Directory => b"",
                     },
-                    Some(Resolved::Top) | None => b"",
+                    Some(ResolvedPath::Top) | None => b"",
                 };
                 if *target != *wanted {
                     self.wrong(path, format_args!("another target"));
@@ -124,30 +127,31 @@ impl Run<'_> {
             PathOperation::OpenFile(open) => {
                 // A directory is opened for reading as well; the traces do so for files alone.
                 let file = self.kernel.open(text)?;
-                self.open.insert(open.index(), (Open::File(file), path, 0));
+                self.open
+                    .insert(open.index(), (SimulatedOpen::File(file), path, 0));
             }
             PathOperation::OpenDirectory(open) => {
                 let directory = self.kernel.open_directory(text)?;
                 self.open
-                    .insert(open.index(), (Open::Directory(directory), path, 0));
+                    .insert(open.index(), (SimulatedOpen::Directory(directory), path, 0));
             }
         }
         Ok(())
     }
 
-    fn compare(&mut self, path: PathId, attributes: &Attributes, follow: bool) {
+    fn compare(&mut self, path: TracePathId, attributes: &Attributes, follow: bool) {
         let right = match self.tree.resolve(self.trace.path(path), follow) {
             None => false,
             Some(at) => match (at.file(), at.directory(), at) {
-                (Some((size, _)), ..) => attributes.kind == Kind::Regular && attributes.size == size,
-                (None, Some(_), _) => attributes.kind == Kind::Directory,
-                (None, None, Resolved::Entry(entry)) => match &entry.kind {
-                    tree::Kind::Link { target } => {
-                        attributes.kind == Kind::Symlink && attributes.size == target.len() as u64
+                (Some((size, _)), ..) => attributes.kind == FileType::Regular && attributes.size == size,
+                (None, Some(_), _) => attributes.kind == FileType::Directory,
+                (None, None, ResolvedPath::Entry(entry)) => match &entry.kind {
+                    tree::TreeEntryKind::Link { target } => {
+                        attributes.kind == FileType::Symlink && attributes.size == target.len() as u64
                     }
-                    tree::Kind::File { .. } | tree::Kind::Directory => false,
+                    tree::TreeEntryKind::File { .. } | tree::TreeEntryKind::Directory => false,
                 },
-                (None, None, Resolved::Top) => false,
+                (None, None, ResolvedPath::Top) => false,
             },
         };
         if !right {
@@ -158,18 +162,18 @@ impl Run<'_> {
         }
     }
 
-    fn read(&mut self, open: OpenId, count: u32) {
+    fn read(&mut self, open: TraceOpenId, count: u32) {
         if count == 0 {
             return;
         }
-        let Some((Open::File(file), path, position)) = self.open.get_mut(&open.index()) else {
+        let Some((SimulatedOpen::File(file), path, position)) = self.open.get_mut(&open.index()) else {
             return self.nothing_open("read");
         };
         let (path, at) = (*path, *position);
         let resolved = self
             .tree
             .resolve(self.trace.path(path), true)
-            .and_then(Resolved::file);
+            .and_then(ResolvedPath::file);
         let Some((size, content)) = resolved else {
             return self.wrong(path, format_args!("read: the tree has no file there"));
         };
@@ -190,15 +194,15 @@ impl Run<'_> {
         }
     }
 
-    fn list(&mut self, open: OpenId) {
-        let Some((Open::Directory(directory), path, _)) = self.open.get(&open.index()) else {
+    fn list(&mut self, open: TraceOpenId) {
+        let Some((SimulatedOpen::Directory(directory), path, _)) = self.open.get(&open.index()) else {
             return self.nothing_open("list");
         };
         let path = *path;
         let at = self
             .tree
             .resolve(self.trace.path(path), true)
-            .and_then(Resolved::directory);
+            .and_then(ResolvedPath::directory);
         let Some(at) = at else {
             return self.wrong(path, format_args!("list: the tree has no directory there"));
         };
@@ -223,7 +227,7 @@ impl Run<'_> {
         }
     }
 
-    fn wrong(&mut self, path: PathId, what: fmt::Arguments<'_>) {
+    fn wrong(&mut self, path: TracePathId, what: fmt::Arguments<'_>) {
         self.outcome.wrong += 1;
         if self.outcome.described.len() < DESCRIBED_MAX {
             self.outcome

@@ -24,7 +24,8 @@ impl Curt {
     /// It is this program.
     #[must_use]
     pub fn this() -> Self {
-        // Not the path: the file may have been replaced since, or lie where another user cannot reach it.
+        // Not the path: the file may have been replaced since, or lie where another user cannot
+        // reach it.
         Self("/proc/self/exe".into())
     }
 

@@ -1,6 +1,8 @@
-//! A server and its mounts as processes of the program `curt`, and a relay between them that counts.
+//! A server and its mounts as processes of the program `curt`, and a relay between them that
+//! counts.
 //!
-//! Owns the processes that a benchmark starts: they end with it, whatever happens. What is measured is for its callers to say.
+//! Owns the processes that a benchmark starts: they end with it, whatever happens. What is measured
+//! is for its callers to say.
 
 mod daemon;
 mod machine;

@@ -1,7 +1,8 @@
-//! The listed directory: its names by a formula, made here or on a server, and every name that was listed held against it.
+//! The listed directory: its names by a formula, made here or on a server, and every name that was
+//! listed held against it.
 //!
-//! A name is 12 hexadecimal digits, all different: its number times an odd constant, modulo 2^48. So names come in no order, and a
-//! name tells its number.
+//! A name is 12 hexadecimal digits, all different: its number times an odd constant, modulo 2^48.
+//! So names come in no order, and a name tells its number.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,7 +49,8 @@ pub fn create(directory: &Path, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Removes the second client's files, the last one first: whatever ends this, those that are left are the first ones, and found again.
+/// Removes the second client's files, the last one first: whatever ends this, those that are left
+/// are the first ones, and found again.
 ///
 /// # Errors
 /// One cannot be removed.

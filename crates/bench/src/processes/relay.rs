@@ -1,7 +1,9 @@
-//! A relay between clients and a server: passes records on, and asks whoever watches what is to become of each.
+//! A relay between clients and a server: passes records on, and asks whoever watches what is to
+//! become of each.
 //!
-//! Owns its connections. A record that is held does not hold up those behind it: RPC replies may come in any order. A longer way
-//! holds up nothing either: each record arrives as much later as the way takes, however many are on it.
+//! Owns its connections. A record that is held does not hold up those behind it: RPC replies may
+//! come in any order. A longer way holds up nothing either: each record arrives as much later as
+//! the way takes, however many are on it.
 
 pub(super) mod counting;
 
@@ -35,7 +37,8 @@ pub trait Watch: Send + Sync + 'static {
     fn reply(&self, connection: u64, record: Vec<u8>) -> Passage;
 }
 
-/// Relays those who connect to `listener` to `server`, for as long as there is a listener. Each record takes `way` longer.
+/// Relays those who connect to `listener` to `server`, for as long as there is a listener. Each
+/// record takes `way` longer.
 ///
 /// The connections to the server are made by this thread: they are of its network namespace.
 pub fn relay<W: Watch>(listener: &TcpListener, server: SocketAddr, way: Duration, watch: &Arc<W>) {
@@ -63,14 +66,14 @@ fn connect<W: Watch>(
 
 /// Where records are passed on to.
 #[derive(Clone)]
-struct Far {
+struct RelayOutput {
     to: Arc<Mutex<TcpStream>>,
     /// What is on its way, by when it arrives, if that takes any time.
     on_the_way: Option<mpsc::Sender<(Instant, Vec<u8>)>>,
     way: Duration,
 }
 
-impl Far {
+impl RelayOutput {
     fn new(to: TcpStream, way: Duration) -> io::Result<Self> {
         let to = Arc::new(Mutex::new(to));
         if way.is_zero() {
@@ -137,7 +140,7 @@ fn pass_on(
     way: Duration,
     watch: impl Fn(Vec<u8>) -> Passage + Send + 'static,
 ) -> io::Result<()> {
-    let far = Far::new(to, way)?;
+    let far = RelayOutput::new(to, way)?;
     std::thread::Builder::new()
         .name("relayed".into())
         .spawn(move || {

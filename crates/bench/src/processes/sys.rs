@@ -1,8 +1,9 @@
 //! A child that ends with its parent, and the processor time of another process.
 //!
-//! JUSTIFICATION: a benchmark that is killed must not leave a mount and a server behind, and only the child itself can ask the kernel for that, between fork
-//! and exec. The clock of another process counts nanoseconds, threads that have ended included; /proc counts in hundredths of a second, and rustix has no
-//! name for that clock.
+//! JUSTIFICATION: a benchmark that is killed must not leave a mount and a server behind, and only
+//! the child itself can ask the kernel for that, between fork and exec. The clock of another
+//! process counts nanoseconds, threads that have ended included; /proc counts in hundredths of a
+//! second, and rustix has no name for that clock.
 #![allow(
     unsafe_code,
     reason = "pre_exec(3) is unsafe by nature, and clock_gettime(2) of libc"
@@ -18,7 +19,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 /// Makes the process that `command` starts receive SIGTERM when the thread that starts it ends.
 pub(super) fn end_with_parent(command: &mut Command) -> &mut Command {
     let ask = || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
-    // SAFETY: the closure makes one system call and allocates nothing, which is allowed between fork and exec.
+    // SAFETY: the closure makes one system call and allocates nothing, which is allowed between
+    // fork and exec.
     unsafe { command.pre_exec(ask) }
 }
 
@@ -27,7 +29,8 @@ pub(super) fn end_with_parent(command: &mut Command) -> &mut Command {
 /// # Errors
 /// There is no such process.
 pub fn processor_time(pid: u32) -> io::Result<Duration> {
-    // clock_getcpuclockid(3): the process's number inverted, and that what the scheduler counts is wanted.
+    // clock_getcpuclockid(3): the process's number inverted, and that what the scheduler counts is
+    // wanted.
     const SCHEDULED: libc::clockid_t = 2;
     let pid = libc::clockid_t::try_from(pid).map_err(io::Error::other)?;
     let mut time = libc::timespec {

@@ -14,7 +14,8 @@ use super::daemon::{Curt, Daemon, until};
 
 /// How long a server or a mount may take to be there.
 const START: Duration = Duration::from_secs(60);
-/// For how long a mount sends nothing that has sent everything, and how long that is waited for at most.
+/// For how long a mount sends nothing that has sent everything, and how long that is waited for at
+/// most.
 const STILL: Duration = Duration::from_millis(200);
 const STILL_WITHIN: Duration = Duration::from_secs(10);
 
@@ -162,7 +163,8 @@ impl MountProcess {
         Ok(control::find(&control::directory(), &self.directory)?.1)
     }
 
-    /// The same once nothing is sent any more: what a kernel reads ahead comes after the end of whoever it reads it for.
+    /// The same once nothing is sent any more: what a kernel reads ahead comes after the end of
+    /// whoever it reads it for.
     ///
     /// # Errors
     /// The daemon says nothing.
@@ -198,7 +200,8 @@ impl MountProcess {
     }
 }
 
-/// Whether something is mounted at `directory`. Asks the table of mounts: asking the directory could hang.
+/// Whether something is mounted at `directory`. Asks the table of mounts: asking the directory
+/// could hang.
 fn is_mounted(directory: &Path) -> Result<bool> {
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let wanted = directory.as_os_str().to_string_lossy().replace(' ', "\\040");

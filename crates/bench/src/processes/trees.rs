@@ -11,8 +11,8 @@ use super::testbed::cache_directory;
 use crate::make;
 use crate::workload::Workload;
 
-/// A tree that was made just now is left alone for so long: servers whose times are coarse would else have to be asked again for names that could have
-/// changed within one step of their clock.
+/// A tree that was made just now is left alone for so long: servers whose times are coarse would
+/// else have to be asked again for names that could have changed within one step of their clock.
 pub const SETTLE: Duration = Duration::from_secs(3);
 
 /// The directory that holds the workload's tree; made on first use.

@@ -14,10 +14,10 @@ const TRACE: &str = "page\nstat a/one ok\nlstat a/link ok\nstat a/link ok\nreadl
                      access a/one ok\nstat a/one/x ENOTDIR\npage\nopen 0 a/two r ok\nread 0 4096\nread 0 4096\nread 0 0\nclose 0\n\
                      open 1 a dir ok\nlist 1\nclose 1\nopen 2 a/link r ok\nread 2 7\n";
 
-fn outcome(pages_max: usize, spoil: impl FnOnce(&Path)) -> Outcome {
+fn outcome(pages_max: usize, spoil: impl FnOnce(&Path)) -> ReplayOutcome {
     let top = tempfile::tempdir().unwrap();
-    let tree = Tree::parse(TREE.as_bytes()).unwrap();
-    let trace = Trace::parse(TRACE.as_bytes()).unwrap();
+    let tree = WorkloadTree::parse(TREE.as_bytes()).unwrap();
+    let trace = WorkloadTrace::parse(TRACE.as_bytes()).unwrap();
     make(&tree, top.path(), 1, &ProgressBar::hidden()).unwrap();
     spoil(top.path());
     Replay::new(&trace, &tree, top.path())

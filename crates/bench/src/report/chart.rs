@@ -5,7 +5,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use curt_trace::PROCEDURES;
 
-use super::Column;
+use super::ComparisonColumn;
 
 /// The picture's size in pixels.
 const SIZE: (u32, u32) = (1200, 540);
@@ -30,7 +30,7 @@ pub struct ChartError(pub(super) String);
 ///
 /// # Errors
 /// There is no run, or the drawing library's own.
-pub fn bars(title: &str, columns: &[Column]) -> Result<String, ChartError> {
+pub fn bars(title: &str, columns: &[ComparisonColumn]) -> Result<String, ChartError> {
     let most = columns
         .iter()
         .map(|column| column.rpc.total())
@@ -43,7 +43,7 @@ pub fn bars(title: &str, columns: &[Column]) -> Result<String, ChartError> {
 
 fn draw(
     title: &str,
-    columns: &[Column],
+    columns: &[ComparisonColumn],
     most: u64,
     svg: &mut String,
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -114,7 +114,7 @@ fn index_at(x: f64) -> usize {
     (0..64).take_while(|number| f64::from(*number) + 1.0 <= x).count()
 }
 
-fn requests(column: &Column, procedure: &str) -> u64 {
+fn requests(column: &ComparisonColumn, procedure: &str) -> u64 {
     if procedure != "others" {
         return column.rpc.value(procedure);
     }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_bar_says_its_total_and_its_options() {
-        let column = |title: &str, reads| Column {
+        let column = |title: &str, reads| ComparisonColumn {
             title: title.into(),
             rpc: [("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]
                 .map(|(name, count)| (name.to_owned(), count))
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_legend_stands_beside_the_bars() {
-        let column = Column {
+        let column = ComparisonColumn {
             title: "defaults".into(),
             rpc: [("READ".to_owned(), 900)].into_iter().collect(),
             pages: Vec::new(),
@@ -180,7 +180,7 @@ mod tests {
             .map(|name| (*name).to_owned())
             .zip(1..)
             .collect();
-        let column = Column {
+        let column = ComparisonColumn {
             title: String::new(),
             rpc,
             pages: Vec::new(),

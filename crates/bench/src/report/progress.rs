@@ -8,13 +8,13 @@ use super::chart::ChartError;
 const SIZE: (u32, u32) = (960, 540);
 
 /// A run's name, and what was done by which second.
-pub type Line<'a> = (&'a str, &'a [(f64, u64)]);
+pub type ProgressLine<'a> = (&'a str, &'a [(f64, u64)]);
 
 /// One line for each run, as the text of an SVG file; the y axis is called `what`.
 ///
 /// # Errors
 /// There is no run, or the drawing library's own.
-pub fn lines(title: &str, what: &str, runs: &[Line<'_>]) -> Result<String, ChartError> {
+pub fn lines(title: &str, what: &str, runs: &[ProgressLine<'_>]) -> Result<String, ChartError> {
     if runs.iter().all(|(_, points)| points.is_empty()) {
         return Err(ChartError("no run".into()));
     }
@@ -26,7 +26,7 @@ pub fn lines(title: &str, what: &str, runs: &[Line<'_>]) -> Result<String, Chart
 fn draw(
     title: &str,
     what: &str,
-    runs: &[Line<'_>],
+    runs: &[ProgressLine<'_>],
     svg: &mut String,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || runs.iter().flat_map(|(_, points)| points.iter());

@@ -1,8 +1,8 @@
 //! The DataCache: which clean bytes of all files are evicted when there are too many.
 //!
-//! Owns the order of eviction, the CLOCK algorithm: oldest first, but what was read since it last came up gets another round, and
-//! what was read ahead and is still to be read is evicted last. The bytes themselves are in their files' segments. Must not know
-//! why they were fetched.
+//! Owns the order of eviction, the CLOCK algorithm: oldest first, but what was read since it last
+//! came up gets another round, and what was read ahead and is still to be read is evicted last. The
+//! bytes themselves are in their files' segments. Must not know why they were fetched.
 
 use std::{
     collections::VecDeque,
@@ -15,13 +15,13 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::dirty_limit::DirtyLimit;
 use super::file::{FileCore, lock_counted};
-use super::ledger::Ledger;
 
 /// The bounds of one mount: unwritten and clean bytes.
 #[derive(Debug)]
-pub(super) struct Bounds {
-    pub(super) ledger: Ledger,
+pub(super) struct DataBounds {
+    pub(super) ledger: DirtyLimit,
     pub(super) cache: DataCache,
 }
 
@@ -31,20 +31,20 @@ pub(super) struct DataCache {
     limit: u64,
     held: AtomicU64,
     numbers: AtomicU64,
-    queue: Mutex<Queue>,
-    /// Held during eviction: segments being examined are not in the queue, and two evictions at once could take read-ahead segments
-    /// for all that is left.
+    queue: Mutex<EvictionQueue>,
+    /// Held during eviction: segments being examined are not in the queue, and two evictions at
+    /// once could take read-ahead segments for all that is left.
     dropping: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Queue {
-    entries: VecDeque<Entry>,
+struct EvictionQueue {
+    entries: VecDeque<EvictionEntry>,
     compact_at: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct EvictionEntry {
     file: Weak<FileCore>,
     range: Range<u64>,
     number: u64,
@@ -55,7 +55,7 @@ const COMPACT_MIN: usize = 1024;
 
 impl DataCache {
     pub(super) fn new(limit: u64) -> Self {
-        let queue = Queue {
+        let queue = EvictionQueue {
             entries: VecDeque::new(),
             compact_at: COMPACT_MIN,
         };
@@ -87,17 +87,18 @@ impl DataCache {
         }
     }
 
-    /// Queues the clean segments `number` in `range` of `file`, and evicts others if there are too many bytes now. To be called
-    /// with no lock held.
-    pub(super) fn admit(bounds: &Bounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
+    /// Queues the clean segments `number` in `range` of `file`, and evicts others if there are too
+    /// many bytes now. To be called with no lock held.
+    pub(super) fn admit(bounds: &DataBounds, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
         bounds.cache.enter(file, range, number);
         Self::shrink(bounds);
     }
 
-    /// Queues the clean segments `number` in `range` of `file`. To be called with no lock held except the file's: if they were read
-    /// before they are in the queue, others would be evicted in their place.
+    /// Queues the clean segments `number` in `range` of `file`. To be called with no lock held
+    /// except the file's: if they were read before they are in the queue, others would be evicted
+    /// in their place.
     pub(super) fn enter(&self, file: &Arc<FileCore>, range: Range<u64>, number: u64) {
-        let entry = Entry {
+        let entry = EvictionEntry {
             file: Arc::downgrade(file),
             range,
             number,
@@ -111,14 +112,14 @@ impl DataCache {
     }
 
     /// Evicts bytes if there are too many. To be called with no lock held.
-    pub(super) fn shrink(bounds: &Bounds) {
+    pub(super) fn shrink(bounds: &DataBounds) {
         let cache = &bounds.cache;
         if cache.held() <= cache.limit {
             return;
         }
         let _dropping = cache.dropping.lock();
-        // All are looked at once to see what is not used any more, and again to drop that. What was read ahead and nobody has
-        // had yet goes only if nothing else does.
+        // All are looked at once to see what is not used any more, and again to drop that. What was
+        // read ahead and nobody has had yet goes only if nothing else does.
         let round = cache.queue.lock().entries.len();
         let mut turns = round * 3;
         while cache.held() > cache.limit && turns > 0 {
@@ -141,7 +142,7 @@ impl DataCache {
     }
 }
 
-impl Entry {
+impl EvictionEntry {
     fn is_live(&self) -> bool {
         let Some(file) = self.file.upgrade() else {
             return false;

@@ -1,8 +1,8 @@
 //! Recorded write errors: each is reported to each open file once.
 //!
-//! Owns the rule of "once": each failure has a number, and an open file remembers the last number that was reported to it (or that
-//! had been reported when it was opened). A failure that was reported to nobody yet is reported to the next opener. Must not know
-//! what failed.
+//! Owns the rule of "once": each failure has a number, and an open file remembers the last number
+//! that was reported to it (or that had been reported when it was opened). A failure that was
+//! reported to nobody yet is reported to the next opener. Must not know what failed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use super::DataError;
 pub(super) struct ErrorRecord {
     number: u64,
     latest: Option<DataError>,
-    told: bool,
+    reported: bool,
 }
 
 /// The last failure reported to one open file.
@@ -25,46 +25,50 @@ impl ErrorRecord {
     pub(super) fn record(&mut self, error: DataError) {
         self.number += 1;
         self.latest = Some(error);
-        self.told = false;
+        self.reported = false;
     }
 
     /// The cursor of a file that is opened now.
     pub(super) fn cursor(&self) -> ErrorCursor {
-        ErrorCursor(AtomicU64::new(if self.told {
+        ErrorCursor(AtomicU64::new(if self.reported {
             self.number
         } else {
             self.number.saturating_sub(1)
         }))
     }
 
-    /// The failure that has not been reported to `cursor`'s file yet, if there is one; it counts as reported now.
-    pub(super) fn tell(&mut self, cursor: &ErrorCursor) -> Option<DataError> {
+    /// The failure that has not been reported to `cursor`'s file yet, if there is one; it counts as
+    /// reported now.
+    pub(super) fn report(&mut self, cursor: &ErrorCursor) -> Option<DataError> {
         if cursor.0.swap(self.number, Relaxed) == self.number {
             return None;
         }
-        self.told = true;
+        self.reported = true;
         self.latest
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use curt_proto::nfs3::Status;
+    use curt_proto::nfs3::NfsStat3;
 
     use super::*;
 
-    const FULL: DataError = DataError::Status(Status::Nospc);
+    const FULL: DataError = DataError::Status(NfsStat3::Nospc);
 
     #[test]
     fn each_open_file_is_told_once() {
         let mut record = ErrorRecord::default();
         let (first, second) = (record.cursor(), record.cursor());
-        assert_eq!(record.tell(&first), None);
+        assert_eq!(record.report(&first), None);
         record.record(FULL);
-        assert_eq!((record.tell(&first), record.tell(&first)), (Some(FULL), None));
-        assert_eq!((record.tell(&second), record.tell(&second)), (Some(FULL), None));
+        assert_eq!((record.report(&first), record.report(&first)), (Some(FULL), None));
+        assert_eq!(
+            (record.report(&second), record.report(&second)),
+            (Some(FULL), None)
+        );
         record.record(FULL);
-        assert_eq!((record.tell(&first), record.tell(&first)), (Some(FULL), None));
+        assert_eq!((record.report(&first), record.report(&first)), (Some(FULL), None));
     }
 
     #[test]
@@ -72,7 +76,7 @@ mod tests {
         let mut record = ErrorRecord::default();
         record.record(FULL);
         let next = record.cursor();
-        assert_eq!(record.tell(&next), Some(FULL));
-        assert_eq!(record.tell(&record.cursor()), None);
+        assert_eq!(record.report(&next), Some(FULL));
+        assert_eq!(record.report(&record.cursor()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! One inode's data: its segments, the requests in flight, and what is to be done next.
 //!
-//! Owns the state that reading and writing share, and its accounting: segments are only changed through a [`CountedGuard`], which
-//! updates the mount's totals. Must not send anything.
+//! Owns the state that reading and writing share, and its accounting: segments are only changed
+//! through a [`CountedGuard`], which updates the mount's totals. Must not send anything.
 
 use std::{
     collections::BTreeMap,
@@ -12,23 +12,25 @@ use std::{
 };
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 use parking_lot::MutexGuard;
 
-use super::{cache::Bounds, errors::ErrorRecord, guarded::Guarded, read::Fetch, segments::Segments};
+use super::{
+    cache::DataBounds, errors::ErrorRecord, monitor::Monitor, read::ReadInFlight, segments::Segments,
+};
 
 /// The shared part of a file's data: what workers hold while they are at work.
-pub(super) type FileCore = Guarded<FileState>;
+pub(super) type FileCore = Monitor<FileState>;
 
 /// The data of one inode, as far as they are here.
 pub struct FileData {
     pub(super) core: Arc<FileCore>,
-    pub(super) bounds: Arc<Bounds>,
+    pub(super) bounds: Arc<DataBounds>,
 }
 
 /// A WRITE in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct WriteInFlight {
     pub(super) range: Range<u64>,
     /// Number of the first write that is in it.
     pub(super) first: u64,
@@ -40,11 +42,11 @@ pub(super) struct FileState {
     /// Number of the last write.
     pub(super) writes: u64,
     /// WRITEs in flight, by number.
-    pub(super) flights: BTreeMap<u64, Flight>,
-    pub(super) flights_started: u64,
+    pub(super) writes_in_flight: BTreeMap<u64, WriteInFlight>,
+    pub(super) writes_sent: u64,
     /// Replies to WRITEs; an appender that sees it move asks for the size again.
-    pub(super) landings: u64,
-    pub(super) wants: Wants,
+    pub(super) write_replies: u64,
+    pub(super) targets: WriteBackTargets,
     /// The writes up to this number are on the server's disk, or their failure is recorded.
     pub(super) durable_through: u64,
     /// Workers that send for this file.
@@ -60,26 +62,27 @@ pub(super) struct FileState {
     /// Of these, those whose losses have been made good.
     pub(super) restarts_settled: u64,
     /// The credential of the last writer, which COMMIT uses.
-    pub(super) last_writer: Option<Arc<Credential>>,
+    pub(super) last_writer: Option<Arc<RpcCredential>>,
     pub(super) errors: ErrorRecord,
     /// Its number in the mount's list of files with unwritten bytes.
-    pub(super) listed: Option<u64>,
+    pub(super) unwritten_number: Option<u64>,
     /// The mount ends: nothing is sent any more.
     pub(super) stopped: bool,
-    pub(super) fetches: Vec<Arc<Fetch>>,
+    pub(super) fetches: Vec<Arc<ReadInFlight>>,
     /// How often the end of the file may have moved, by this client or others.
     pub(super) resizes: u64,
     /// How often what had been fetched became void, because others had changed the file.
     pub(super) voids: u64,
     /// Where a READ found the end of the server's file.
     pub(super) server_end: Option<u64>,
-    /// When the READ was sent that brought the first bytes that anybody was given since the last invalidation.
+    /// When the READ was sent that brought the first bytes that anybody was given since the last
+    /// invalidation.
     pub(super) pages_since: Option<Instant>,
 }
 
 /// What the workers are asked for.
 #[derive(Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct WriteBackTargets {
     /// Writes up to this number are to be sent now.
     pub(super) send_through: u64,
     /// Writes up to this number are to be committed as soon as they are answered.
@@ -92,13 +95,14 @@ pub(super) struct Wants {
 
 impl FileState {
     /// A fetch that overlaps `range` may return what was there before: no other reader may use it.
-    pub(super) fn doubt_fetches(&mut self, range: &Range<u64>) {
+    pub(super) fn invalidate_fetches(&mut self, range: &Range<u64>) {
         self.fetches
             .retain(|fetch| fetch.range.start >= range.end || fetch.range.end <= range.start);
     }
 
-    /// The end of the file, if bytes that are not on the server's disk end it; `last` is the server's last word of its size.
-    /// Who appends goes on behind them: that was the end when the first of them was written.
+    /// The end of the file, if bytes that are not on the server's disk end it; `last` is the
+    /// server's last word of its size. Who appends goes on behind them: that was the end when the
+    /// first of them was written.
     pub(super) fn end_by_own_bytes(&self, last: Option<u64>) -> Option<u64> {
         let end = self.segments.unwritten_end();
         let known = last?.max(self.server_end.unwrap_or(0));
@@ -115,19 +119,24 @@ impl FileState {
 
     /// Nothing of the writes up to `through` is unsent or without answer.
     pub(super) fn is_answered(&self, through: u64) -> bool {
-        !self.segments.waits(through) && !self.flights.values().any(|flight| flight.first <= through)
+        !self.segments.waits(through)
+            && !self
+                .writes_in_flight
+                .values()
+                .any(|flight| flight.first <= through)
     }
 }
 
-/// A file's locked state. When it is unlocked, the totals are updated with what the file holds then.
+/// A file's locked state. When it is unlocked, the totals are updated with what the file holds
+/// then.
 pub(super) struct CountedGuard<'a> {
     state: MutexGuard<'a, FileState>,
-    bounds: &'a Bounds,
+    bounds: &'a DataBounds,
     unwritten: u64,
     clean: u64,
 }
 
-pub(super) fn lock_counted<'a>(core: &'a FileCore, bounds: &'a Bounds) -> CountedGuard<'a> {
+pub(super) fn lock_counted<'a>(core: &'a FileCore, bounds: &'a DataBounds) -> CountedGuard<'a> {
     let state = core.lock();
     let (unwritten, clean) = (state.segments.unwritten(), state.segments.clean());
     CountedGuard {
@@ -161,9 +170,9 @@ impl Drop for CountedGuard<'_> {
 }
 
 impl FileData {
-    pub(super) fn new(bounds: Arc<Bounds>) -> Self {
+    pub(super) fn new(bounds: Arc<DataBounds>) -> Self {
         Self {
-            core: Arc::new(Guarded::new(FileState::default())),
+            core: Arc::new(Monitor::new(FileState::default())),
             bounds,
         }
     }
@@ -179,8 +188,8 @@ impl FileData {
         !state.is_answered(u64::MAX)
     }
 
-    /// Drops what was fetched: the server's file was changed by others. What was written here and is not on the server's
-    /// disk stays. Quick; may be called with the inode's facts locked.
+    /// Drops what was fetched: the server's file was changed by others. What was written here and
+    /// is not on the server's disk stays. Quick; may be called with the inode's facts locked.
     pub fn invalidate(&self) {
         let mut state = self.lock();
         state.segments.cut_clean();
@@ -191,8 +200,8 @@ impl FileData {
         state.pages_since = None;
     }
 
-    /// When the READ was sent that brought the first of the bytes that readers (and the kernel) were given since the last
-    /// [`FileData::invalidate`]; `None` if they were given none.
+    /// When the READ was sent that brought the first of the bytes that readers (and the kernel)
+    /// were given since the last [`FileData::invalidate`]; `None` if they were given none.
     #[must_use]
     pub fn pages_since(&self) -> Option<Instant> {
         self.core.lock().pages_since
@@ -217,15 +226,15 @@ impl FileData {
         self.core.lock().segments.unwritten() > 0
     }
 
-    /// The file's size as programs here must see it, when the server's last word is `server_size`: written bytes count.
-    /// Quick; may be called with the inode's facts locked.
+    /// The file's size as programs here must see it, when the server's last word is `server_size`:
+    /// written bytes count. Quick; may be called with the inode's facts locked.
     #[must_use]
     pub fn local_size(&self, server_size: u64) -> u64 {
         server_size.max(self.core.lock().segments.unwritten_end())
     }
 
-    /// The server's file was given this size by us: bytes behind it are gone, those up to it that nobody wrote are zeros.
-    /// To be called after the SETATTR's reply.
+    /// The server's file was given this size by us: bytes behind it are gone, those up to it that
+    /// nobody wrote are zeros. To be called after the SETATTR's reply.
     pub fn truncated(&self, size: u64) {
         let mut state = self.lock();
         state.segments.cut(size..u64::MAX);
@@ -233,7 +242,7 @@ impl FileData {
         state.fetches.clear();
         state.server_end = Some(size);
         drop(state);
-        self.core.announce();
+        self.core.notify_all();
     }
 
     /// The file is gone (no name, and not open): nothing of it needs to be sent any more.
@@ -243,7 +252,7 @@ impl FileData {
         state.fetches.clear();
         state.server_end = None;
         drop(state);
-        self.core.announce();
+        self.core.notify_all();
     }
 }
 

@@ -1,18 +1,19 @@
 //! Making written bytes durable, and reporting failures.
 //!
-//! Owns what close, fsync, a change of attributes and the end of the mount need of a file's written bytes. They state the need and
-//! wait; workers that cannot be interrupted do the sending, so an interrupted wait loses nothing.
+//! Owns what close, fsync, a change of attributes and the end of the mount need of a file's written
+//! bytes. They state the need and wait; workers that cannot be interrupted do the sending, so an
+//! interrupted wait loses nothing.
 
 use std::{sync::Arc, time::Duration};
 
 use curt_rpc::client::{CallError, Interrupt};
 
-use super::{DataError, DataOwner, DataPlane, OpenData, Unsent, file::FileState};
-use crate::inode::telling::{tell_begin, tell_done};
+use super::{DataError, DataOwner, DataPlane, OpenData, UnsentData, file::FileState};
+use crate::inode::tracepoints::{trace_enter, trace_exit};
 
 impl DataPlane {
-    /// Makes all bytes written so far durable on the server (close, fsync), or returns why that failed: each failure is reported
-    /// once to each open file.
+    /// Makes all bytes written so far durable on the server (close, fsync), or returns why that
+    /// failed: each failure is reported once to each open file.
     ///
     /// # Errors
     /// The failure; interruption (the bytes are written behind).
@@ -27,8 +28,8 @@ impl DataPlane {
         if owner.data().core.lock().durable_through >= target {
             return wait();
         }
-        self.ask_durable(owner, target);
-        told_writeback(owner, wait)
+        self.request_durable(owner, target);
+        traced_writeback(owner, wait)
     }
 
     /// Waits until the writes up to `target` are on the server's disk.
@@ -44,19 +45,20 @@ impl DataPlane {
             |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
         file.core.wait_for(interrupt, is_done)?;
         let mut state = file.core.lock();
-        match state.errors.tell(&open.cursor) {
+        match state.errors.report(&open.cursor) {
             Some(error) => Err(error),
             None if state.durable_through >= target => Ok(()),
             None => Err(DataError::Call(CallError::Closed)),
         }
     }
 
-    /// Sends all bytes written so far and waits for the replies: the server's size and times are then the latest, and a SETATTR
-    /// comes after them. Nothing is committed, and no failure is reported.
+    /// Sends all bytes written so far and waits for the replies: the server's size and times are
+    /// then the latest, and a SETATTR comes after them. Nothing is committed, and no failure is
+    /// reported.
     ///
     /// # Errors
     /// Interruption.
-    pub fn settle(
+    pub fn flush_unsent(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         interrupt: &Interrupt,
@@ -67,11 +69,11 @@ impl DataPlane {
         if state.is_answered(target) {
             return Ok(());
         }
-        state.wants.send_through = state.wants.send_through.max(target);
+        state.targets.send_through = state.targets.send_through.max(target);
         drop(state);
         self.start_workers(owner);
         let is_done = |state: &mut FileState| (state.is_answered(target) || state.stopped).then_some(());
-        told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
+        traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
     /// The same, and has them on the server's disk.
@@ -85,26 +87,27 @@ impl DataPlane {
     ) -> Result<(), DataError> {
         let file = owner.data();
         let target = file.core.lock().writes;
-        self.ask_durable(owner, target);
+        self.request_durable(owner, target);
         let is_done =
             |state: &mut FileState| (state.durable_through >= target || state.stopped).then_some(());
-        told_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
+        traced_writeback(owner, || Ok(file.core.wait_for(interrupt, is_done)?))
     }
 
     /// Starts write-behind of a file, without waiting.
     pub fn write_behind(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let target = owner.data().core.lock().writes;
-        self.ask_durable(owner, target);
+        self.request_durable(owner, target);
     }
 
-    /// Writes all unwritten bytes, for at most `limit`, and then ends all requests of the data half that still wait. Returns what
-    /// was given up. For the end of the mount: nothing can be written or read ahead afterwards.
-    pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<Unsent> {
+    /// Writes all unwritten bytes, for at most `limit`, and then ends all requests of the data half
+    /// that still wait. Returns what was given up. For the end of the mount: nothing can be written
+    /// or read ahead afterwards.
+    pub fn sync_all(self: &Arc<Self>, limit: Duration) -> Vec<UnsentData> {
         self.sync_until(&self.raised_after(limit))
     }
 
     /// As [`DataPlane::sync_all`], until `deadline` is raised.
-    pub fn sync_until(self: &Arc<Self>, deadline: &Interrupt) -> Vec<Unsent> {
+    pub fn sync_until(self: &Arc<Self>, deadline: &Interrupt) -> Vec<UnsentData> {
         self.write_until(deadline);
         self.stop.raise();
         self.unwritten_files(|_| true)
@@ -113,7 +116,8 @@ impl DataPlane {
             .collect()
     }
 
-    /// Writes what is unwritten now, for at most `limit`. Files can be read and written as usual meanwhile and afterwards.
+    /// Writes what is unwritten now, for at most `limit`. Files can be read and written as usual
+    /// meanwhile and afterwards.
     pub fn write_all(self: &Arc<Self>, limit: Duration) {
         self.write_until(&self.raised_after(limit));
     }
@@ -143,7 +147,7 @@ impl DataPlane {
 
     /// What is not on the server's disk at this moment.
     #[must_use]
-    pub fn unwritten(&self) -> Vec<Unsent> {
+    pub fn unwritten(&self) -> Vec<UnsentData> {
         self.unwritten_files(|_| true)
             .iter()
             .filter_map(given_up)
@@ -151,39 +155,39 @@ impl DataPlane {
     }
 
     /// Has the workers send and commit the writes up to `target`.
-    fn ask_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
+    fn request_durable(self: &Arc<Self>, owner: &Arc<dyn DataOwner>, target: u64) {
         let mut state = owner.data().core.lock();
         if state.durable_through >= target {
             return;
         }
-        state.wants.send_through = state.wants.send_through.max(target);
-        state.wants.commit_through = state.wants.commit_through.max(target);
-        state.wants.stable_at = lone_segment(&state);
+        state.targets.send_through = state.targets.send_through.max(target);
+        state.targets.commit_through = state.targets.commit_through.max(target);
+        state.targets.stable_at = lone_segment(&state);
         drop(state);
         self.start_workers(owner);
     }
 }
 
 /// Waits for what was written, and emits the events of it.
-fn told_writeback(
+fn traced_writeback(
     owner: &Arc<dyn DataOwner>,
     wait: impl FnOnce() -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    tell_begin!(owner.subject(), NfsWritebackInodeEnter {});
+    trace_enter!(owner.event_fields(), NfsWritebackInodeEnter {});
     let done = wait();
-    tell_done!(
-        owner.subject(),
+    trace_exit!(
+        owner.event_fields(),
         NfsWritebackInodeExit {
-            error: super::told(&done)
+            error: super::event_status(&done)
         }
     );
     done
 }
 
-/// The offset of the only segment that a flush has to send, if a single WRITE makes all durable: sent FILE_SYNC it is as
-/// safe as UNSTABLE and COMMIT, for one request less.
+/// The offset of the only segment that a flush has to send, if a single WRITE makes all durable:
+/// sent FILE_SYNC it is as safe as UNSTABLE and COMMIT, for one request less.
 fn lone_segment(state: &FileState) -> Option<u64> {
-    let quiet = state.flights.is_empty() && !state.committing && state.answers == state.committed;
+    let quiet = state.writes_in_flight.is_empty() && !state.committing && state.answers == state.committed;
     let alone = if quiet {
         state.segments.only_unwritten()
     } else {
@@ -192,13 +196,13 @@ fn lone_segment(state: &FileState) -> Option<u64> {
     alone.filter(|_| state.segments.dirty_count() == 1)
 }
 
-fn given_up(owner: &Arc<dyn DataOwner>) -> Option<Unsent> {
+fn given_up(owner: &Arc<dyn DataOwner>) -> Option<UnsentData> {
     let state = owner.data().core.lock();
     let unsent = state.segments.unsent();
     let uncommitted = state.segments.unwritten() - unsent;
     drop(state);
     let given_up = unsent + uncommitted > 0;
-    given_up.then(|| Unsent {
+    given_up.then(|| UnsentData {
         label: owner.label(),
         handle: owner.handle(),
         unsent,

@@ -1,27 +1,29 @@
-//! File data: reading with read-ahead, writing behind, and what has to be on the server's disk when.
+//! File data: reading with read-ahead, writing behind, and what has to be on the server's disk
+//! when.
 //!
-//! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file. Invariants: bytes that a write has
-//! taken are kept until the server says that they are on its disk, or until an error is recorded that the next fsync or close of
-//! each open file returns once; a read never returns anything older than what was written here or than the last
-//! [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's state, the ledger or the
-//! cache's queue; none is held across a request, and no owner is called under any of these (so an inode may call its
-//! [`FileData`] while it holds its facts). Must not know names, attribute caches or when data of others are too old: the metadata
-//! half says so.
+//! [`DataPlane`] is one per mount, [`FileData`] one per inode, [`OpenData`] one per open file.
+//! Invariants: bytes that a write has taken are kept until the server says that they are on its
+//! disk, or until an error is recorded that the next fsync or close of each open file returns once;
+//! a read never returns anything older than what was written here or than the last
+//! [`FileData::invalidate`]. Lock order: the inode's facts, the list of unwritten files, a file's
+//! state, the ledger or the cache's queue; none is held across a request, and no owner is called
+//! under any of these (so an inode may call its [`FileData`] while it holds its facts). Must not
+//! know names, attribute caches or when data of others are too old: the metadata half says so.
 
-mod blocks;
+mod block_pool;
 mod cache;
+mod dirty_limit;
 mod errors;
 mod file;
 mod flush;
-mod guarded;
-mod ledger;
+mod in_place_read;
+mod monitor;
 mod plane;
 mod read;
 mod readahead;
 mod segment;
 mod segments;
-mod shared;
-mod taking;
+mod shared_bytes;
 mod write;
 mod writeback;
 
@@ -33,19 +35,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::{FileHandle, Status, WriteVerifier};
+use curt_proto::nfs3::{FileHandle, NfsStat3, WriteVerifier};
 use curt_rpc::client::CallError;
 
 use crate::{
-    inode::telling::Subject,
-    plan::{Attributes, Wcc},
+    inode::tracepoints::InodeEventFields,
+    protocol::{Attributes, Wcc},
 };
 
 pub use file::FileData;
-pub use plane::{DataPlane, OpenData, OpenMode, Unsent};
-pub use shared::{ReadBytes, Shared};
-pub use taking::ReadTarget;
-pub use write::{Position, Taken};
+pub use in_place_read::ReadTarget;
+pub use plane::{DataPlane, OpenData, OpenMode, UnsentData};
+pub use shared_bytes::{ReadBytes, SharedBytes};
+pub use write::{AcceptedWrite, WritePosition};
 
 /// The inode, as the data half sees it. Never called with a lock of the data half held.
 pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
@@ -56,7 +58,7 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     fn data(&self) -> &FileData;
 
     /// Its size by the server's attributes if they are still valid; `None` if they are too old.
-    fn believed_size(&self) -> Option<u64>;
+    fn fresh_size(&self) -> Option<u64>;
 
     /// Its size by the last attributes of the server's, however old.
     fn last_size(&self) -> Option<u64>;
@@ -66,7 +68,8 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
         OFFSET_MAX
     }
 
-    /// Absorbs the attributes of a READ's or COMMIT's reply, or `None` if it had none. May call [`FileData::invalidate`].
+    /// Absorbs the attributes of a READ's or COMMIT's reply, or `None` if it had none. May call
+    /// [`FileData::invalidate`].
     fn absorb_read(&self, attributes: Option<&Attributes>, sent_at: Instant);
 
     /// A read of this range found that others had changed the file, and begins anew: copies that
@@ -76,8 +79,8 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// A WRITE is about to be sent. Each call is answered by one of [`DataOwner::absorb_write`].
     fn begin_write(&self);
 
-    /// Absorbs the wcc data of a WRITE; empty ones if no reply came or it had none. Several WRITEs of one file are in flight at the
-    /// same time, and their replies arrive in any order.
+    /// Absorbs the wcc data of a WRITE; empty ones if no reply came or it had none. Several WRITEs
+    /// of one file are in flight at the same time, and their replies arrive in any order.
     fn absorb_write(&self, wcc: &Wcc, sent_at: Instant);
 
     /// A WRITE's or COMMIT's reply carried this verifier.
@@ -89,8 +92,8 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The fields of events about it. Takes locks of the owner's.
-    fn subject(&self) -> Subject {
-        Subject::default()
+    fn event_fields(&self) -> InodeEventFields {
+        InodeEventFields::default()
     }
 
     /// How a log line names it.
@@ -98,25 +101,26 @@ pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The result in an event: 0, or a negative errno.
-fn told<T>(answer: &Result<T, DataError>) -> i32 {
+fn event_status<T>(answer: &Result<T, DataError>) -> i32 {
     let error = answer.as_ref().err();
     error.map_or(0, |error| -crate::errno::of_data(*error).raw_os_error())
 }
 
 /// Emits the event of a failed transfer, unless it was only interrupted.
-fn tell_failure<T>(
+fn trace_failure<T>(
     owner: &std::sync::Arc<dyn DataOwner>,
-    (offset, count): (u64, u64),
+    offset: u64,
+    count: u64,
     answer: &Result<T, DataError>,
 ) {
     if matches!(answer, Ok(_) | Err(DataError::Call(CallError::Interrupted))) {
         return;
     }
-    curt_trace::probe!(let subject = owner.subject(); NfsPgioError {
+    curt_trace::probe!(let subject = owner.event_fields(); NfsPgioError {
         fileid: subject.fileid,
         offset,
         count,
-        error: told(answer),
+        error: event_status(answer),
         dev: subject.dev,
         fhandle: subject.fhandle
     });
@@ -127,7 +131,7 @@ fn tell_failure<T>(
 pub enum DataError {
     /// The server refused.
     #[error("the server answered {0:?}")]
-    Status(Status),
+    Status(NfsStat3),
     /// The server did not answer, or not understandably.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -150,9 +154,10 @@ pub struct DataOptions {
     pub read_ahead: u64,
     /// Clean bytes kept of all files (the DataCache).
     pub cache_bytes: u64,
-    /// The clean bytes at the beginning of each file that stay when they have been read, `u64::MAX` for all. Where the reader
-    /// keeps them itself, as a kernel does, the rest goes: its memory is used again at once, while the processor still has it
-    /// in its cache. A kernel drops what it has at every other open of a small file; these are to be there then.
+    /// The clean bytes at the beginning of each file that stay when they have been read, `u64::MAX`
+    /// for all. Where the reader keeps them itself, as a kernel does, the rest goes: its memory is
+    /// used again at once, while the processor still has it in its cache. A kernel drops what it
+    /// has at every other open of a small file; these are to be there then.
     pub keep_read: u64,
     /// Dirty and uncommitted bytes of all files; writers wait beyond it.
     pub unwritten_bytes: u64,

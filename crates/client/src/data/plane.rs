@@ -1,7 +1,7 @@
 //! One mount's data half: what its files share, and an open file's part of it.
 //!
-//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them, and the timer of write-behind.
-//! Must not know how a file is read or written.
+//! Owns the list of files with unwritten bytes, which keeps them alive until the server has them,
+//! and the timer of write-behind. Must not know how a file is read or written.
 
 use std::{
     collections::BTreeMap,
@@ -14,31 +14,31 @@ use std::{
 };
 
 use curt_proto::nfs3::FileHandle;
-use curt_rpc::{auth::Credential, client::Interrupt};
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_trace::ClientCounters;
 use parking_lot::Mutex;
 
 use super::{
     DataOptions, DataOwner,
-    blocks::Blocks,
-    cache::{Bounds, DataCache},
+    block_pool::BlockPool,
+    cache::{DataBounds, DataCache},
+    dirty_limit::DirtyLimit,
     errors::ErrorCursor,
     file::FileData,
-    ledger::Ledger,
-    readahead::{self, Ahead},
+    readahead::{self, ReadaheadState},
 };
 use crate::{
     environment::{Background, Clock},
-    plan::Wire,
+    protocol::RpcClient,
 };
 
 /// The data half of a mount.
 pub struct DataPlane {
-    pub(super) wire: Arc<Wire>,
+    pub(super) rpc: Arc<RpcClient>,
     pub(super) options: DataOptions,
-    pub(super) bounds: Arc<Bounds>,
+    pub(super) bounds: Arc<DataBounds>,
     /// Memory for what is written.
-    pub(super) blocks: Arc<Blocks>,
+    pub(super) blocks: Arc<BlockPool>,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) background: Arc<dyn Background>,
     clock: Arc<dyn Clock>,
@@ -75,23 +75,23 @@ pub struct OpenMode {
 /// The data half of one open file.
 #[derive(Debug)]
 pub struct OpenData {
-    pub(super) credential: Arc<Credential>,
+    pub(super) credential: Arc<RpcCredential>,
     pub(super) mode: OpenMode,
     pub(super) cursor: ErrorCursor,
-    pub(super) ahead: Mutex<Ahead>,
+    pub(super) readahead: Mutex<ReadaheadState>,
 }
 
 impl OpenData {
     /// The credential of its requests: the opener's.
     #[must_use]
-    pub fn credential(&self) -> &Arc<Credential> {
+    pub fn credential(&self) -> &Arc<RpcCredential> {
         &self.credential
     }
 }
 
 /// Bytes that were given up when the mount ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsent {
+pub struct UnsentData {
     /// The file, as a log names it.
     pub label: String,
     /// Its handle.
@@ -106,21 +106,21 @@ impl DataPlane {
     /// Makes the data half of a mount whose requests go over `wire`.
     #[must_use]
     pub fn new(
-        wire: Arc<Wire>,
+        wire: Arc<RpcClient>,
         options: DataOptions,
         counters: Arc<ClientCounters>,
         clock: Arc<dyn Clock>,
         background: Arc<dyn Background>,
     ) -> Arc<Self> {
-        let ledger = Ledger::new(options.unwritten_bytes);
+        let ledger = DirtyLimit::new(options.unwritten_bytes);
         let cache = DataCache::new(options.cache_bytes);
         let block = usize::try_from(options.write_size).unwrap_or(usize::MAX);
         Arc::new(Self {
-            wire,
+            rpc: wire,
             options,
-            bounds: Arc::new(Bounds { ledger, cache }),
+            bounds: Arc::new(DataBounds { ledger, cache }),
             // As many as one COMMIT sets free where a writer never pauses: half the bound.
-            blocks: Arc::new(Blocks::new(block, options.unwritten_bytes / 2)),
+            blocks: Arc::new(BlockPool::new(block, options.unwritten_bytes / 2)),
             counters,
             background,
             clock,
@@ -138,13 +138,13 @@ impl DataPlane {
 
     /// The data half of a file that is opened now.
     #[must_use]
-    pub fn open(&self, file: &FileData, credential: Arc<Credential>, mode: OpenMode) -> OpenData {
+    pub fn open(&self, file: &FileData, credential: Arc<RpcCredential>, mode: OpenMode) -> OpenData {
         let cursor = file.core.lock().errors.cursor();
         OpenData {
             credential,
             mode,
             cursor,
-            ahead: Mutex::default(),
+            readahead: Mutex::default(),
         }
     }
 
@@ -154,7 +154,8 @@ impl DataPlane {
         &self.options
     }
 
-    /// Readers request so many bytes ahead themselves, as a kernel does; that much less is read ahead here.
+    /// Readers request so many bytes ahead themselves, as a kernel does; that much less is read
+    /// ahead here.
     pub fn set_reader_ahead(&self, bytes: u64) {
         // A hint: it orders nothing.
         self.reader_ahead.store(bytes, Relaxed);
@@ -163,7 +164,7 @@ impl DataPlane {
     /// Bytes that are to be read ahead of a sequential reader now.
     pub(super) fn window(&self) -> u64 {
         let by_reader = self.reader_ahead.load(Relaxed);
-        readahead::window(self.wire.latency(), self.options.read_ahead, by_reader)
+        readahead::window(self.rpc.latency(), self.options.read_ahead, by_reader)
     }
 
     /// Dirty and uncommitted bytes of all files.
@@ -182,12 +183,12 @@ impl DataPlane {
     pub(super) fn list(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let mut unwritten = self.unwritten.lock();
         let mut state = owner.data().core.lock();
-        if state.listed.is_some() || state.segments.unwritten() == 0 {
+        if state.unwritten_number.is_some() || state.segments.unwritten() == 0 {
             return;
         }
         unwritten.listed += 1;
         let number = unwritten.listed;
-        state.listed = Some(number);
+        state.unwritten_number = Some(number);
         drop(state);
         let since = self.clock.now();
         unwritten.files.insert(
@@ -208,7 +209,7 @@ impl DataPlane {
         let mut unwritten = self.unwritten.lock();
         let mut state = owner.data().core.lock();
         if state.segments.unwritten() == 0
-            && let Some(number) = state.listed.take()
+            && let Some(number) = state.unwritten_number.take()
         {
             let file = unwritten.files.remove(&number);
             drop((state, unwritten));
@@ -216,7 +217,8 @@ impl DataPlane {
         }
     }
 
-    /// The files with unwritten bytes, oldest first, for which `chosen` says yes to when they became so.
+    /// The files with unwritten bytes, oldest first, for which `chosen` says yes to when they
+    /// became so.
     pub(super) fn unwritten_files(&self, chosen: impl Fn(Instant) -> bool) -> Vec<Arc<dyn DataOwner>> {
         let unwritten = self.unwritten.lock();
         let files = unwritten.files.values().filter(|file| chosen(file.since));

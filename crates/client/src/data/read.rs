@@ -15,18 +15,19 @@ use std::{
     time::Instant,
 };
 
-use curt_rpc::{auth::Credential, client::Interrupt};
+use curt_rpc::client::Interrupt;
 use curt_trace::{Cause, ClientCounter, scope};
 
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
     cache::DataCache,
     file::FileState,
+    in_place_read::{InPlaceRead, ReadTarget},
     readahead::{self, UNIT},
-    segment::Usage,
-    shared::{ReadBytes, Shared},
-    taking::{ReadTarget, Straight},
+    segment::SegmentUsage,
+    shared_bytes::{ReadBytes, SharedBytes},
 };
+use crate::protocol::RpcCaller;
 
 /// READs of one file under way at once, read-ahead included.
 const FETCHES_MAX: usize = 16;
@@ -37,22 +38,24 @@ const RESTARTS_MAX: u32 = 3;
 
 /// A READ under way.
 #[derive(Debug)]
-pub(super) struct Fetch {
+pub(super) struct ReadInFlight {
     pub(super) range: Range<u64>,
-    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has moved.
+    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has
+    /// moved.
     pub(super) resizes: u64,
     /// Others than its asker wait for it. Changed and looked at under the file's lock.
     shared: AtomicBool,
-    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not kept.
-    pub(super) usage: Option<Usage>,
-    outcome: OnceLock<Result<Fetched, DataError>>,
+    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not
+    /// kept.
+    pub(super) usage: Option<SegmentUsage>,
+    outcome: OnceLock<Result<FetchedRange, DataError>>,
 }
 
 /// What a READ brought.
 #[derive(Clone, Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedRange {
     pub(super) offset: u64,
-    pub(super) bytes: Shared,
+    pub(super) bytes: SharedBytes,
     /// The server's file ends here.
     pub(super) end: bool,
     pub(super) sent_at: Instant,
@@ -61,18 +64,18 @@ pub(super) struct Fetched {
 }
 
 /// What a reader has to do next.
-enum Next {
+enum ReadStep {
     Done(ReadBytes),
     /// What was fetched may be of another state of the file than the rest: begin anew.
     Restart,
     /// Wait for somebody else's READ.
-    Wait(Arc<Fetch>),
+    Wait(Arc<ReadInFlight>),
     /// Send this READ, for the gap that begins there.
-    Lead(Arc<Fetch>, u64),
+    Send(Arc<ReadInFlight>, u64),
 }
 
-impl Fetch {
-    fn new(range: Range<u64>, resizes: u64, usage: Usage) -> Arc<Self> {
+impl ReadInFlight {
+    fn new(range: Range<u64>, resizes: u64, usage: SegmentUsage) -> Arc<Self> {
         Arc::new(Self {
             range,
             resizes,
@@ -103,21 +106,21 @@ impl Fetch {
     }
 }
 
-impl Fetched {
+impl FetchedRange {
     pub(super) fn until(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
 }
 
 /// A read as it goes on.
-pub(super) struct Reading {
+pub(super) struct ReadProgress {
     pub(super) range: Range<u64>,
     /// What this read waited for: good for it even if nobody else may use it.
-    pub(super) fetched: Vec<Fetched>,
+    pub(super) fetched: Vec<FetchedRange>,
     /// The end of the server's file by attributes.
-    believed: Option<u64>,
+    fresh_end: Option<u64>,
     /// [`FileState::resizes`] when the read began.
-    began: u64,
+    resizes_at_start: u64,
     /// [`FileState::voids`] when it began; `None`: it does not begin anew.
     voids: Option<u64>,
     /// Bytes to fetch for a gap, at least.
@@ -139,12 +142,12 @@ impl DataPlane {
         count: usize,
         interrupt: &Interrupt,
     ) -> Result<ReadBytes, DataError> {
-        let bytes = self.read_by(owner, open, (offset, count), interrupt, None)?;
+        let bytes = self.read_into(owner, open, offset, count, interrupt, None)?;
         Ok(bytes.expect("nobody was there to be given them"))
     }
 
-    /// As [`DataPlane::read`], but has `target` given the bytes; of large files perhaps as they are received, so that they are
-    /// kept nowhere else.
+    /// As [`DataPlane::read`], but has `target` given the bytes; of large files perhaps as they are
+    /// received, so that they are kept nowhere else.
     ///
     /// # Errors
     /// Those of READ; interruption.
@@ -152,22 +155,24 @@ impl DataPlane {
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
-        range: (u64, usize),
+        offset: u64,
+        count: usize,
         interrupt: &Interrupt,
         target: &Arc<dyn ReadTarget>,
     ) -> Result<(), DataError> {
-        if let Some(bytes) = self.read_by(owner, open, range, interrupt, Some(target))? {
+        if let Some(bytes) = self.read_into(owner, open, offset, count, interrupt, Some(target))? {
             target.put(&bytes.pieces().collect::<Vec<_>>());
         }
         Ok(())
     }
 
     /// `None`: the target has been given the bytes.
-    fn read_by(
+    fn read_into(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
-        (offset, count): (u64, usize),
+        offset: u64,
+        count: usize,
         interrupt: &Interrupt,
         target: Option<&Arc<dyn ReadTarget>>,
     ) -> Result<Option<ReadBytes>, DataError> {
@@ -184,40 +189,45 @@ impl DataPlane {
         loop {
             let next = {
                 let mut state = owner.data().lock();
-                self.next_of(&mut state, &reading)
+                self.next_step(&mut state, &reading)
             };
             if !std::mem::replace(&mut looked_ahead, true) {
                 let from = match next {
                     // What was given may be gone already.
-                    Next::Done(_) => reading.range.end,
-                    Next::Wait(_) | Next::Lead(..) | Next::Restart => reading.range.start,
+                    ReadStep::Done(_) => reading.range.end,
+                    ReadStep::Wait(_) | ReadStep::Send(..) | ReadStep::Restart => reading.range.start,
                 };
                 self.read_ahead(owner, open, &reading, from, ahead);
             }
             match next {
-                Next::Done(bytes) => {
+                ReadStep::Done(bytes) => {
                     self.count_hit(&reading, &bytes);
                     return Ok(Some(bytes));
                 }
-                Next::Restart => {
+                ReadStep::Restart => {
                     owner.begins_anew(&reading.range);
                     restarts += 1;
                     reading.restart(owner, restarts < RESTARTS_MAX);
                 }
-                Next::Lead(fetch, gap_start) => {
-                    let asker = (&open.credential, interrupt);
-                    let Some(fetched) = self.lead(owner, &fetch, asker, &reading, target)? else {
+                ReadStep::Send(fetch, gap_start) => {
+                    let asker = RpcCaller {
+                        credential: &open.credential,
+                        interrupt,
+                    };
+                    let Some(fetched) = self.send_or_read_in_place(owner, &fetch, asker, &reading, target)?
+                    else {
                         return Ok(None);
                     };
                     reading.whole_units &= fetched.end || fetched.until() > gap_start;
                     reading.fetched.push(fetched);
                 }
-                Next::Wait(fetch) => {
+                ReadStep::Wait(fetch) => {
                     let outcome = owner
                         .data()
                         .core
                         .wait_for(interrupt, |_| fetch.outcome.get().cloned())?;
-                    // Whoever asked may have been interrupted, or refused what we are granted: then we ask ourselves.
+                    // Whoever asked may have been interrupted, or refused what we are granted: then
+                    // we ask ourselves.
                     reading.fetched.extend(outcome.ok());
                 }
             }
@@ -230,14 +240,14 @@ impl DataPlane {
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
         range: Range<u64>,
-    ) -> (Reading, u64) {
+    ) -> (ReadProgress, u64) {
         let (window, fetch_max) = (self.window(), self.options.read_ahead);
-        let advice = open.ahead.lock().advise(range.clone(), window, fetch_max);
-        let mut reading = Reading {
+        let advice = open.readahead.lock().advise(range.clone(), window, fetch_max);
+        let mut reading = ReadProgress {
             range,
             fetched: Vec::new(),
-            believed: None,
-            began: 0,
+            fresh_end: None,
+            resizes_at_start: 0,
             voids: None,
             fetch: advice.fetch,
             whole_units: u64::from(self.options.read_size) >= UNIT,
@@ -246,32 +256,33 @@ impl DataPlane {
         (reading, advice.ahead)
     }
 
-    /// Sends a READ that nobody else has sent, and has its bytes go straight to the target where that may be.
-    fn lead(
+    /// Sends a READ that nobody else has sent, and has its bytes go straight to the target where
+    /// that may be.
+    fn send_or_read_in_place(
         &self,
         owner: &Arc<dyn DataOwner>,
-        fetch: &Arc<Fetch>,
-        asker: (&Arc<Credential>, &Interrupt),
-        reading: &Reading,
+        fetch: &Arc<ReadInFlight>,
+        asker: RpcCaller<'_>,
+        reading: &ReadProgress,
         target: Option<&Arc<dyn ReadTarget>>,
-    ) -> Result<Option<Fetched>, DataError> {
+    ) -> Result<Option<FetchedRange>, DataError> {
         let straight = target
-            .filter(|_| self.may_go_straight(reading, fetch))
-            .map(|target| self.straight(owner, fetch, reading.range.clone(), target));
+            .filter(|_| self.may_read_in_place(reading, fetch))
+            .map(|target| self.in_place_read(owner, fetch, reading.range.clone(), target));
         self.fetch(owner, fetch, asker, straight.as_ref())
     }
 
     /// Counts what was answered without asking for it.
-    fn count_hit(&self, reading: &Reading, bytes: &ReadBytes) {
+    fn count_hit(&self, reading: &ReadProgress, bytes: &ReadBytes) {
         let fetched: usize = reading.fetched.iter().map(|fetched| fetched.bytes.len()).sum();
         let hit = bytes.len().saturating_sub(fetched) as u64;
         self.counters.add(ClientCounter::ReadHitBytes, hit);
     }
 
     /// Assembles the answer, or finds what is missing for it.
-    fn next_of(&self, state: &mut FileState, reading: &Reading) -> Next {
+    fn next_step(&self, state: &mut FileState, reading: &ReadProgress) -> ReadStep {
         if reading.voids.is_some_and(|voids| voids != state.voids) {
-            return Next::Restart;
+            return ReadStep::Restart;
         }
         let mut bytes = ReadBytes::default();
         let mut position = reading.range.start;
@@ -282,7 +293,7 @@ impl DataPlane {
                 break None;
             }
             let known = state.segments.next_known(position).unwrap_or(u64::MAX);
-            let covers = |fetched: &&Fetched| fetched.offset <= position && position < fetched.until();
+            let covers = |fetched: &&FetchedRange| fetched.offset <= position && position < fetched.until();
             if let Some(fetched) = reading.fetched.iter().find(covers) {
                 let until = fetched.until().min(known).min(end);
                 bytes.push(fetched.bytes.part(
@@ -304,9 +315,9 @@ impl DataPlane {
         let Some(gap) = gap else {
             let beyond = reading.range.start.max(self.options.keep_read)..reading.range.end;
             if !beyond.is_empty() {
-                state.segments.give(&beyond);
+                state.segments.note_given(&beyond);
             }
-            return Next::Done(bytes);
+            return ReadStep::Done(bytes);
         };
         let shared = state
             .fetches
@@ -314,23 +325,27 @@ impl DataPlane {
             .find(|fetch| fetch.range.contains(&gap.start));
         if let Some(fetch) = shared {
             fetch.shared.store(true, Relaxed);
-            return Next::Wait(Arc::clone(fetch));
+            return ReadStep::Wait(Arc::clone(fetch));
         }
-        let fetch = Fetch::new(self.fetch_range(state, reading, &gap), state.resizes, Usage::Idle);
+        let fetch = ReadInFlight::new(
+            self.fetch_range(state, reading, &gap),
+            state.resizes,
+            SegmentUsage::Idle,
+        );
         state.fetches.push(Arc::clone(&fetch));
-        Next::Lead(fetch, gap.start)
+        ReadStep::Send(fetch, gap.start)
     }
 
-    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence, but nothing behind it that is
-    /// known or under way.
-    fn fetch_range(&self, state: &FileState, reading: &Reading, gap: &Range<u64>) -> Range<u64> {
+    /// What one READ should bring for a gap: what is missing in whole units, more for a sequence,
+    /// but nothing behind it that is known or under way.
+    fn fetch_range(&self, state: &FileState, reading: &ReadProgress, gap: &Range<u64>) -> Range<u64> {
         let start = if reading.whole_units {
             whole_unit(gap.start)
         } else {
             gap.start
         };
         let wanted = (reading.range.end - gap.start).max(reading.fetch);
-        let believed_end = reading.believed.filter(|size| *size > gap.start);
+        let believed_end = reading.fresh_end.filter(|size| *size > gap.start);
         let under_way = state.fetches.iter().map(|fetch| fetch.range.start);
         let next_fetch = under_way.filter(|start| *start > gap.start).min();
         let end = (gap.start + wanted)
@@ -342,18 +357,19 @@ impl DataPlane {
         start..end
     }
 
-    /// Has what is missing of a read from `from` on, and what lies before a sequential reader, fetched in the background.
+    /// Has what is missing of a read from `from` on, and what lies before a sequential reader,
+    /// fetched in the background.
     fn read_ahead(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
-        reading: &Reading,
+        reading: &ReadProgress,
         from: u64,
         ahead: u64,
     ) {
         let mut state = owner.data().core.lock();
         // Without a known end we would ask behind it for ever.
-        let Some(end) = state.server_end.max(reading.believed) else {
+        let Some(end) = state.server_end.max(reading.fresh_end) else {
             return;
         };
         let zone = from..reading.range.end.saturating_add(ahead);
@@ -368,7 +384,7 @@ impl DataPlane {
                 for free in free {
                     let range = whole_unit(free.start)..free.end;
                     if state.fetches.len() < FETCHES_MAX {
-                        let fetch = Fetch::new(range, state.resizes, Usage::Ahead);
+                        let fetch = ReadInFlight::new(range, state.resizes, SegmentUsage::Ahead);
                         state.fetches.push(Arc::clone(&fetch));
                         started.push(fetch);
                     }
@@ -381,22 +397,26 @@ impl DataPlane {
             let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
             let credential = Arc::clone(&open.credential);
             let task = move || {
-                let _why = scope::because(Cause::ReadAhead);
-                drop(plane.fetch(&owner, &fetch, (&credential, &plane.stop), None));
+                let _why = scope::with_cause(Cause::ReadAhead);
+                let asker = RpcCaller {
+                    credential: &credential,
+                    interrupt: &plane.stop,
+                };
+                drop(plane.fetch(&owner, &fetch, asker, None));
             };
             self.background.spawn(Box::new(task));
         }
     }
 
-    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those who wait. `None`: what it
-    /// brought went straight to the reader.
+    /// Sends a READ, keeps what it brings unless somebody has doubted it meanwhile, and tells those
+    /// who wait. `None`: what it brought went straight to the reader.
     fn fetch(
         &self,
         owner: &Arc<dyn DataOwner>,
-        fetch: &Arc<Fetch>,
-        asker: (&Arc<Credential>, &Interrupt),
-        straight: Option<&Arc<Straight>>,
-    ) -> Result<Option<Fetched>, DataError> {
+        fetch: &Arc<ReadInFlight>,
+        asker: RpcCaller<'_>,
+        straight: Option<&Arc<InPlaceRead>>,
+    ) -> Result<Option<FetchedRange>, DataError> {
         let outcome = match self.read_once(owner, fetch, asker, straight) {
             Ok(None) => return Ok(None),
             Ok(Some(fetched)) => Ok(fetched),
@@ -417,7 +437,7 @@ impl DataPlane {
                     fetched.offset,
                     &fetched.bytes,
                     number,
-                    fetch.usage.unwrap_or(Usage::Idle),
+                    fetch.usage.unwrap_or(SegmentUsage::Idle),
                 );
                 if kept > 0 {
                     let cache = &self.bounds.cache;
@@ -430,7 +450,7 @@ impl DataPlane {
         }
         let _ = fetch.outcome.set(outcome.clone());
         drop(state);
-        owner.data().core.announce();
+        owner.data().core.notify_all();
         if kept > 0 {
             DataCache::shrink(&self.bounds);
         }
@@ -438,7 +458,7 @@ impl DataPlane {
     }
 }
 
-impl Reading {
+impl ReadProgress {
     /// Forgets what was fetched, and what the end was; `again`: the same may happen once more.
     fn restart(&mut self, owner: &Arc<dyn DataOwner>, again: bool) {
         self.fetched.clear();
@@ -447,23 +467,24 @@ impl Reading {
             (state.resizes, state.voids)
         };
         // After the counts: a change in between is seen by them.
-        self.believed = owner.believed_size();
-        self.began = resizes;
+        self.fresh_end = owner.fresh_size();
+        self.resizes_at_start = resizes;
         self.voids = again.then_some(voids);
     }
 
     /// The server's file ends at or before `position`, as far as anybody knows.
     fn is_behind_end(&self, state: &FileState, position: u64) -> bool {
-        let is_end =
-            |fetched: &Fetched| fetched.end && fetched.resizes >= self.began && fetched.until() <= position;
+        let is_end = |fetched: &FetchedRange| {
+            fetched.end && fetched.resizes >= self.resizes_at_start && fetched.until() <= position
+        };
         let found = self.fetched.iter().any(is_end);
-        let known = state.server_end.max(self.believed);
+        let known = state.server_end.max(self.fresh_end);
         found || known.is_some_and(|end| end <= position)
     }
 }
 
 /// `range` without those parts that are being fetched.
-fn without(range: Range<u64>, fetches: &[Arc<Fetch>]) -> Vec<Range<u64>> {
+fn without(range: Range<u64>, fetches: &[Arc<ReadInFlight>]) -> Vec<Range<u64>> {
     let mut taken: Vec<Range<u64>> = fetches.iter().map(|fetch| fetch.range.clone()).collect();
     taken.sort_by_key(|taken| taken.start);
     let mut free = Vec::new();
@@ -483,8 +504,8 @@ fn without(range: Range<u64>, fetches: &[Arc<Fetch>]) -> Vec<Range<u64>> {
     free
 }
 
-/// Where the unit begins that `offset` is in. READs begin there, as other clients' do: knfsd of Linux 6.1 gives shifted bytes
-/// of sparse files in a tmpfs to those who ask from within a page.
+/// Where the unit begins that `offset` is in. READs begin there, as other clients' do: knfsd of
+/// Linux 6.1 gives shifted bytes of sparse files in a tmpfs to those who ask from within a page.
 fn whole_unit(offset: u64) -> u64 {
     offset - offset % UNIT
 }

@@ -1,7 +1,8 @@
 //! Read-ahead: how much more than was asked for is read, and how far ahead.
 //!
-//! Owns two heuristics of one open file: whether it is read sequentially, and how large the read-ahead window is. They change how
-//! fast an answer is, never the answer. Must not know what is cached or sent.
+//! Owns two heuristics of one open file: whether it is read sequentially, and how large the
+//! read-ahead window is. They change how fast an answer is, never the answer. Must not know what is
+//! cached or sent.
 
 use std::{ops::Range, time::Duration};
 
@@ -11,8 +12,9 @@ const WINDOW_MIN: u64 = 128 * 1024;
 /// The window is never asked to be smaller, however near the server is, in bytes.
 const WINDOW_NEAR: u64 = 1 << 20;
 
-/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be in flight for each millisecond of the
-/// round-trip time. More would only evict data from the processors' caches.
+/// What a fast connection carries, in bytes per millisecond (10 Gbit/s): so much has to be in
+/// flight for each millisecond of the round-trip time. More would only evict data from the
+/// processors' caches.
 const BYTES_PER_MILLISECOND: u64 = 1_250_000;
 
 /// A single read fetches whole units of this, in bytes.
@@ -20,7 +22,7 @@ pub(super) const UNIT: u64 = 4096;
 
 /// The pattern of one open file's reads.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct ReadaheadState {
     /// Where a sequence would continue.
     next: u64,
     /// The window: how many bytes ahead of the reader may be fetched; 0 while it reads at random.
@@ -29,18 +31,20 @@ pub(super) struct Ahead {
 
 /// What is to be fetched for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Advice {
-    /// Bytes that the READ for what is missing should bring at least, from the first missing one on.
+pub(super) struct ReadaheadAdvice {
+    /// Bytes that the READ for what is missing should bring at least, from the first missing one
+    /// on.
     pub(super) fetch: u64,
     /// Bytes behind the read that should be under way as well.
     pub(super) ahead: u64,
 }
 
-impl Ahead {
-    /// Learns of a read and says what to fetch for it: at most `window_max` bytes before it, and for a short one itself up to
-    /// `fetch_max`, so that a small file takes one READ although its reader begins with little. Reads that overtake each other
-    /// by less than a window count as in sequence, for a kernel sends several at once.
-    pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64, fetch_max: u64) -> Advice {
+impl ReadaheadState {
+    /// Learns of a read and says what to fetch for it: at most `window_max` bytes before it, and
+    /// for a short one itself up to `fetch_max`, so that a small file takes one READ although its
+    /// reader begins with little. Reads that overtake each other by less than a window count as in
+    /// sequence, for a kernel sends several at once.
+    pub(super) fn advise(&mut self, read: Range<u64>, window_max: u64, fetch_max: u64) -> ReadaheadAdvice {
         let slack = self.window.max(UNIT);
         let in_sequence =
             read.start <= self.next.saturating_add(slack) && self.next <= read.end.saturating_add(slack);
@@ -51,7 +55,7 @@ impl Ahead {
                 next: read.end,
                 window: 0,
             };
-            return Advice {
+            return ReadaheadAdvice {
                 fetch: count,
                 ahead: 0,
             };
@@ -61,15 +65,15 @@ impl Ahead {
             .max(count * 2)
             .clamp(WINDOW_MIN, window_max.max(WINDOW_MIN));
         self.next = self.next.max(read.end);
-        Advice {
+        ReadaheadAdvice {
             fetch: count.max(WINDOW_MIN.min(fetch_max)),
             ahead,
         }
     }
 }
 
-/// How many bytes before a sequential reader are to be under way when a round trip takes `latency`, at most `window_max`. Of
-/// these the reader asks for `by_reader` itself.
+/// How many bytes before a sequential reader are to be under way when a round trip takes `latency`,
+/// at most `window_max`. Of these the reader asks for `by_reader` itself.
 pub(super) fn window(latency: Duration, window_max: u64, by_reader: u64) -> u64 {
     let microseconds = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let on_the_way = microseconds.saturating_mul(BYTES_PER_MILLISECOND) / 1000;
@@ -79,8 +83,8 @@ pub(super) fn window(latency: Duration, window_max: u64, by_reader: u64) -> u64 
         .saturating_sub(by_reader)
 }
 
-/// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end at `end` of the file) that
-/// begin in the zone.
+/// The ranges to fetch so that `zone` is under way: whole pieces of `piece` bytes (the last may end
+/// at `end` of the file) that begin in the zone.
 pub(super) fn pieces(zone: &Range<u64>, piece: u64, end: u64) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     let mut start = zone.start;
@@ -101,10 +105,10 @@ mod tests {
 
     #[test]
     fn a_first_read_at_the_beginning_fetches_a_window_and_nothing_ahead() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadaheadState::default();
         assert_eq!(
             ahead.advise(0..4096, MAX, MAX),
-            Advice {
+            ReadaheadAdvice {
                 fetch: WINDOW_MIN,
                 ahead: 0
             }
@@ -113,14 +117,15 @@ mod tests {
 
     #[test]
     fn a_small_file_takes_one_read_although_its_reader_reads_ahead_itself() {
-        // A kernel begins with 16 KiB, and asks for the next itself; so nothing is read ahead for it.
-        let advice = Ahead::default().advise(0..16_384, 0, MAX);
+        // A kernel begins with 16 KiB, and asks for the next itself; so nothing is read ahead for
+        // it.
+        let advice = ReadaheadState::default().advise(0..16_384, 0, MAX);
         assert_eq!((advice.fetch, advice.ahead), (WINDOW_MIN, 0));
     }
 
     #[test]
     fn the_window_of_a_sequence_grows_to_its_limit() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadaheadState::default();
         let mut windows = Vec::new();
         for number in 0..9 {
             let start = number * WINDOW_MIN;
@@ -131,19 +136,19 @@ mod tests {
 
     #[test]
     fn who_jumps_about_gets_what_it_asks_for() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadaheadState::default();
         let _ = ahead.advise(0..4096, MAX, MAX);
         for start in [1 << 30, 5 << 20, 3 << 30] {
             assert_eq!(
                 ahead.advise(start..start + 100, MAX, MAX),
-                Advice { fetch: 100, ahead: 0 }
+                ReadaheadAdvice { fetch: 100, ahead: 0 }
             );
         }
         // A sequence may begin anywhere.
         let start = (3 << 30) + 100;
         assert_eq!(
             ahead.advise(start..start + 100, MAX, MAX),
-            Advice {
+            ReadaheadAdvice {
                 fetch: WINDOW_MIN,
                 ahead: 0
             }
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn reads_of_a_sequence_may_overtake_each_other() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadaheadState::default();
         for start in [0, 2, 1, 3, 5, 4] {
             let start = start << 20;
             let _ = ahead.advise(start..start + (1 << 20), MAX, MAX);
@@ -163,12 +168,12 @@ mod tests {
 
     #[test]
     fn without_read_ahead_nothing_more_is_fetched() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadaheadState::default();
         for number in 0..5 {
             let start = number * 4096;
             assert_eq!(
                 ahead.advise(start..start + 4096, 0, 0),
-                Advice {
+                ReadaheadAdvice {
                     fetch: 4096,
                     ahead: 0
                 }

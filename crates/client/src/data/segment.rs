@@ -1,32 +1,36 @@
 //! One segment: bytes of a file, and how far they are from being on the server's disk.
 //!
-//! Owns the representation. Bytes that are still being collected belong to the segment alone; once others may read them they are
-//! shared and never change.
+//! Owns the representation. Bytes that are still being collected belong to the segment alone; once
+//! others may read them they are shared and never change.
 
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 
-use super::{blocks::Block, shared::Shared};
+use super::{block_pool::Block, shared_bytes::SharedBytes};
 
 /// How far a segment is on its way.
 #[derive(Clone, Debug)]
-pub(super) enum State {
-    /// As the server has it; `number` tells it from later ones at the same offset, `given` how many bytes of it were given to
-    /// readers who keep them.
-    Clean { number: u64, usage: Usage, given: u64 },
+pub(super) enum SegmentState {
+    /// As the server has it; `number` tells it from later ones at the same offset, `given` how many
+    /// bytes of it were given to readers who keep them.
+    Clean {
+        number: u64,
+        usage: SegmentUsage,
+        given: u64,
+    },
     /// Ours alone.
-    Dirty(Origin),
+    Dirty(WriteOrigin),
     /// In WRITE number `flight`.
-    Sending(Origin, u64),
+    InFlight(WriteOrigin, u64),
     /// In the server's memory, as of answer number `answer`.
-    Unstable(Origin, WriteVerifier, u64),
+    Unstable(WriteOrigin, WriteVerifier, u64),
 }
 
 /// What readers have done with clean bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Usage {
+pub(super) enum SegmentUsage {
     /// They were read ahead, and nobody has had them yet.
     Ahead,
     /// Nobody read them since this was last looked at.
@@ -37,21 +41,22 @@ pub(super) enum Usage {
 
 /// Where unwritten bytes come from.
 #[derive(Clone, Debug)]
-pub(super) struct Origin {
+pub(super) struct WriteOrigin {
     /// Number of the first write that is in it.
     pub(super) first: u64,
     /// Who wrote.
-    pub(super) writer: Arc<Credential>,
-    /// The writer keeps a copy of them, as a kernel does: once they are on the server's disk, nobody needs ours.
+    pub(super) writer: Arc<RpcCredential>,
+    /// The writer keeps a copy of them, as a kernel does: once they are on the server's disk,
+    /// nobody needs ours.
     pub(super) keeps: bool,
 }
 
-impl State {
+impl SegmentState {
     /// Clean, and not read by anybody since.
     pub(super) fn clean(number: u64) -> Self {
         Self::Clean {
             number,
-            usage: Usage::Idle,
+            usage: SegmentUsage::Idle,
             given: 0,
         }
     }
@@ -61,35 +66,35 @@ impl State {
     }
 
     /// Where it comes from, unless it is clean.
-    pub(super) fn origin(&self) -> Option<&Origin> {
+    pub(super) fn origin(&self) -> Option<&WriteOrigin> {
         match self {
             Self::Clean { .. } => None,
-            Self::Dirty(origin) | Self::Sending(origin, _) | Self::Unstable(origin, ..) => Some(origin),
+            Self::Dirty(origin) | Self::InFlight(origin, _) | Self::Unstable(origin, ..) => Some(origin),
         }
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum SegmentContent {
     /// Still growing; nobody else sees it.
-    Own(Block),
+    Growing(Block),
     /// Frozen.
-    Shared(Shared),
+    Shared(SharedBytes),
 }
 
-impl Content {
+impl SegmentContent {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(bytes) => bytes,
+            Self::Growing(bytes) => bytes,
             Self::Shared(bytes) => bytes,
         }
     }
 
     /// Freezes the content and shows it.
-    pub(super) fn share(&mut self) -> Shared {
+    pub(super) fn share(&mut self) -> SharedBytes {
         match self {
             Self::Shared(shared) => shared.clone(),
-            Self::Own(bytes) => {
+            Self::Growing(bytes) => {
                 let shared = bytes.take().share();
                 *self = Self::Shared(shared.clone());
                 shared
@@ -99,7 +104,7 @@ impl Content {
 
     fn part(&self, start: usize, end: usize) -> Self {
         match self {
-            Self::Own(bytes) => Self::Own(bytes.part(start, end)),
+            Self::Growing(bytes) => Self::Growing(bytes.part(start, end)),
             Self::Shared(shared) => Self::Shared(shared.part(start, end).compact()),
         }
     }
@@ -107,8 +112,8 @@ impl Content {
 
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub(super) content: Content,
-    pub(super) state: State,
+    pub(super) content: SegmentContent,
+    pub(super) state: SegmentState,
 }
 
 impl Segment {
@@ -117,16 +122,16 @@ impl Segment {
     }
 
     pub(super) fn is_numbered(&self, number: u64) -> bool {
-        matches!(self.state, State::Clean { number: held, .. } if held == number)
+        matches!(self.state, SegmentState::Clean { number: held, .. } if held == number)
     }
 }
 
 /// A Dirty segment that is now Sending.
 #[derive(Clone, Debug)]
-pub(super) struct Departure {
+pub(super) struct SegmentToWrite {
     pub(super) offset: u64,
-    pub(super) bytes: Shared,
-    pub(super) origin: Origin,
+    pub(super) bytes: SharedBytes,
+    pub(super) origin: WriteOrigin,
 }
 
 pub(super) fn part_of(segment: &Segment, start: u64, range: Range<u64>) -> Segment {

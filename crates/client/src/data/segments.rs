@@ -1,10 +1,11 @@
 //! A file's data as far as we hold them: a map from offsets to segments that do not overlap.
 //!
-//! Owns what is known of each byte and how far it is on its way to the server's disk: Clean bytes are the server's (and may
-//! be dropped), the others are ours until the server has them on disk: Dirty (not sent), Sending (in a WRITE without
-//! reply), Unstable (answered, waiting for COMMIT). A byte is in one segment at most, the newest. Invariants: a Dirty
-//! segment never crosses a multiple of the block size (the largest WRITE) and has one writer's credential; `unwritten` and
-//! `clean` are the sums of the lengths. Must not know locks, requests or time.
+//! Owns what is known of each byte and how far it is on its way to the server's disk: Clean bytes
+//! are the server's (and may be dropped), the others are ours until the server has them on disk:
+//! Dirty (not sent), Sending (in a WRITE without reply), Unstable (answered, waiting for COMMIT). A
+//! byte is in one segment at most, the newest. Invariants: a Dirty segment never crosses a multiple
+//! of the block size (the largest WRITE) and has one writer's credential; `unwritten` and `clean`
+//! are the sums of the lengths. Must not know locks, requests or time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +14,12 @@ use std::{
 };
 
 use super::{
-    blocks::Blocks,
-    segment::{Content, Departure, Origin, Segment, State, Usage, distance, length, part_of},
-    shared::{ReadBytes, Shared},
+    block_pool::BlockPool,
+    segment::{
+        Segment, SegmentContent, SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin, distance, length,
+        part_of,
+    },
+    shared_bytes::{ReadBytes, SharedBytes},
 };
 
 /// The segments of one file.
@@ -79,12 +83,14 @@ impl Segments {
     /// Bytes of which the server has not said that it took them.
     pub(super) fn unsent(&self) -> u64 {
         let ours = self.ours.iter().map(|start| &self.map[start]);
-        let unsent = ours.filter(|segment| matches!(segment.state, State::Dirty(_) | State::Sending(..)));
+        let unsent = ours
+            .filter(|segment| matches!(segment.state, SegmentState::Dirty(_) | SegmentState::InFlight(..)));
         unsent.map(Segment::len).sum()
     }
 
-    /// Takes what was written at `offset`. A segment grows up to the next multiple of a block's size.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &Origin, blocks: &Arc<Blocks>) {
+    /// Takes what was written at `offset`. A segment grows up to the next multiple of a block's
+    /// size.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], origin: &WriteOrigin, blocks: &Arc<BlockPool>) {
         let block = blocks.size();
         let mut position = offset;
         let mut rest = bytes;
@@ -98,27 +104,27 @@ impl Segments {
     }
 
     /// Takes a whole block that was written at `offset`, a multiple of its size.
-    pub(super) fn put(&mut self, offset: u64, block: Shared, mut origin: Origin) {
+    pub(super) fn put(&mut self, offset: u64, block: SharedBytes, mut origin: WriteOrigin) {
         let range = offset..offset + length(&block);
         origin.first = self.first_in(&range, origin.first);
         self.cut(range);
         self.insert(
             offset,
             Segment {
-                content: Content::Shared(block),
-                state: State::Dirty(origin),
+                content: SegmentContent::Shared(block),
+                state: SegmentState::Dirty(origin),
             },
         );
         self.full.insert(offset);
     }
 
     /// Puts server data where nothing is known; returns how many bytes found room.
-    pub(super) fn fill(&mut self, offset: u64, bytes: &Shared, number: u64, usage: Usage) -> u64 {
+    pub(super) fn fill(&mut self, offset: u64, bytes: &SharedBytes, number: u64, usage: SegmentUsage) -> u64 {
         let mut filled = 0;
         for gap in self.gaps(offset..offset + length(bytes)) {
             let part = bytes.part(distance(offset, gap.start), distance(offset, gap.end));
             filled += length(&part);
-            let state = State::Clean {
+            let state = SegmentState::Clean {
                 number,
                 usage,
                 given: 0,
@@ -126,7 +132,7 @@ impl Segments {
             self.insert(
                 gap.start,
                 Segment {
-                    content: Content::Shared(part.compact()),
+                    content: SegmentContent::Shared(part.compact()),
                     state,
                 },
             );
@@ -150,7 +156,8 @@ impl Segments {
         gaps
     }
 
-    /// Appends the known bytes from `offset` on, up to `end` or the first byte that is not known; returns where that is.
+    /// Appends the known bytes from `offset` on, up to `end` or the first byte that is not known;
+    /// returns where that is.
     pub(super) fn read(&mut self, offset: u64, end: u64, into: &mut ReadBytes) -> u64 {
         let mut position = offset;
         while position < end {
@@ -164,27 +171,27 @@ impl Segments {
             let until = segment_end.min(end);
             let (from, to) = (distance(start, position), distance(start, until));
             match &segment.content {
-                Content::Own(bytes) => into.push(Shared::new(bytes[from..to].to_vec())),
-                Content::Shared(shared) => into.push(shared.part(from, to)),
+                SegmentContent::Growing(bytes) => into.push(SharedBytes::new(bytes[from..to].to_vec())),
+                SegmentContent::Shared(shared) => into.push(shared.part(from, to)),
             }
-            if let State::Clean { usage, .. } = &mut segment.state {
-                *usage = Usage::Used;
+            if let SegmentState::Clean { usage, .. } = &mut segment.state {
+                *usage = SegmentUsage::Used;
             }
             position = until;
         }
         position
     }
 
-    /// Takes note that a reader who keeps them itself was given the bytes of `range`, and drops the clean segments of which as
-    /// many bytes were given as they have.
-    pub(super) fn give(&mut self, range: &Range<u64>) {
+    /// Takes note that a reader who keeps them itself was given the bytes of `range`, and drops the
+    /// clean segments of which as many bytes were given as they have.
+    pub(super) fn note_given(&mut self, range: &Range<u64>) {
         let hits: Vec<u64> = self.overlapping(range).map(|(start, _)| start).collect();
         for start in hits {
             let Some(segment) = self.map.get_mut(&start) else {
                 continue;
             };
             let end = start + segment.len();
-            if let State::Clean { given, .. } = &mut segment.state {
+            if let SegmentState::Clean { given, .. } = &mut segment.state {
                 *given += end.min(range.end) - start.max(range.start);
                 if *given >= end - start {
                     drop(self.remove(start));
@@ -202,14 +209,14 @@ impl Segments {
         self.map.range(offset..).next().map(|(start, _)| *start)
     }
 
-    /// Makes a Dirty segment Sending, as WRITE number `flight`: the first one after `from` (only whole blocks if
-    /// `whole_blocks`) for which `may_go` says yes.
-    pub(super) fn depart(
+    /// Makes a Dirty segment Sending, as WRITE number `flight`: the first one after `from` (only
+    /// whole blocks if `whole_blocks`) for which `may_go` says yes.
+    pub(super) fn start_write(
         &mut self,
         flight: u64,
         whole_blocks: bool,
-        may_go: impl Fn(Range<u64>, &Origin) -> bool,
-    ) -> Option<Departure> {
+        may_go: impl Fn(Range<u64>, &WriteOrigin) -> bool,
+    ) -> Option<SegmentToWrite> {
         let candidates = if whole_blocks { &self.full } else { &self.dirty };
         let start = *candidates.iter().find(|start| {
             let segment = &self.map[*start];
@@ -228,24 +235,24 @@ impl Segments {
             .origin()
             .expect("both indices name dirty segments")
             .clone();
-        segment.state = State::Sending(origin.clone(), flight);
+        segment.state = SegmentState::InFlight(origin.clone(), flight);
         let bytes = segment.content.share();
         self.dirty.remove(&start);
         self.full.remove(&start);
-        Some(Departure {
+        Some(SegmentToWrite {
             offset: start,
             bytes,
             origin,
         })
     }
 
-    /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes that have been written
-    /// again meanwhile are in newer segments, whose states `next` can tell. Returns what became clean, of which those are
-    /// forgotten that their writer keeps.
-    pub(super) fn advance(
+    /// Gives every unwritten byte of `range` for which `next` returns a state that state. Bytes
+    /// that have been written again meanwhile are in newer segments, whose states `next` can tell.
+    /// Returns what became clean, of which those are forgotten that their writer keeps.
+    pub(super) fn set_states(
         &mut self,
         range: Range<u64>,
-        mut next: impl FnMut(&State) -> Option<State>,
+        mut next: impl FnMut(&SegmentState) -> Option<SegmentState>,
     ) -> Vec<Range<u64>> {
         let mut became_clean = Vec::new();
         let hits: Vec<u64> = self
@@ -288,7 +295,7 @@ impl Segments {
     }
 
     /// Forgets those bytes of `range` whose state is `chosen`.
-    pub(super) fn cut_if(&mut self, range: Range<u64>, chosen: impl Fn(&State) -> bool) {
+    pub(super) fn cut_if(&mut self, range: Range<u64>, chosen: impl Fn(&SegmentState) -> bool) {
         let hits: Vec<u64> = self
             .overlapping(&range)
             .filter(|(_, segment)| chosen(&segment.state))
@@ -308,7 +315,7 @@ impl Segments {
 
     /// Forgets all clean bytes.
     pub(super) fn cut_clean(&mut self) {
-        self.cut_if(0..u64::MAX, State::is_clean);
+        self.cut_if(0..u64::MAX, SegmentState::is_clean);
     }
 
     /// Some clean segment in `range` is numbered `number`.
@@ -317,8 +324,9 @@ impl Segments {
             .any(|(_, segment)| segment.is_numbered(number))
     }
 
-    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was last asked (then they are only
-    /// marked) or, if `spare_ahead`, is still to be read. Returns whether some are still there.
+    /// Drops the clean segments numbered `number` in `range`, unless one was used since this was
+    /// last asked (then they are only marked) or, if `spare_ahead`, is still to be read. Returns
+    /// whether some are still there.
     pub(super) fn evict(&mut self, range: Range<u64>, number: u64, spare_ahead: bool) -> bool {
         let all = self
             .overlapping(&range)
@@ -327,17 +335,17 @@ impl Segments {
         let mut stays = false;
         for offset in &offsets {
             if let Some(Segment {
-                state: State::Clean { usage, .. },
+                state: SegmentState::Clean { usage, .. },
                 ..
             }) = self.map.get_mut(offset)
             {
                 match usage {
-                    Usage::Ahead => stays |= spare_ahead,
-                    Usage::Used => {
+                    SegmentUsage::Ahead => stays |= spare_ahead,
+                    SegmentUsage::Used => {
                         stays = true;
-                        *usage = Usage::Idle;
+                        *usage = SegmentUsage::Idle;
                     }
-                    Usage::Idle => {}
+                    SegmentUsage::Idle => {}
                 }
             }
         }
@@ -357,17 +365,18 @@ impl Segments {
         self.map.range(all).map(|(start, segment)| (*start, segment))
     }
 
-    /// Of which write `range` will be once it is overwritten: who waits for an older one that was not sent waits for these bytes.
+    /// Of which write `range` will be once it is overwritten: who waits for an older one that was
+    /// not sent waits for these bytes.
     fn first_in(&self, range: &Range<u64>, write: u64) -> u64 {
         let unsent = |segment: &Segment| match &segment.state {
-            State::Dirty(origin) => Some(origin.first),
-            State::Clean { .. } | State::Sending(..) | State::Unstable(..) => None,
+            SegmentState::Dirty(origin) => Some(origin.first),
+            SegmentState::Clean { .. } | SegmentState::InFlight(..) | SegmentState::Unstable(..) => None,
         };
         let firsts = self.overlapping(range).filter_map(|(_, segment)| unsent(segment));
         firsts.min().map_or(write, |first| first.min(write))
     }
 
-    fn write_in_block(&mut self, offset: u64, bytes: &[u8], origin: &Origin, blocks: &Arc<Blocks>) {
+    fn write_in_block(&mut self, offset: u64, bytes: &[u8], origin: &WriteOrigin, blocks: &Arc<BlockPool>) {
         let block = blocks.size();
         let end = offset + length(bytes);
         let start = match self.growing_at(offset, origin, block) {
@@ -377,7 +386,7 @@ impl Segments {
                     self.cut(offset.max(held)..end);
                 }
                 let segment = self.map.get_mut(&start).expect("only bytes behind it were cut");
-                let Content::Own(own) = &mut segment.content else {
+                let SegmentContent::Growing(own) = &mut segment.content else {
                     unreachable!("it was found growing")
                 };
                 let before = own.len();
@@ -392,8 +401,8 @@ impl Segments {
                 self.insert(
                     offset,
                     Segment {
-                        content: Content::Own(blocks.copy_of(bytes)),
-                        state: State::Dirty(origin),
+                        content: SegmentContent::Growing(blocks.copy_of(bytes)),
+                        state: SegmentState::Dirty(origin),
                     },
                 );
                 offset
@@ -405,15 +414,16 @@ impl Segments {
         }
     }
 
-    /// The Dirty segment of `origin`'s writer in `offset`'s block that holds the byte at `offset` or ends there.
-    fn growing_at(&self, offset: u64, origin: &Origin, block: u64) -> Option<u64> {
+    /// The Dirty segment of `origin`'s writer in `offset`'s block that holds the byte at `offset`
+    /// or ends there.
+    fn growing_at(&self, offset: u64, origin: &WriteOrigin, block: u64) -> Option<u64> {
         let (&start, segment) = self.map.range(offset - offset % block..=offset).next_back()?;
         let reaches = start + segment.len() >= offset;
         (reaches && is_growing(segment, origin)).then_some(start)
     }
 
     /// Appends the segment that follows the one at `start` to it, if both can be one.
-    fn join_next(&mut self, start: u64, origin: &Origin, block: u64) {
+    fn join_next(&mut self, start: u64, origin: &WriteOrigin, block: u64) {
         let end = start + self.map[&start].len();
         let joins =
             !end.is_multiple_of(block) && self.map.get(&end).is_some_and(|next| is_growing(next, origin));
@@ -427,7 +437,9 @@ impl Segments {
             .map
             .get_mut(&start)
             .expect("the caller has just put it there");
-        if let (Content::Own(own), State::Dirty(origin)) = (&mut segment.content, &mut segment.state) {
+        if let (SegmentContent::Growing(own), SegmentState::Dirty(origin)) =
+            (&mut segment.content, &mut segment.state)
+        {
             own.extend(next.content.bytes());
             if first < origin.first {
                 uncount(&mut self.waiting, origin.first);
@@ -445,12 +457,12 @@ impl Segments {
             self.ours.insert(start);
         }
         match &segment.state {
-            State::Clean { .. } | State::Unstable(..) => {}
-            State::Dirty(origin) => {
+            SegmentState::Clean { .. } | SegmentState::Unstable(..) => {}
+            SegmentState::Dirty(origin) => {
                 self.dirty.insert(start);
                 count(&mut self.waiting, origin.first);
             }
-            State::Sending(origin, _) => count(&mut self.waiting, origin.first),
+            SegmentState::InFlight(origin, _) => count(&mut self.waiting, origin.first),
         }
         let replaced = self.map.insert(start, segment);
         debug_assert!(replaced.is_none(), "segments do not overlap");
@@ -465,8 +477,10 @@ impl Segments {
         };
         *held -= segment.len();
         match &segment.state {
-            State::Clean { .. } | State::Unstable(..) => {}
-            State::Dirty(origin) | State::Sending(origin, _) => uncount(&mut self.waiting, origin.first),
+            SegmentState::Clean { .. } | SegmentState::Unstable(..) => {}
+            SegmentState::Dirty(origin) | SegmentState::InFlight(origin, _) => {
+                uncount(&mut self.waiting, origin.first)
+            }
         }
         self.ours.remove(&start);
         self.dirty.remove(&start);
@@ -475,10 +489,10 @@ impl Segments {
     }
 }
 
-fn is_growing(segment: &Segment, origin: &Origin) -> bool {
+fn is_growing(segment: &Segment, origin: &WriteOrigin) -> bool {
     let same_writer =
-        |held: &Origin| Arc::ptr_eq(&held.writer, &origin.writer) || held.writer == origin.writer;
-    matches!((&segment.content, &segment.state), (Content::Own(_), State::Dirty(held)) if same_writer(held))
+        |held: &WriteOrigin| Arc::ptr_eq(&held.writer, &origin.writer) || held.writer == origin.writer;
+    matches!((&segment.content, &segment.state), (SegmentContent::Growing(_), SegmentState::Dirty(held)) if same_writer(held))
 }
 
 fn count(firsts: &mut BTreeMap<u64, usize>, first: u64) {

@@ -1,6 +1,7 @@
 //! Accepting bytes from a writer.
 //!
-//! Owns the steps from a write to Dirty segments: reserve room, copy, start workers if needed. Must not know requests.
+//! Owns the steps from a write to Dirty segments: reserve room, copy, start workers if needed. Must
+//! not know requests.
 
 use std::sync::Arc;
 
@@ -8,23 +9,24 @@ use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{
-    DataError, DataOwner, DataPlane, OpenData, guarded::Interrupted, ledger::Reservation, segment::Origin,
-    shared::Shared,
+    DataError, DataOwner, DataPlane, OpenData, dirty_limit::DirtyReservation, monitor::WaitInterrupted,
+    segment::WriteOrigin, shared_bytes::SharedBytes,
 };
 
 /// Where a write goes.
 #[derive(Clone, Copy)]
-pub enum Position<'a> {
+pub enum WritePosition<'a> {
     /// At this offset.
     At(u64),
-    /// At the end (`O_APPEND`). The closure gives the server's size and may send a request; it is asked without a lock, unless
-    /// bytes of ours that are not on the server's disk end the file as far as is known: then these go behind them.
+    /// At the end (`O_APPEND`). The closure gives the server's size and may send a request; it is
+    /// asked without a lock, unless bytes of ours that are not on the server's disk end the file as
+    /// far as is known: then these go behind them.
     End(&'a dyn Fn() -> Result<u64, DataError>),
 }
 
 /// What was taken of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct AcceptedWrite {
     /// Where it went: not before known for a write to the end.
     pub offset: u64,
     /// Bytes.
@@ -32,11 +34,11 @@ pub struct Taken {
 }
 
 /// Tells of a file that a write made longer.
-fn tell_growth(owner: &Arc<dyn DataOwner>, size: Option<u64>, end: u64) {
+fn trace_extend(owner: &Arc<dyn DataOwner>, size: Option<u64>, end: u64) {
     let Some(size) = size.filter(|size| *size < end) else {
         return;
     };
-    probe!(let subject = owner.subject(); NfsSizeGrow {
+    probe!(let subject = owner.event_fields(); NfsSizeGrow {
         fileid: subject.fileid,
         cur_size: size,
         new_size: end,
@@ -46,28 +48,29 @@ fn tell_growth(owner: &Arc<dyn DataOwner>, size: Option<u64>, end: u64) {
     });
 }
 
-impl From<Interrupted> for DataError {
-    fn from(_: Interrupted) -> Self {
+impl From<WaitInterrupted> for DataError {
+    fn from(_: WaitInterrupted) -> Self {
         Self::Call(CallError::Interrupted)
     }
 }
 
 impl DataPlane {
-    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in between,
-    /// or the file can be no larger.
+    /// Takes `bytes` to be written through `open`; fewer than all only if it was interrupted in
+    /// between, or the file can be no larger.
     ///
     /// # Errors
-    /// A failure of an earlier write that this open file was not told of; for synchronous files those of this write;
-    /// interruption while waiting for room; an offset that the file cannot reach.
+    /// A failure of an earlier write that this open file was not told of; for synchronous files
+    /// those of this write; interruption while waiting for room; an offset that the file cannot
+    /// reach.
     pub fn write(
         self: &Arc<Self>,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
-        position: Position<'_>,
+        position: WritePosition<'_>,
         bytes: &[u8],
         interrupt: &Interrupt,
-    ) -> Result<Taken, DataError> {
-        if let Some(error) = owner.data().core.lock().errors.tell(&open.cursor) {
+    ) -> Result<AcceptedWrite, DataError> {
+        if let Some(error) = owner.data().core.lock().errors.report(&open.cursor) {
             return Err(error);
         }
         let mut done = 0;
@@ -78,72 +81,77 @@ impl DataPlane {
                 (bytes.len() - done).min(usize::try_from(self.options.write_size).unwrap_or(usize::MAX));
             let room = match self.room(step as u64, interrupt) {
                 Ok(room) => room,
-                Err(Interrupted) if done > 0 => break,
+                Err(WaitInterrupted) if done > 0 => break,
                 Err(interrupted) => return Err(interrupted.into()),
             };
-            let size = Event::NfsSizeGrow.is_wanted().then(|| owner.subject().size);
-            let taken = match self.take(owner, open, next, &bytes[done..done + step]) {
+            let size = Event::NfsSizeGrow.is_wanted().then(|| owner.event_fields().size);
+            let taken = match self.accept(owner, open, next, &bytes[done..done + step]) {
                 Ok(taken) => taken,
                 Err(DataError::TooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
             };
             let end = taken.offset + taken.count as u64;
-            tell_growth(owner, size, end);
+            trace_extend(owner, size, end);
             drop(room);
             done += taken.count;
             first.get_or_insert(taken.offset);
-            next = Position::At(end);
-            self.set_to_work(owner);
+            next = WritePosition::At(end);
+            self.start_writeback(owner);
         }
         if done > 0 && (self.options.synchronous || open.mode.synchronous || open.mode.direct) {
             self.flush(owner, open, interrupt)?;
         }
-        Ok(Taken {
+        Ok(AcceptedWrite {
             offset: first.unwrap_or_default(),
             count: done,
         })
     }
 
     /// Waits until `bytes` more may be held.
-    fn room(self: &Arc<Self>, bytes: u64, interrupt: &Interrupt) -> Result<Reservation<'_>, Interrupted> {
+    fn room(
+        self: &Arc<Self>,
+        bytes: u64,
+        interrupt: &Interrupt,
+    ) -> Result<DirtyReservation<'_>, WaitInterrupted> {
         if let Some(room) = self.bounds.ledger.try_reserve(bytes) {
             return Ok(room);
         }
         self.counters.count(ClientCounter::WriteThrottled);
-        self.relieve(true);
+        self.reduce_dirty(true);
         self.bounds.ledger.reserve(bytes, interrupt)
     }
 
     /// Makes as many of `bytes` Dirty as the file can hold there, at least one.
-    fn take(
+    fn accept(
         &self,
         owner: &Arc<dyn DataOwner>,
         open: &OpenData,
-        position: Position<'_>,
+        position: WritePosition<'_>,
         bytes: &[u8],
-    ) -> Result<Taken, DataError> {
+    ) -> Result<AcceptedWrite, DataError> {
         let file = owner.data();
         let size_max = owner.size_max();
         let whole = self.whole_block(open, position, bytes);
         loop {
             let mut guard;
             let offset = match position {
-                Position::At(offset) => {
+                WritePosition::At(offset) => {
                     guard = file.lock();
                     offset
                 }
-                Position::End(size) => {
+                WritePosition::End(size) => {
                     let last = owner.last_size();
                     guard = file.lock();
                     match guard.end_by_own_bytes(last) {
                         Some(end) => end,
                         None => {
-                            let landings = guard.landings;
+                            let landings = guard.write_replies;
                             drop(guard);
                             let base = size()?;
                             guard = file.lock();
-                            // It may have been asked before a WRITE of ours was answered whose bytes are clean by now.
-                            if guard.landings != landings {
+                            // It may have been asked before a WRITE of ours was answered whose
+                            // bytes are clean by now.
+                            if guard.write_replies != landings {
                                 continue;
                             }
                             base.max(guard.segments.unwritten_end())
@@ -161,8 +169,8 @@ impl DataPlane {
             state.writes += 1;
             state.resizes += 1;
             state.last_writer = Some(Arc::clone(&open.credential));
-            state.doubt_fetches(&(offset..end));
-            let mut origin = Origin {
+            state.invalidate_fetches(&(offset..end));
+            let mut origin = WriteOrigin {
                 first: state.writes,
                 writer: Arc::clone(&open.credential),
                 keeps: false,
@@ -174,17 +182,23 @@ impl DataPlane {
                 }
                 Some(_) | None => state.segments.write(offset, bytes, &origin, &self.blocks),
             }
-            return Ok(Taken {
+            return Ok(AcceptedWrite {
                 offset,
                 count: bytes.len(),
             });
         }
     }
 
-    /// A copy of `bytes`, made before the file is locked, if they are a block to be sent as it is; and whether the writer keeps
-    /// what it wrote. Of pages that were written in part a kernel keeps nothing, so smaller writes are not believed to be kept.
-    fn whole_block(&self, open: &OpenData, position: Position<'_>, bytes: &[u8]) -> Option<(Shared, bool)> {
-        let Position::At(offset) = position else {
+    /// A copy of `bytes`, made before the file is locked, if they are a block to be sent as it is;
+    /// and whether the writer keeps what it wrote. Of pages that were written in part a kernel
+    /// keeps nothing, so smaller writes are not believed to be kept.
+    fn whole_block(
+        &self,
+        open: &OpenData,
+        position: WritePosition<'_>,
+        bytes: &[u8],
+    ) -> Option<(SharedBytes, bool)> {
+        let WritePosition::At(offset) = position else {
             return None;
         };
         let size = self.blocks.size();
@@ -194,14 +208,14 @@ impl DataPlane {
     }
 
     /// After a write: whole blocks go at once, and all if too much is held.
-    fn set_to_work(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+    fn start_writeback(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         self.list(owner);
         let has_full = owner.data().core.lock().segments.has_full();
         if has_full {
             self.start_workers(owner);
         }
         if self.bounds.ledger.is_half_full() {
-            self.relieve(false);
+            self.reduce_dirty(false);
         }
     }
 }

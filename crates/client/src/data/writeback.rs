@@ -1,41 +1,42 @@
 //! The workers that bring a file's written bytes to the server's disk.
 //!
-//! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a time; under the file's lock each
-//! decides what is to be done next. Rules: two WRITEs that overlap are never in flight together; bytes are kept until a COMMIT
-//! sent after their WRITE's reply returns that reply's verifier, otherwise they are sent again; after a change of the verifier
-//! everything written until then is sent and committed before any of it is reported as durable, because lost bytes may have been
-//! overwritten only in memory here. Must not know who waits.
+//! Owns the order of WRITE and COMMIT. Several workers serve one file, each with one request at a
+//! time; under the file's lock each decides what is to be done next. Rules: two WRITEs that overlap
+//! are never in flight together; bytes are kept until a COMMIT sent after their WRITE's reply
+//! returns that reply's verifier, otherwise they are sent again; after a change of the verifier
+//! everything written until then is sent and committed before any of it is reported as durable,
+//! because lost bytes may have been overwritten only in memory here. Must not know who waits.
 
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::{auth::Credential, client::CallError};
+use curt_rpc::{auth::RpcCredential, client::CallError};
 use curt_trace::{ClientCounter, scope};
 
 use super::{
     DataError, DataOwner, DataPlane,
     cache::DataCache,
-    file::{FileState, Flight},
-    segment::{Departure, State},
-    shared::Shared,
+    file::{FileState, WriteInFlight},
+    segment::{SegmentState, SegmentToWrite},
+    shared_bytes::SharedBytes,
 };
-use crate::plan::{Asker, Stability, Wcc, Written, v3};
+use crate::protocol::{RpcCaller, Stability, Wcc, WriteReply, v3};
 use curt_trace::probe;
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;
 
-/// A file with more blocks than this in the server's memory is committed as it is when memory is short; a smaller one is
-/// written as a whole.
+/// A file with more blocks than this in the server's memory is committed as it is when memory is
+/// short; a smaller one is written as a whole.
 const STREAM_BLOCKS: u64 = 4;
 
 /// What a worker does next.
-enum Step {
-    Write(Departure, u64, Stability),
+enum WriteBackStep {
+    Write(SegmentToWrite, u64, Stability),
     Commit {
         covers: u64,
         fulfils: u64,
-        writer: Arc<Credential>,
+        writer: Arc<RpcCredential>,
     },
 }
 
@@ -43,25 +44,26 @@ impl DataPlane {
     /// Starts as many workers for a file as it has work for.
     pub(super) fn start_workers(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         let mut state = owner.data().core.lock();
-        let busy = state.flights.len() + usize::from(state.committing);
+        let busy = state.writes_in_flight.len() + usize::from(state.committing);
         let wanted = (busy + state.segments.dirty_count()).clamp(1, WORKERS_MAX);
         let more = wanted.saturating_sub(state.workers);
         state.workers += more;
         drop(state);
         for _ in 0..more {
             let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
-            self.background.spawn(Box::new(move || plane.work(&owner)));
+            self.background
+                .spawn(Box::new(move || plane.run_writeback(&owner)));
         }
     }
 
     /// Has files written because too many bytes are held: enough of the oldest, or `all`.
-    pub(super) fn relieve(self: &Arc<Self>, all: bool) {
+    pub(super) fn reduce_dirty(self: &Arc<Self>, all: bool) {
         let mut enough = self.options.unwritten_bytes / 4;
         for owner in self.unwritten_files(|_| true) {
             let mut state = owner.data().core.lock();
             let held = state.segments.unwritten();
             let streams = held > STREAM_BLOCKS * u64::from(self.options.write_size);
-            state.wants.commit_now |= streams;
+            state.targets.commit_now |= streams;
             drop(state);
             if streams && !all {
                 self.start_workers(&owner);
@@ -76,7 +78,7 @@ impl DataPlane {
     }
 
     /// A worker: does the next step until there is none.
-    fn work(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
+    fn run_writeback(self: &Arc<Self>, owner: &Arc<dyn DataOwner>) {
         loop {
             let mut state = owner.data().lock();
             state.stopped |= self.stop.is_raised();
@@ -86,12 +88,12 @@ impl DataPlane {
             }
             drop(state);
             // What a step settles without a request, somebody may wait for.
-            owner.data().core.announce();
+            owner.data().core.notify_all();
             match step {
-                Some(Step::Write(departure, flight, stability)) => {
+                Some(WriteBackStep::Write(departure, flight, stability)) => {
                     self.send(owner, departure, flight, stability)
                 }
-                Some(Step::Commit {
+                Some(WriteBackStep::Commit {
                     covers,
                     fulfils,
                     writer,
@@ -103,8 +105,8 @@ impl DataPlane {
     }
 
     /// Sends one segment, in as many WRITEs as the server takes for it.
-    fn send(&self, owner: &Arc<dyn DataOwner>, departure: Departure, flight: u64, stability: Stability) {
-        let Departure {
+    fn send(&self, owner: &Arc<dyn DataOwner>, departure: SegmentToWrite, flight: u64, stability: Stability) {
+        let SegmentToWrite {
             offset,
             bytes,
             origin,
@@ -119,7 +121,7 @@ impl DataPlane {
                         .unwrap_or(usize::MAX)
                         .min(rest.len());
                     let end = position + count as u64;
-                    self.landed(owner, flight, position..end, written, count == rest.len());
+                    self.write_completed(owner, flight, position..end, written, count == rest.len());
                     rest = rest.part(count, rest.len());
                     position = end;
                     if rest.is_empty() {
@@ -129,20 +131,20 @@ impl DataPlane {
             }
         };
         if let Err(error) = result {
-            self.failed(owner, flight, position..position + rest.len() as u64, error);
+            self.write_failed(owner, flight, position..position + rest.len() as u64, error);
         }
-        owner.data().core.announce();
+        owner.data().core.notify_all();
     }
 
     fn write_once(
         &self,
         owner: &Arc<dyn DataOwner>,
-        writer: &Arc<Credential>,
+        writer: &Arc<RpcCredential>,
         offset: u64,
-        bytes: &Shared,
+        bytes: &SharedBytes,
         stability: Stability,
-    ) -> Result<Written, DataError> {
-        probe!(let subject = owner.subject(); NfsInitiateWrite {
+    ) -> Result<WriteReply, DataError> {
+        probe!(let subject = owner.event_fields(); NfsInitiateWrite {
             fileid: subject.fileid,
             offset,
             count: bytes.len(),
@@ -150,48 +152,48 @@ impl DataPlane {
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let written = self.write_untold(owner, writer, offset, bytes, stability);
+        let written = self.write_untraced(owner, writer, offset, bytes, stability);
         let (res, stable, verifier) = match &written {
             Ok(written) => (written.count, written.stability as u32, written.verifier.0),
             Err(_) => (0, 0, [0; 8]),
         };
-        probe!(let subject = owner.subject(); NfsWritebackDone {
+        probe!(let subject = owner.event_fields(); NfsWritebackDone {
             fileid: subject.fileid,
             offset,
             res,
             stable,
-            error: super::told(&written),
+            error: super::event_status(&written),
             verifier: u64::from_be_bytes(verifier),
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        super::tell_failure(owner, (offset, bytes.len() as u64), &written);
+        super::trace_failure(owner, offset, bytes.len() as u64, &written);
         written
     }
 
-    fn write_untold(
+    fn write_untraced(
         &self,
         owner: &Arc<dyn DataOwner>,
-        writer: &Arc<Credential>,
+        writer: &Arc<RpcCredential>,
         offset: u64,
-        bytes: &Shared,
+        bytes: &SharedBytes,
         stability: Stability,
-    ) -> Result<Written, DataError> {
-        let asker = Asker {
+    ) -> Result<WriteReply, DataError> {
+        let asker = RpcCaller {
             credential: writer,
             interrupt: &self.stop,
         };
-        let _about = scope::about(owner.number());
+        let _about = scope::for_object(owner.number());
         owner.begin_write();
-        let began = self.wire.now();
-        let answer = match v3::write(&self.wire, asker, &owner.handle(), offset, stability, bytes) {
+        let began = self.rpc.now();
+        let answer = match v3::write(&self.rpc, asker, &owner.handle(), offset, stability, bytes) {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
                 return Err(error.into());
             }
         };
-        owner.absorb_write(&answer.about, answer.sent_at);
+        owner.absorb_write(&answer.attributes, answer.sent_at);
         let written = answer.outcome.map_err(DataError::Status)?;
         self.counters
             .add(ClientCounter::WriteBytes, u64::from(written.count));
@@ -199,25 +201,25 @@ impl DataPlane {
             self.counters.count(ClientCounter::WriteShort);
         }
         let end = offset.saturating_add(written.count.into());
-        if answer.about.before.is_some_and(|before| before.size < end) {
+        if answer.attributes.before.is_some_and(|before| before.size < end) {
             self.counters.count(ClientCounter::WriteExtended);
         }
         Ok(written)
     }
 
     /// The server took `range` of WRITE `flight`; `last` if nothing of it is left to send.
-    fn landed(
+    fn write_completed(
         &self,
         owner: &Arc<dyn DataOwner>,
         flight: u64,
         range: Range<u64>,
-        written: Written,
+        written: WriteReply,
         last: bool,
     ) {
         let number = self.bounds.cache.next_number();
         let file = owner.data();
         let mut state = file.lock();
-        state.landings += 1;
+        state.write_replies += 1;
         state.resizes += 1;
         state.note_verifier(written.verifier);
         state.server_end = state.server_end.map(|end| end.max(range.end));
@@ -226,31 +228,36 @@ impl DataPlane {
             state.answers += 1;
         }
         let answer = state.answers;
-        let clean = state.segments.advance(range.clone(), |present| match present {
-            State::Sending(_, number_of) if *number_of != flight => None,
-            State::Sending(..) if stable => Some(State::clean(number)),
-            State::Sending(origin, _) => Some(State::Unstable(origin.clone(), written.verifier, answer)),
-            State::Clean { .. } | State::Dirty(_) | State::Unstable(..) => None,
+        let clean = state.segments.set_states(range.clone(), |present| match present {
+            SegmentState::InFlight(_, number_of) if *number_of != flight => None,
+            SegmentState::InFlight(..) if stable => Some(SegmentState::clean(number)),
+            SegmentState::InFlight(origin, _) => {
+                Some(SegmentState::Unstable(origin.clone(), written.verifier, answer))
+            }
+            SegmentState::Clean { .. } | SegmentState::Dirty(_) | SegmentState::Unstable(..) => None,
         });
         if stable {
-            state.doubt_fetches(&range);
+            state.invalidate_fetches(&range);
         }
         if last {
-            state.flights.remove(&flight);
+            state.writes_in_flight.remove(&flight);
         }
         drop(state);
         owner.note_verifier(written.verifier);
         self.admit(owner, clean, number);
     }
 
-    /// WRITE `flight` failed for `range`: its bytes are gone and the failure is on record, unless the mount ends.
-    fn failed(&self, owner: &Arc<dyn DataOwner>, flight: u64, range: Range<u64>, error: DataError) {
+    /// WRITE `flight` failed for `range`: its bytes are gone and the failure is on record, unless
+    /// the mount ends.
+    fn write_failed(&self, owner: &Arc<dyn DataOwner>, flight: u64, range: Range<u64>, error: DataError) {
         let mut state = owner.data().lock();
-        state.flights.remove(&flight);
-        let ours = |present: &State| matches!(present, State::Sending(_, number) if *number == flight);
+        state.writes_in_flight.remove(&flight);
+        let ours = |present: &SegmentState| matches!(present, SegmentState::InFlight(_, number) if *number == flight);
         if error == DataError::Call(CallError::Interrupted) {
-            state.segments.advance(range, |present| match present {
-                State::Sending(origin, _) if ours(present) => Some(State::Dirty(origin.clone())),
+            state.segments.set_states(range, |present| match present {
+                SegmentState::InFlight(origin, _) if ours(present) => {
+                    Some(SegmentState::Dirty(origin.clone()))
+                }
                 _ => None,
             });
             return;
@@ -258,7 +265,7 @@ impl DataPlane {
         let held = state.segments.unwritten();
         state.segments.cut_if(range.clone(), ours);
         let lost = held - state.segments.unwritten();
-        state.doubt_fetches(&range);
+        state.invalidate_fetches(&range);
         if lost == 0 {
             // Overwritten or cut off meanwhile: nobody misses them.
             return;
@@ -269,27 +276,27 @@ impl DataPlane {
     }
 
     /// Commits the answers up to `covers`, which makes the writes up to `fulfils` durable.
-    fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<Credential>) {
-        let asker = Asker {
+    fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<RpcCredential>) {
+        let asker = RpcCaller {
             credential: writer,
             interrupt: &self.stop,
         };
-        let _about = scope::about(owner.number());
-        probe!(let subject = owner.subject(); NfsInitiateCommit {
+        let _about = scope::for_object(owner.number());
+        probe!(let subject = owner.event_fields(); NfsInitiateCommit {
             fileid: subject.fileid,
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let result = match v3::commit(&self.wire, asker, &owner.handle()) {
+        let result = match v3::commit(&self.rpc, asker, &owner.handle()) {
             Ok(answer) => {
-                owner.absorb_read(answer.about.after.as_ref(), answer.sent_at);
+                owner.absorb_read(answer.attributes.after.as_ref(), answer.sent_at);
                 answer.outcome.map_err(DataError::Status)
             }
             Err(error) => Err(DataError::Call(error)),
         };
-        probe!(let subject = owner.subject(); NfsCommitDone {
+        probe!(let subject = owner.event_fields(); NfsCommitDone {
             fileid: subject.fileid,
-            error: super::told(&result),
+            error: super::event_status(&result),
             verifier: result.as_ref().map_or(0, |verifier| u64::from_be_bytes(verifier.0)),
             dev: subject.dev,
             fhandle: subject.fhandle
@@ -298,7 +305,7 @@ impl DataPlane {
             Ok(verifier) => self.committed(owner, covers, fulfils, verifier),
             Err(error) => self.commit_failed(owner, covers, fulfils, error),
         }
-        owner.data().core.announce();
+        owner.data().core.notify_all();
     }
 
     fn committed(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, verifier: WriteVerifier) {
@@ -309,22 +316,27 @@ impl DataPlane {
         state.committed = state.committed.max(covers);
         state.note_verifier(verifier);
         let unsent = state.segments.unsent();
-        let clean = state.segments.advance(0..u64::MAX, |present| match present {
-            State::Unstable(_, theirs, answer) if *answer <= covers && *theirs == verifier => {
-                Some(State::clean(number))
+        let clean = state.segments.set_states(0..u64::MAX, |present| match present {
+            SegmentState::Unstable(_, theirs, answer) if *answer <= covers && *theirs == verifier => {
+                Some(SegmentState::clean(number))
             }
-            State::Unstable(origin, _, answer) if *answer <= covers => Some(State::Dirty(origin.clone())),
-            State::Clean { .. } | State::Dirty(_) | State::Sending(..) | State::Unstable(..) => None,
+            SegmentState::Unstable(origin, _, answer) if *answer <= covers => {
+                Some(SegmentState::Dirty(origin.clone()))
+            }
+            SegmentState::Clean { .. }
+            | SegmentState::Dirty(_)
+            | SegmentState::InFlight(..)
+            | SegmentState::Unstable(..) => None,
         });
-        clean.iter().for_each(|range| state.doubt_fetches(range));
+        clean.iter().for_each(|range| state.invalidate_fetches(range));
         if state.restarts == state.restarts_settled {
             state.durable_through = state.durable_through.max(fulfils);
         } else {
             lost = state.segments.unsent() - unsent;
             state.restarts_settled = state.restarts;
             let all = state.writes;
-            state.wants.send_through = all;
-            state.wants.commit_through = all;
+            state.targets.send_through = all;
+            state.targets.commit_through = all;
         }
         drop(state);
         owner.note_verifier(verifier);
@@ -350,9 +362,9 @@ impl DataPlane {
         let all = 0..u64::MAX;
         state.segments.cut_if(
             all.clone(),
-            |present| matches!(present, State::Unstable(_, _, answer) if *answer <= covers),
+            |present| matches!(present, SegmentState::Unstable(_, _, answer) if *answer <= covers),
         );
-        state.doubt_fetches(&all);
+        state.invalidate_fetches(&all);
         state.errors.record(error);
         drop(state);
         tracing::warn!(file = owner.label(), %error, "written bytes may be lost: the server could not commit them");
@@ -367,55 +379,56 @@ impl DataPlane {
 
 impl FileState {
     /// What is to be done next, and takes note that somebody does it.
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self) -> Option<WriteBackStep> {
         if let Some(write) = self.next_write() {
             return Some(write);
         }
         if self.committing {
             return None;
         }
-        let through = self.wants.commit_through;
+        let through = self.targets.commit_through;
         let asked = through > self.durable_through && self.is_answered(through);
         if self.answers == self.committed {
-            self.wants.commit_now = false;
+            self.targets.commit_now = false;
             if asked {
                 self.durable_through = through;
             }
             return None;
         }
-        if !asked && !self.wants.commit_now {
+        if !asked && !self.targets.commit_now {
             return None;
         }
-        self.wants.commit_now = false;
+        self.targets.commit_now = false;
         self.committing = true;
         let fulfils = if asked { through } else { 0 };
         let writer = self.last_writer.clone()?;
-        Some(Step::Commit {
+        Some(WriteBackStep::Commit {
             covers: self.answers,
             fulfils,
             writer,
         })
     }
 
-    fn next_write(&mut self) -> Option<Step> {
+    fn next_write(&mut self) -> Option<WriteBackStep> {
         let Self {
             segments,
-            flights,
-            wants,
-            flights_started,
+            writes_in_flight: flights,
+            targets: wants,
+            writes_sent: flights_started,
             ..
         } = self;
         let is_free = |range: &Range<u64>| {
-            let overlaps = |flight: &Flight| flight.range.start < range.end && range.start < flight.range.end;
+            let overlaps =
+                |flight: &WriteInFlight| flight.range.start < range.end && range.start < flight.range.end;
             !flights.values().any(overlaps)
         };
         let number = *flights_started + 1;
-        let whole = segments.depart(number, true, |range, _| is_free(&range));
+        let whole = segments.start_write(number, true, |range, _| is_free(&range));
         let through = wants.send_through;
         let departure = match whole {
             Some(departure) => departure,
             None if !segments.waits(through) => return None,
-            None => segments.depart(number, false, |range, origin| {
+            None => segments.start_write(number, false, |range, origin| {
                 origin.first <= through && is_free(&range)
             })?,
         };
@@ -429,35 +442,35 @@ impl FileState {
         let range = departure.offset..departure.offset + departure.bytes.len() as u64;
         flights.insert(
             number,
-            Flight {
+            WriteInFlight {
                 range,
                 first: departure.origin.first,
             },
         );
-        Some(Step::Write(departure, number, stability))
+        Some(WriteBackStep::Write(departure, number, stability))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{blocks::Blocks, segment::Origin};
+    use crate::data::{block_pool::BlockPool, segment::WriteOrigin};
 
     #[test]
     fn writes_that_overlap_are_not_in_flight_together() {
         let mut state = FileState::default();
         let write = |state: &mut FileState, offset: u64| {
             state.writes += 1;
-            let origin = Origin {
+            let origin = WriteOrigin {
                 first: state.writes,
-                writer: Arc::new(Credential::None),
+                writer: Arc::new(RpcCredential::None),
                 keeps: false,
             };
-            let blocks = Arc::new(Blocks::new(4096, 0));
+            let blocks = Arc::new(BlockPool::new(4096, 0));
             state.segments.write(offset, &[7; 4096], &origin, &blocks);
         };
         write(&mut state, 0);
-        assert!(matches!(state.next_step(), Some(Step::Write(_, 1, _))));
+        assert!(matches!(state.next_step(), Some(WriteBackStep::Write(_, 1, _))));
         write(&mut state, 0);
         assert!(
             state.next_step().is_none(),
@@ -465,10 +478,10 @@ mod tests {
         );
         write(&mut state, 4096);
         assert!(
-            matches!(state.next_step(), Some(Step::Write(_, 2, _))),
+            matches!(state.next_step(), Some(WriteBackStep::Write(_, 2, _))),
             "others do not"
         );
-        state.flights.remove(&1);
-        assert!(matches!(state.next_step(), Some(Step::Write(_, 3, _))));
+        state.writes_in_flight.remove(&1);
+        assert!(matches!(state.next_step(), Some(WriteBackStep::Write(_, 3, _))));
     }
 }

@@ -1,19 +1,20 @@
 //! Inodes: what is known of one object of the server.
 //!
-//! Owns an object's attributes with their age, the answers about access to it, what is known of it as a directory, link or
-//! open file, and its data. Invariants: whatever a reply says of an object comes in through [`Inode::absorb`] or
-//! [`Inode::end_mutation`], and there alone is decided what it makes void; the facts' mutex is never held across a request,
-//! a callback or another inode's; under it only the data half's own locks are taken.
+//! Owns an object's attributes with their age, the answers about access to it, what is known of it
+//! as a directory, link or open file, and its data. Invariants: whatever a reply says of an object
+//! comes in through [`Inode::absorb`] or [`Inode::end_mutation`], and there alone is decided what
+//! it makes void; the facts' mutex is never held across a request, a callback or another inode's;
+//! under it only the data half's own locks are taken.
 
-mod answers;
-mod flight;
-mod kinds;
-mod marks;
+mod access_cache;
+pub(crate) mod convert;
+mod flags;
 mod owner;
 mod registry;
 mod rights;
-pub(crate) mod telling;
-pub(crate) mod words;
+mod single_flight;
+pub(crate) mod tracepoints;
+mod type_state;
 
 use std::{
     fmt,
@@ -24,59 +25,62 @@ use std::{
 };
 
 use curt_policy::{
-    Absorbed, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation, ObjectKind, Report,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation,
+    ObjectKind,
     attributes::{across_restart, decide_getattr},
-    kernel::takes_names_back,
+    kernel_cache::revokes_names,
 };
 use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use flight::{Flight, Flights, Landed, Removals};
-pub(crate) use kinds::{Kept, LinkText, OpenState, SillyName};
-pub(crate) use marks::Use;
+pub(crate) use flags::InodeUse;
 pub(crate) use registry::InodeRegistry;
+pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
+pub(crate) use type_state::{CachedLinkText, OpenState, SillyName, TypeState};
 
 use crate::{
-    client::Asked,
-    core::Core,
+    client::OpContext,
+    core::MountCore,
     data::FileData,
     identity::InodeId,
-    plan::{Attributes, Wcc},
+    protocol::{Attributes, Wcc},
 };
-use answers::Answers;
-use telling::{SizeCause, tell_begin, tell_done};
-use words::Rest;
+use access_cache::InodeAccessCache;
+use convert::StatOnlyAttributes;
+use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
 
 /// An object of the server, as far as it is known.
 pub(crate) struct Inode {
     id: InodeId,
     handle: FileHandle,
-    core: Arc<Core>,
+    core: Arc<MountCore>,
     facts: Mutex<InodeFacts>,
     data: OnceLock<Box<FileData>>,
-    /// Look-ups that somebody holds; changed only under the lock of the table of those. 2^32 - 1 means that many or more,
-    /// and stays.
+    /// Look-ups that somebody holds; changed only under the lock of the table of those. 2^32 - 1
+    /// means that many or more, and stays.
     lookups: AtomicU32,
-    /// What there is to say in a bit each; beside the facts, for in them the bits would take eight bytes. Orders nothing.
-    marks: AtomicU8,
+    /// What there is to say in a bit each; beside the facts, for in them the bits would take eight
+    /// bytes. Orders nothing.
+    flags: AtomicU8,
 }
 
 /// What changes of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeFacts {
     pub(crate) state: AttributeState,
-    rest: Option<Rest>,
-    answers: Answers,
+    stat_only: Option<StatOnlyAttributes>,
+    access_cache: InodeAccessCache,
     /// What is known of it by its type.
-    pub(crate) kept: Kept,
-    /// The directory that told of it last. Weak: a server may say that two directories are in each other.
-    home: Option<Weak<Inode>>,
+    pub(crate) by_type: TypeState,
+    /// The directory that told of it last. Weak: a server may say that two directories are in each
+    /// other.
+    listed_in: Option<Weak<Inode>>,
 }
 
 impl Inode {
-    pub(crate) fn new(id: InodeId, handle: FileHandle, core: Arc<Core>) -> Self {
+    pub(crate) fn new(id: InodeId, handle: FileHandle, core: Arc<MountCore>) -> Self {
         Self {
             id,
             handle,
@@ -84,7 +88,7 @@ impl Inode {
             facts: Mutex::default(),
             data: OnceLock::new(),
             lookups: AtomicU32::new(0),
-            marks: AtomicU8::new(0),
+            flags: AtomicU8::new(0),
         }
     }
 
@@ -125,7 +129,7 @@ impl Inode {
 
     /// Its data, made when first asked for.
     pub(crate) fn data(&self) -> &FileData {
-        self.data.get_or_init(|| Box::new(self.core.plane.new_file()))
+        self.data.get_or_init(|| Box::new(self.core.data.new_file()))
     }
 
     /// Its data, if any were ever asked for.
@@ -137,44 +141,48 @@ impl Inode {
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
-        self.core
-            .learn_time(attributes.fsid, words::server_time(attributes.ctime), received_at);
+        self.core.learn_time(
+            attributes.fsid,
+            convert::server_time(attributes.ctime),
+            received_at,
+        );
         let mut facts = self.facts.lock();
         let before = facts.state.facts();
-        let report = Report {
-            facts: words::facts(attributes),
+        let report = AttributeReport {
+            facts: convert::facts(attributes),
             sent_at,
             received_at,
         };
-        tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
+        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb(report, &options);
-        self.take(facts, Some(attributes), absorbed, (before, SizeCause::Update))
+        self.apply_absorbed(facts, Some(attributes), absorbed, before, SizeChangeCause::Update)
     }
 
-    /// A request of ours that may change the object is about to be sent. Each call is answered by one of
-    /// [`Self::end_mutation`].
+    /// A request of ours that may change the object is about to be sent. Each call is answered by
+    /// one of [`Self::end_mutation`].
     pub(crate) fn begin_mutation(&self) {
         self.facts.lock().state.begin_mutation();
     }
 
     /// It ended, however it did. Empty `wcc` if no reply came.
     pub(crate) fn end_mutation(&self, wcc: &Wcc, sent_at: Moment) -> Absorbed {
-        self.end_change(wcc, sent_at, SizeCause::Wcc)
+        self.end_change(wcc, sent_at, SizeChangeCause::Wcc)
     }
 
     /// It ended, and had set the size on behalf of whoever keeps copies: a kernel takes the file
     /// for as large by itself.
     pub(crate) fn end_resizing(&self, wcc: &Wcc, sent_at: Moment) {
-        let _ = self.end_change(wcc, sent_at, SizeCause::Set);
+        let _ = self.end_change(wcc, sent_at, SizeChangeCause::Set);
         self.seems_no_larger();
     }
 
-    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeCause) -> Absorbed {
+    fn end_change(&self, wcc: &Wcc, sent_at: Moment, cause: SizeChangeCause) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
         if let Some(after) = &wcc.after {
-            let ctime = words::server_time(after.ctime);
-            // Only a change that happened leaves the server's present; a refusal shows an old ctime, which is no later.
+            let ctime = convert::server_time(after.ctime);
+            // Only a change that happened leaves the server's present; a refusal shows an old
+            // ctime, which is no later.
             match wcc.before {
                 Some(before) if before.ctime != after.ctime => {
                     self.core
@@ -186,26 +194,26 @@ impl Inode {
         let mut facts = self.facts.lock();
         let before = facts.state.facts();
         let mutation = Mutation {
-            before: wcc.before.as_ref().map(words::before),
-            after: wcc.after.as_ref().map(words::facts),
+            before: wcc.before.as_ref().map(convert::to_pre_op_state),
+            after: wcc.after.as_ref().map(convert::facts),
             sent_at,
             received_at,
         };
-        tell_begin!(self.subject_in(&facts), NfsRefreshInodeEnter {});
+        trace_enter!(self.event_fields_in(&facts), NfsRefreshInodeEnter {});
         let absorbed = facts.state.absorb_mutation(mutation, &options);
-        self.take(facts, wcc.after.as_ref(), absorbed, (before, cause))
+        self.apply_absorbed(facts, wcc.after.as_ref(), absorbed, before, cause)
     }
 
-    /// A change of ours left these attributes that cannot have touched the data (another link). Where size and mtime are those
-    /// that were known, what is cached of the data is still good.
+    /// A change of ours left these attributes that cannot have touched the data (another link).
+    /// Where size and mtime are those that were known, what is cached of the data is still good.
     pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
         self.begin_mutation();
         let before = self.facts.lock().state.facts().and_then(|known| {
-            let curt_policy::Stamp::Times { mtime, ctime } = known.stamp else {
+            let curt_policy::ChangeStamp::Times { mtime, ctime } = known.stamp else {
                 return None;
             };
-            let is_same = known.size == after.size && mtime == words::server_time(after.mtime);
-            is_same.then(|| words::plan_before(known.size, mtime, ctime))
+            let is_same = known.size == after.size && mtime == convert::server_time(after.mtime);
+            is_same.then(|| convert::to_pre_op_attributes(known.size, mtime, ctime))
         });
         let _ = self.end_mutation(
             &Wcc {
@@ -216,39 +224,43 @@ impl Inode {
         );
     }
 
-    /// Does what the verdict about a reply's attributes demands, and ends what was begun by telling that they are taken in.
-    fn take(
+    /// Does what the verdict about a reply's attributes demands, and ends what was begun by telling
+    /// that they are taken in.
+    fn apply_absorbed(
         &self,
         mut facts: MutexGuard<'_, InodeFacts>,
         attributes: Option<&Attributes>,
         absorbed: Absorbed,
-        (before, cause): (Option<Facts>, SizeCause),
+        before: Option<Facts>,
+        cause: SizeChangeCause,
     ) -> Absorbed {
         match attributes {
-            Some(attributes) if absorbed.adopted => facts.rest = Some(Rest::of(attributes)),
+            Some(attributes) if absorbed.adopted => {
+                facts.stat_only = Some(StatOnlyAttributes::of(attributes))
+            }
             Some(_) => self.core.count(ClientCounter::AttrStaleReply),
             None => {}
         }
         let is_newer = attributes.is_none() || absorbed.adopted;
-        tell_done!(
-            self.subject_in(&facts),
+        trace_exit!(
+            self.event_fields_in(&facts),
             NfsRefreshInodeExit {
                 error: if is_newer { 0 } else { -Errno::STALE.raw_os_error() },
             }
         );
-        self.tell_size(&facts, before.map(|known| known.size), cause);
+        self.trace_size_change(&facts, before.map(|known| known.size), cause);
         let Some(before) = before else {
             return absorbed;
         };
         let after = facts.state.facts();
         let has_shrunk =
             after.is_some_and(|after| after.kind == ObjectKind::Regular && after.size < before.size);
-        if has_shrunk && cause != SizeCause::Set {
+        if has_shrunk && cause != SizeChangeCause::Set {
             self.shrinks(&mut facts);
         }
-        let is_closed = after.is_some_and(|after| takes_names_back(&before, &after));
+        let is_closed = after.is_some_and(|after| revokes_names(&before, &after));
         if absorbed.contents_changed {
-            self.drop_contents(facts, before.size);
+            self.invalidate_contents(facts, before.size);
         } else if is_closed {
             drop(facts);
             // Nobody would check who goes through it by names that somebody has kept.
@@ -259,16 +271,17 @@ impl Inode {
         absorbed
     }
 
-    /// The contents changed: whoever keeps them, or names, is told. `size`: the server's file had it before.
-    fn drop_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
-        facts.void_copies();
-        self.tell_invalid(&facts, "data", "it changed at the server");
+    /// The contents changed: whoever keeps them, or names, is told. `size`: the server's file had
+    /// it before.
+    fn invalidate_contents(&self, mut facts: MutexGuard<'_, InodeFacts>, size: u64) {
+        facts.invalidate_copies();
+        self.trace_invalidate(&facts, "data", "it changed at the server");
         let kind = facts.state.facts().map(|known| known.kind);
         let is_directory = kind == Some(ObjectKind::Directory);
         if is_directory {
-            facts.kept.listing_is_void("it changed at the server");
+            facts.by_type.trace_listing_invalid("it changed at the server");
         } else {
-            tell_begin!(self.subject_in(&facts), NfsInvalidateMappingEnter {});
+            trace_enter!(self.event_fields_in(&facts), NfsInvalidateMappingEnter {});
         }
         let mut size_before = size;
         if let Some(data) = self.data_if_any() {
@@ -285,18 +298,19 @@ impl Inode {
             None => {}
         }
         if !is_directory {
-            tell_done!(self.subject(), NfsInvalidateMappingExit { error: 0 });
+            trace_exit!(self.event_fields(), NfsInvalidateMappingExit { error: 0 });
         }
     }
 
-    /// The attributes that are known, however old, with our own inode number and the size that programs here must see.
+    /// The attributes that are known, however old, with our own inode number and the size that
+    /// programs here must see.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
         let facts = self.facts.lock();
         self.attributes_in(&facts)
     }
 
     pub(crate) fn attributes_in(&self, facts: &InodeFacts) -> Option<Attributes> {
-        let mut attributes = facts.rest.as_ref()?.with(&facts.state.facts()?);
+        let mut attributes = facts.stat_only.as_ref()?.with(&facts.state.facts()?);
         attributes.fileid = self.core.numbering.number(attributes.fsid, attributes.fileid);
         if let Some(data) = self.data_if_any() {
             attributes.size = data.local_size(attributes.size);
@@ -306,7 +320,7 @@ impl Inode {
 
     /// The server's file system that it is in, by the attributes that are known.
     pub(crate) fn fsid(&self) -> Option<u64> {
-        self.facts.lock().rest.map(|rest| rest.fsid)
+        self.facts.lock().stat_only.map(|rest| rest.fsid)
     }
 
     /// Whether bytes written here are not yet with the server.
@@ -318,26 +332,26 @@ impl Inode {
     pub(crate) fn mark_stale(&self) {
         let now = self.core.now();
         let mut facts = self.facts.lock();
-        self.tell_invalid(&facts, "names", "its handle is stale");
-        self.lose();
-        facts.state.doubt(now);
+        self.trace_invalidate(&facts, "names", "its handle is stale");
+        self.set_stale();
+        facts.state.distrust(now);
         facts.state.dispute_contents();
     }
 
     /// Believe no attributes that are known now: something that happened changed them.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn distrust_attributes(&self) {
         let now = self.core.now();
         let mut facts = self.facts.lock();
-        self.tell_invalid(&facts, "attributes", "something changed them");
-        facts.state.doubt(now);
+        self.trace_invalidate(&facts, "attributes", "something changed them");
+        facts.state.distrust(now);
     }
 }
 
 impl InodeFacts {
     /// How good the attributes are for an operation of `asked`.
-    pub(crate) fn freshness(&self, asked: &Asked, now: Moment, options: &CacheOptions) -> Freshness {
+    pub(crate) fn freshness(&self, asked: &OpContext, now: Moment, options: &CacheOptions) -> Freshness {
         let freshness = self.state.freshness(asked.began, now, options);
-        let is_directory = matches!(self.kept, Kept::Directory(_));
+        let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
             across_restart(freshness, self.state.sent_at(), asked.server_since())
         } else {
@@ -345,21 +359,22 @@ impl InodeFacts {
         };
         match freshness {
             // A silent server has been asked for long enough.
-            Freshness::Expired | Freshness::Fresh if asked.is_content.get() => Freshness::Confirmed,
+            Freshness::Expired | Freshness::Fresh if asked.uses_cache.get() => Freshness::Confirmed,
             freshness => freshness,
         }
     }
 
     /// Whether they may be served to such an operation as they are (there being no unsent data).
-    pub(crate) fn can_be_served(&self, asked: &Asked, now: Moment, options: &CacheOptions) -> bool {
+    pub(crate) fn can_be_served(&self, asked: &OpContext, now: Moment, options: &CacheOptions) -> bool {
         let decision = decide_getattr(self.freshness(asked, now, options), false, options);
         decision == curt_policy::attributes::GetattrDecision::Serve
     }
 
-    /// Copies that others keep of the data are void, and nobody's data are cached. Who never opened the file keeps none.
-    pub(crate) fn void_copies(&mut self) {
-        if let Kept::File(file) = &mut self.kept {
-            file.copies_void = file.copies_void.wrapping_add(1);
+    /// Copies that others keep of the data are void, and nobody's data are cached. Who never opened
+    /// the file keeps none.
+    pub(crate) fn invalidate_copies(&mut self) {
+        if let TypeState::File(file) = &mut self.by_type {
+            file.copies_invalidated = file.copies_invalidated.wrapping_add(1);
             if file.opens == 0 {
                 file.first_user = None;
             }
@@ -367,7 +382,7 @@ impl InodeFacts {
     }
 
     /// The size, if the attributes are within their lifetime.
-    pub(crate) fn believed_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
+    pub(crate) fn fresh_size(&self, now: Moment, options: &CacheOptions) -> Option<u64> {
         let freshness = self.state.freshness(now, now, options);
         let decision = decide_getattr(freshness, false, options);
         let is_believed = decision == curt_policy::attributes::GetattrDecision::Serve;

@@ -4,10 +4,10 @@ use std::{ops::Range, time::Instant};
 
 use curt_proto::nfs3::{FileHandle, WriteVerifier};
 
-use super::{Inode, telling::Subject};
+use super::{Inode, tracepoints::InodeEventFields};
 use crate::{
     data::{DataOwner, FileData},
-    plan::{Attributes, Wcc},
+    protocol::{Attributes, Wcc},
 };
 
 impl DataOwner for Inode {
@@ -19,11 +19,12 @@ impl DataOwner for Inode {
         self.data()
     }
 
-    fn believed_size(&self) -> Option<u64> {
+    fn fresh_size(&self) -> Option<u64> {
         let now = self.core.now();
         let options = self.core.options();
-        // Nothing is asked about the moment at which the reader began: read(2) believes attributes for their lifetime.
-        self.facts().believed_size(now, &options)
+        // Nothing is asked about the moment at which the reader began: read(2) believes attributes
+        // for their lifetime.
+        self.facts().fresh_size(now, &options)
     }
 
     fn last_size(&self) -> Option<u64> {
@@ -68,8 +69,8 @@ impl DataOwner for Inode {
         self.id.0
     }
 
-    fn subject(&self) -> Subject {
-        Self::subject(self)
+    fn event_fields(&self) -> InodeEventFields {
+        Self::event_fields(self)
     }
 
     fn label(&self) -> String {

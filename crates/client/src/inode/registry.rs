@@ -1,8 +1,9 @@
 //! One inode per handle: finds the inode of a handle as long as there is one.
 //!
-//! Owns weak references only: what keeps an inode alive is a name in the DentryCache, a look-up that somebody holds, an open
-//! file, or a running operation. Invariant: two living inodes of one mount never have the same handle. Handles are found by
-//! a keyed hash of 64 bits, which a server cannot aim at; two handles with one hash are still told apart.
+//! Owns weak references only: what keeps an inode alive is a name in the DentryCache, a look-up
+//! that somebody holds, an open file, or a running operation. Invariant: two living inodes of one
+//! mount never have the same handle. Handles are found by a keyed hash of 64 bits, which a server
+//! cannot aim at; two handles with one hash are still told apart.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,18 +18,19 @@ use curt_proto::nfs3::FileHandle;
 use parking_lot::Mutex;
 
 use super::Inode;
-use crate::{core::Core, identity::InodeId};
+use crate::{core::MountCore, identity::InodeId};
 
 /// All living inodes of one mount.
 #[derive(Debug)]
 pub(crate) struct InodeRegistry {
     hasher: RandomState,
-    known: Mutex<Known>,
+    index: Mutex<InodeIndex>,
     forgotten: Mutex<Forgotten>,
     last: AtomicU64,
 }
 
-/// Numbers of inodes that live though all look-ups of them were given back, at most. They take 40 bytes each.
+/// Numbers of inodes that live though all look-ups of them were given back, at most. They take 40
+/// bytes each.
 const FORGOTTEN_MAX: usize = 1 << 17;
 
 /// Inodes of which somebody has given back all look-ups.
@@ -40,7 +42,7 @@ struct Forgotten {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct InodeIndex {
     by_hash: HashMap<u64, Weak<Inode>>,
     /// Inodes whose hash another living one had first.
     collided: Vec<Weak<Inode>>,
@@ -51,7 +53,7 @@ impl Default for InodeRegistry {
         let last = AtomicU64::new(InodeId::ROOT.0 - 1);
         Self {
             hasher: RandomState::new(),
-            known: Mutex::default(),
+            index: Mutex::default(),
             forgotten: Mutex::default(),
             last,
         }
@@ -64,11 +66,12 @@ impl InodeRegistry {
     }
 
     /// The inode of `handle`, made if there is none.
-    pub(crate) fn inode(&self, core: &Arc<Core>, handle: &FileHandle) -> Arc<Inode> {
+    pub(crate) fn inode(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
         let hash = self.hash(handle);
-        // An inode that is let go takes the lock below: whatever is found and not returned outlives it.
+        // An inode that is let go takes the lock below: whatever is found and not returned outlives
+        // it.
         let mut passed_over = Vec::new();
-        let mut known = self.known.lock();
+        let mut known = self.index.lock();
         let first = known.by_hash.get(&hash).and_then(Weak::upgrade);
         match first {
             Some(inode) if inode.handle() == handle => inode,
@@ -93,7 +96,7 @@ impl InodeRegistry {
         }
     }
 
-    fn make(&self, core: &Arc<Core>, handle: &FileHandle) -> Arc<Inode> {
+    fn make(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
         let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
         Arc::new(Inode::new(id, *handle, Arc::clone(core)))
     }
@@ -117,7 +120,8 @@ impl InodeRegistry {
         }
     }
 
-    /// The inode of this number, if it lives and is one of the last of which all look-ups were given back.
+    /// The inode of this number, if it lives and is one of the last of which all look-ups were
+    /// given back.
     pub(crate) fn forgotten(&self, id: InodeId) -> Option<Arc<Inode>> {
         self.forgotten.lock().by_id.get(&id).and_then(Weak::upgrade)
     }
@@ -130,7 +134,7 @@ impl InodeRegistry {
     /// An inode with this handle is gone.
     pub(super) fn forget(&self, handle: &FileHandle) {
         let hash = self.hash(handle);
-        let mut known = self.known.lock();
+        let mut known = self.index.lock();
         if known
             .by_hash
             .get(&hash)
@@ -145,7 +149,7 @@ impl InodeRegistry {
 
     /// How many inodes live.
     pub(crate) fn len(&self) -> usize {
-        let known = self.known.lock();
+        let known = self.index.lock();
         known.by_hash.len() + known.collided.len()
     }
 }

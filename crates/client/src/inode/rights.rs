@@ -1,30 +1,32 @@
-//! What each caller may do with an object: the server's answers, and what its mode bits say where they can be believed.
+//! What each caller may do with an object: the server's answers, and what its mode bits say where
+//! they can be believed.
 
 use curt_policy::{
-    AccessEntry, Credential, Moment, Rights,
+    AccessEntry, Moment, Rights, UnixCredential,
     access::{self, AccessView},
 };
 use curt_trace::ClientCounter;
 
 use super::{Inode, InodeFacts};
-use crate::credentials::Identity;
+use crate::credentials::InternedCaller;
 
 impl Inode {
-    /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that another one fetched.
+    /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that
+    /// another one fetched.
     pub(crate) fn access_view(
         &self,
         facts: &InodeFacts,
-        identity: &Identity,
+        identity: &InternedCaller,
         is_foreign: bool,
         now: Moment,
     ) -> AccessView {
         let bits = match facts.state.facts() {
-            Some(known) if !self.bits_are_disputed() && identity.can_be_judged_by_bits() => {
-                access::local_verdict(&known, credential(identity))
+            Some(known) if !self.bits_are_disputed() && identity.may_use_mode_bits() => {
+                access::mode_bits_rights(&known, credential(identity))
             }
             Some(_) | None => None,
         };
-        let entry = facts.answers.find(identity.number);
+        let entry = facts.access_cache.find(identity.number);
         let entry = entry.and_then(|entry| entry.view(facts.state.rights(), now));
         AccessView {
             local: bits,
@@ -34,19 +36,25 @@ impl Inode {
     }
 
     /// Takes what ACCESS said to `identity`, the reply's attributes having been absorbed.
-    pub(crate) fn absorb_answer(&self, identity: &Identity, asked: Rights, granted: Rights, sent_at: Moment) {
+    pub(crate) fn absorb_answer(
+        &self,
+        identity: &InternedCaller,
+        asked: Rights,
+        granted: Rights,
+        sent_at: Moment,
+    ) {
         let mut facts = self.facts.lock();
         let bits = facts
             .state
             .facts()
-            .and_then(|known| access::local_verdict(&known, credential(identity)));
-        let lesson = bits.filter(|_| identity.can_be_judged_by_bits());
+            .and_then(|known| access::mode_bits_rights(&known, credential(identity)));
+        let lesson = bits.filter(|_| identity.may_use_mode_bits());
         let lesson = lesson.map(|bits| access::compare(bits, asked, granted));
         match lesson {
-            Some(access::Lesson::ServerGrantsMore) => self.dispute_bits(),
-            Some(access::Lesson::ServerGrantsLess) => {
+            Some(access::ModeBitsComparison::ServerGrantsMore) => self.dispute_bits(),
+            Some(access::ModeBitsComparison::ServerGrantsLess) => {
                 self.dispute_bits();
-                if identity.dispute() {
+                if identity.distrust_mode_bits() {
                     let (uid, gid) = (identity.uid, identity.gid);
                     tracing::info!(
                         uid,
@@ -55,10 +63,10 @@ impl Inode {
                     );
                 }
             }
-            Some(access::Lesson::Agree) | None => {}
+            Some(access::ModeBitsComparison::Agree) | None => {}
         }
         let rights = facts.state.rights();
-        let former = facts.answers.find(identity.number);
+        let former = facts.access_cache.find(identity.number);
         self.keep_answer(
             &mut facts,
             identity,
@@ -67,17 +75,17 @@ impl Inode {
     }
 
     /// A request of `identity` succeeded that takes these rights.
-    pub(crate) fn prove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
         let mut facts = self.facts.lock();
-        let former = facts.answers.find(identity.number);
+        let former = facts.access_cache.find(identity.number);
         let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
         self.keep_answer(&mut facts, identity, entry);
     }
 
     /// The server refused `identity` what a former answer or the mode bits allowed.
-    pub(crate) fn disprove(&self, identity: &Identity, rights: Rights, sent_at: Moment) {
+    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
         let mut facts = self.facts.lock();
-        self.tell_invalid(&facts, "access", "the server refused what it allows");
+        self.trace_invalidate(&facts, "access", "the server refused what it allows");
         facts.state.dispute_rights();
         let epoch = facts.state.rights();
         self.keep_answer(
@@ -87,15 +95,15 @@ impl Inode {
         );
     }
 
-    fn keep_answer(&self, facts: &mut InodeFacts, identity: &Identity, entry: AccessEntry) {
-        if facts.answers.keep(identity.number, entry) {
+    fn keep_answer(&self, facts: &mut InodeFacts, identity: &InternedCaller, entry: AccessEntry) {
+        if facts.access_cache.keep(identity.number, entry) {
             self.core.count(ClientCounter::AccessEvict);
         }
     }
 }
 
-fn credential(identity: &Identity) -> Credential<'_> {
-    Credential {
+fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
+    UnixCredential {
         uid: identity.uid,
         gid: identity.gid,
         groups: &identity.groups,

@@ -1,24 +1,25 @@
 //! Answering that a name is missing, from a directory all of whose names are known.
 //!
-//! Policy decides when a directory is complete ([`curt_policy::complete`]); here that is used, and checked against what LOOKUPs find.
+//! Policy decides when a directory is complete ([`curt_policy::complete`]); here that is used, and
+//! checked against what LOOKUPs find.
 
 use std::sync::Arc;
 
 use curt_policy::{
     NameLabel, complete,
-    fill::Mount,
-    names::{Learned as Said, LookupWhy},
+    fill::MountFillRecord,
+    names::{DentryUpdate as Said, LookupReason},
 };
 use curt_trace::{ClientCounter, events::Event, probe};
 
-use super::{filling::Filled, sequence::Sequence};
-use crate::{client::Client, inode::Inode, lookup::Resolved, names::Kept};
+use super::{directory_listing::DirectoryListing, fill::FillOutcome};
+use crate::{client::Client, dentry_cache::CachedDentry, inode::Inode, lookup::ResolvedName};
 
 impl Client {
     /// Counts a directory that is complete by now.
-    pub(super) fn note_completeness(&self, directory: &Inode, sequence: &Arc<Sequence>) -> bool {
+    pub(super) fn note_completeness(&self, directory: &Inode, sequence: &Arc<DirectoryListing>) -> bool {
         let mut facts = directory.facts();
-        let listing = facts.kept.directory().settled_listing(b"");
+        let listing = facts.by_type.directory().settled_listing(b"");
         let is_kept = listing.is_some_and(|listing| Arc::ptr_eq(listing, sequence));
         drop(facts);
         let is_complete = is_kept && sequence.complete_label().is_some();
@@ -26,7 +27,7 @@ impl Client {
         if is_complete && self.core.options().fills() {
             self.count(ClientCounter::DirFillComplete);
             probe!(NfsDirComplete {
-                dir: directory.fileid_for(Event::NfsDirComplete),
+                dir: directory.fileid_if_enabled(Event::NfsDirComplete),
                 entries: sequence.count()
             });
         }
@@ -34,61 +35,73 @@ impl Client {
     }
 
     /// A name that `directory` does not have, all of whose names are known.
-    pub(crate) fn absence(&self, directory: &Inode, name: &[u8]) -> Option<Kept> {
+    pub(crate) fn negative_from_listing(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         if !self.core.options().fills() || self.path_limits.case_insensitive {
             return None;
         }
         if complete::may_be_hidden(name) {
             return None;
         }
-        let listing = directory.facts().kept.listing_of_all(name).cloned()?;
-        // Finding a name the first time takes a while in a large directory: not while others want the facts.
-        listing.lacks(name)?;
-        // Once more, with no change of ours being entered meanwhile: one that replaces a name takes it out first.
+        let listing = directory.facts().by_type.complete_listing(name).cloned()?;
+        // Finding a name the first time takes a while in a large directory: not while others want
+        // the facts.
+        listing.missing_label(name)?;
+        // Once more, with no change of ours being entered meanwhile: one that replaces a name takes
+        // it out first.
         let facts = directory.facts();
-        let listing = facts.kept.listing_of_all(name)?;
-        let label = listing.lacks(name)?;
-        Some(Kept { child: None, label })
+        let listing = facts.by_type.complete_listing(name)?;
+        let label = listing.missing_label(name)?;
+        Some(CachedDentry { child: None, label })
     }
 
-    /// `name` was answered to be missing since a complete directory does not have it. From now on it is a missing name like others.
-    /// `filled`: what became of it before.
-    pub(crate) fn note_absence(&self, directory: &Arc<Inode>, name: &[u8], label: NameLabel, filled: Filled) {
-        let _ = self.keep_learned(directory, name, None, Said::Negative(label));
-        // A change of ours may have made the name since it was looked for, and what that kept be replaced by this.
-        let still = self.absence(directory, name).map(|absence| absence.label);
+    /// `name` was answered to be missing since a complete directory does not have it. From now on
+    /// it is a missing name like others. `filled`: what became of it before.
+    pub(crate) fn note_negative_from_listing(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        label: NameLabel,
+        filled: FillOutcome,
+    ) {
+        let _ = self.cache_learned(directory, name, None, Said::Negative(label));
+        // A change of ours may have made the name since it was looked for, and what that kept be
+        // replaced by this.
+        let still = self
+            .negative_from_listing(directory, name)
+            .map(|absence| absence.label);
         if still != Some(label) {
-            let former = self.forget_name(directory, name);
+            let former = self.uncache_name(directory, name);
             drop(former);
         }
-        if filled != Filled::InItsPlace {
+        if filled != FillOutcome::Sent {
             self.note_spared(directory);
         }
         self.count(ClientCounter::DirFillMissing);
     }
 
-    /// `name` was looked up. If it is missing, and that is not kept, it does not count; if it is there although the directory was believed to be complete without it, the directory does
-    /// not list all its names, or its clock is too coarse to tell.
+    /// `name` was looked up. If it is missing, and that is not kept, it does not count; if it is
+    /// there although the directory was believed to be complete without it, the directory does not
+    /// list all its names, or its clock is too coarse to tell.
     pub(crate) fn compare_with_listing(
         &self,
         directory: &Inode,
         name: &[u8],
-        why: LookupWhy,
-        resolved: &Resolved,
+        why: LookupReason,
+        resolved: &ResolvedName,
     ) {
         let label = match resolved {
-            Resolved::Object(_, Some(label)) => label,
-            Resolved::Object(_, None) => return,
-            Resolved::Missing(_) => {
+            ResolvedName::Object(_, Some(label)) => label,
+            ResolvedName::Object(_, None) => return,
+            ResolvedName::Missing(_) => {
                 if !self.core.options().keeps_missing_names() {
-                    directory.facts().kept.directory().fill.missed_for_nothing();
-                    self.core.learn_fill(Mount::missed_for_nothing);
+                    directory.facts().by_type.directory().fill.missed_for_nothing();
+                    self.core.learn_fill(MountFillRecord::missed_for_nothing);
                 }
                 return;
             }
         };
         let is_denied = self
-            .absence(directory, name)
+            .negative_from_listing(directory, name)
             .is_some_and(|absence| absence.label.epoch == label.epoch);
         if !is_denied {
             return;
@@ -96,12 +109,12 @@ impl Client {
         self.count(ClientCounter::NegFalse);
         let former = {
             let mut facts = directory.facts();
-            let kept = facts.kept.directory();
-            kept.hides_names = why != LookupWhy::Racy;
-            kept.drop_listing("it has names that it does not list")
+            let kept = facts.by_type.directory();
+            kept.hides_names = why != LookupReason::Racy;
+            kept.invalidate_listing("it has names that it does not list")
         };
         drop(former);
-        if why == LookupWhy::Racy {
+        if why == LookupReason::Racy {
             self.core.proven_coarse(directory.fsid().unwrap_or(0));
         }
     }

@@ -1,24 +1,25 @@
 //! The names of one reply, close together.
 //!
-//! Owns their layout: one allocation for all names, 24 bytes beside each. Names never move, so a position in a chunk stays
-//! good as long as the chunk is there; a name that this client removed since is marked and passed over.
+//! Owns their layout: one allocation for all names, 24 bytes beside each. Names never move, so a
+//! position in a chunk stays good as long as the chunk is there; a name that this client removed
+//! since is marked and passed over.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::memory::Charge;
-use crate::plan::Kind;
+use super::memory::ListingMemoryCharge;
+use crate::protocol::FileType;
 
 /// Bytes that a name takes in the tables that find it, beside its slot.
 const INDEX_BYTES: usize = 10;
 
 /// What a name is listed with.
 #[derive(Debug)]
-struct Slot {
+struct ChunkEntry {
     cookie: u64,
     fileid: u64,
     /// Where the name ends in the names.
     end: u32,
-    kind: Option<Kind>,
+    kind: Option<FileType>,
     is_gone: AtomicBool,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct ListedEntry<'a> {
     pub(super) name: &'a [u8],
     /// Unique within the mount.
     pub(super) fileid: u64,
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<FileType>,
     pub(super) cookie: u64,
     /// This client removed it since it was listed.
     pub(super) is_gone: bool,
@@ -38,17 +39,17 @@ pub(super) struct ListedEntry<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ChunkBuilder {
     names: Vec<u8>,
-    slots: Vec<Slot>,
+    slots: Vec<ChunkEntry>,
 }
 
 /// The names of one reply.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub(crate) struct ListingChunk {
     names: Box<[u8]>,
-    slots: Box<[Slot]>,
+    slots: Box<[ChunkEntry]>,
     used_at: AtomicU64,
     /// What they take of the mount's listing memory.
-    charge: Charge,
+    charge: ListingMemoryCharge,
 }
 
 impl ChunkBuilder {
@@ -59,10 +60,10 @@ impl ChunkBuilder {
         }
     }
 
-    pub(super) fn push(&mut self, name: &[u8], fileid: u64, kind: Option<Kind>, cookie: u64) {
+    pub(super) fn push(&mut self, name: &[u8], fileid: u64, kind: Option<FileType>, cookie: u64) {
         self.names.extend_from_slice(name);
         let end = u32::try_from(self.names.len()).expect("a reply is shorter than 4 GiB");
-        self.slots.push(Slot {
+        self.slots.push(ChunkEntry {
             cookie,
             fileid,
             end,
@@ -73,13 +74,14 @@ impl ChunkBuilder {
 
     /// Bytes that the chunk will take.
     pub(super) fn bytes(&self) -> u64 {
-        let bytes =
-            size_of::<Chunk>() + self.names.len() + self.slots.len() * (size_of::<Slot>() + INDEX_BYTES);
+        let bytes = size_of::<ListingChunk>()
+            + self.names.len()
+            + self.slots.len() * (size_of::<ChunkEntry>() + INDEX_BYTES);
         bytes as u64
     }
 
-    pub(super) fn build(self, used_at: u64, charge: Charge) -> Chunk {
-        Chunk {
+    pub(super) fn build(self, used_at: u64, charge: ListingMemoryCharge) -> ListingChunk {
+        ListingChunk {
             names: self.names.into(),
             slots: self.slots.into(),
             used_at: AtomicU64::new(used_at),
@@ -88,7 +90,7 @@ impl ChunkBuilder {
     }
 }
 
-impl Chunk {
+impl ListingChunk {
     /// What it takes of the listing memory.
     pub(super) fn bytes(&self) -> u64 {
         self.charge.bytes()
@@ -129,7 +131,7 @@ impl Chunk {
             .is_some_and(|slot| !slot.is_gone.swap(true, Relaxed))
     }
 
-    pub(super) fn is_used(&self, at: u64) {
+    pub(super) fn mark_used(&self, at: u64) {
         self.used_at.store(at, Relaxed);
     }
 
@@ -144,6 +146,6 @@ mod tests {
 
     #[test]
     fn a_name_takes_24_bytes_beside_itself() {
-        assert_eq!(size_of::<Slot>(), 24);
+        assert_eq!(size_of::<ChunkEntry>(), 24);
     }
 }

@@ -5,60 +5,60 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Moment, NameLabel, Rights, Ticket, complete,
+    Moment, MutationTicket, NameLabel, Rights, complete,
     listing::{ListingDecision, ListingView, decide_listing},
 };
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
 
 use super::{
-    growing::{Gap, Learned},
-    sequence::ServerPlace,
+    directory_listing::ReaddirCookie,
+    extend::{ListingGap, ListingOrigin},
 };
 use crate::{
-    core::Core,
-    credentials::Identity,
+    core::MountCore,
+    credentials::InternedCaller,
     errno,
     inode::Inode,
-    plan::{Answer, Asker, ListedPage, v3},
+    protocol::{NfsReply, ReaddirPage, RpcCaller, v3},
 };
 use curt_trace::{events::Event, probe};
 use rustix::io::Errno;
 
 /// Who asks for names, of which directory.
 #[derive(Clone)]
-pub(super) struct Requester {
-    pub(super) core: Arc<Core>,
+pub(super) struct ReaddirRequester {
+    pub(super) core: Arc<MountCore>,
     pub(super) inode: Arc<Inode>,
-    pub(super) identity: Arc<Identity>,
+    pub(super) identity: Arc<InternedCaller>,
 }
 
 /// A reply.
 #[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(super) page: ListedPage,
+pub(crate) struct ReaddirReply {
+    pub(super) page: ReaddirPage,
     pub(super) plus: bool,
     /// Bytes that were asked for.
     pub(super) size: u32,
-    pub(super) learned: Learned,
+    pub(super) learned: ListingOrigin,
     pub(super) sent_at: Moment,
 }
 
 /// Why there is none.
 #[derive(Debug)]
-pub(super) enum NotFetched {
+pub(super) enum ReaddirError {
     /// The server refused; when that was asked.
-    Refused(Status, Moment),
+    Refused(NfsStat3, Moment),
     /// It did not answer, or not in a way that makes sense.
     Failed(CallError),
     /// It gave neither a name nor the end, twice.
     Stuck,
 }
 
-impl NotFetched {
+impl ReaddirError {
     /// As an event tells it.
-    fn told(&self) -> i32 {
+    fn event_status(&self) -> i32 {
         let errno = match self {
             Self::Refused(status, _) => errno::of_status(*status),
             Self::Failed(error) => errno::of_call(*error),
@@ -68,7 +68,7 @@ impl NotFetched {
     }
 }
 
-impl Fetched {
+impl ReaddirReply {
     /// Neither the last reply nor one with a name.
     pub(super) fn is_without_progress(&self) -> bool {
         self.page.names.is_empty() && !self.page.end
@@ -80,14 +80,14 @@ impl Fetched {
     }
 }
 
-impl Requester {
+impl ReaddirRequester {
     /// With attributes or without, behind `cookie`?
     pub(super) fn decide(&self, cookie: u64) -> ListingDecision {
         if self.core.lacks_plus() {
             return ListingDecision::Plain;
         }
         let mut facts = self.inode.facts();
-        let kept = facts.kept.directory();
+        let kept = facts.by_type.directory();
         let names_since_stat = kept.names_since_stat;
         let view = ListingView {
             at_start: cookie == 0,
@@ -98,44 +98,45 @@ impl Requester {
         let was_plus = std::mem::replace(&mut kept.lists_plus, plus);
         drop(facts);
         if plus != was_plus {
-            self.tell_turn(plus, cookie, names_since_stat);
+            self.trace_readdirplus_switch(plus, cookie, names_since_stat);
         }
         decision
     }
 
     /// Tells that listings are asked for otherwise from now on.
-    fn tell_turn(&self, plus: bool, cookie: u64, entries: u32) {
+    fn trace_readdirplus_switch(&self, plus: bool, cookie: u64, entries: u32) {
         if plus {
-            let dir = self.inode.fileid_for(Event::NfsReaddirPlusOn);
+            let dir = self.inode.fileid_if_enabled(Event::NfsReaddirPlusOn);
             probe!(NfsReaddirPlusOn { dir, cookie, entries });
         } else {
-            let dir = self.inode.fileid_for(Event::NfsReaddirPlusOff);
+            let dir = self.inode.fileid_if_enabled(Event::NfsReaddirPlusOff);
             probe!(NfsReaddirPlusOff { dir, cookie, entries });
         }
     }
 
-    /// Asks for the names behind a place, in about `size` bytes, and takes in the directory's attributes.
+    /// Asks for the names behind a place, in about `size` bytes, and takes in the directory's
+    /// attributes.
     pub(super) fn fetch(
         &self,
-        gap: Gap,
+        gap: ListingGap,
         size: u32,
         decision: ListingDecision,
         interrupt: &Interrupt,
-    ) -> Result<Fetched, NotFetched> {
-        self.tell_asked(gap, size, decision);
-        let answer = self.fetch_untold(gap.place, size, decision, interrupt);
-        self.tell_answered(gap, &answer);
+    ) -> Result<ReaddirReply, ReaddirError> {
+        self.trace_request(gap, size, decision);
+        let answer = self.fetch_untraced(gap.cookie, size, decision, interrupt);
+        self.trace_reply(gap, &answer);
         answer
     }
 
     /// Tells that a chunk is asked for: into what is remembered for all, or for one reader alone.
-    fn tell_asked(&self, gap: Gap, size: u32, decision: ListingDecision) {
-        macro_rules! tell {
+    fn trace_request(&self, gap: ListingGap, size: u32, decision: ListingDecision) {
+        macro_rules! trace_readdir {
             ($event:ident) => {
-                probe!(let subject = self.inode.subject(); $event {
+                probe!(let subject = self.inode.event_fields(); $event {
                     dir: subject.fileid,
-                    cookie: gap.place.cookie,
-                    verifier: u64::from_be_bytes(gap.place.verifier.0),
+                    cookie: gap.cookie.cookie,
+                    verifier: u64::from_be_bytes(gap.cookie.verifier.0),
                     dtsize: size,
                     plus: decision == ListingDecision::Plus,
                     cache_index: gap.index,
@@ -146,23 +147,23 @@ impl Requester {
             };
         }
         if gap.is_shared {
-            tell!(NfsReaddirCacheFill);
+            trace_readdir!(NfsReaddirCacheFill);
         } else {
-            tell!(NfsReaddirUncached);
+            trace_readdir!(NfsReaddirUncached);
         }
     }
 
     /// Tells what came.
-    fn tell_answered(&self, gap: Gap, answer: &Result<Fetched, NotFetched>) {
+    fn trace_reply(&self, gap: ListingGap, answer: &Result<ReaddirReply, ReaddirError>) {
         let fetched = answer.as_ref();
-        macro_rules! tell {
+        macro_rules! trace_readdir {
             ($event:ident) => {
-                probe!(let subject = self.inode.subject(); $event {
+                probe!(let subject = self.inode.event_fields(); $event {
                     dir: subject.fileid,
-                    cookie: gap.place.cookie,
+                    cookie: gap.cookie.cookie,
                     entries: fetched.map_or(0, |fetched| fetched.page.names.len()),
                     eof: fetched.is_ok_and(|fetched| fetched.page.end),
-                    error: fetched.err().map_or(0, NotFetched::told),
+                    error: fetched.err().map_or(0, ReaddirError::event_status),
                     dev: subject.dev,
                     fhandle: subject.fhandle,
                     version: subject.version,
@@ -173,39 +174,39 @@ impl Requester {
             };
         }
         if gap.is_shared {
-            tell!(NfsReaddirCacheFillDone);
+            trace_readdir!(NfsReaddirCacheFillDone);
         } else {
-            tell!(NfsReaddirUncachedDone);
+            trace_readdir!(NfsReaddirUncachedDone);
         }
     }
 
-    fn fetch_untold(
+    fn fetch_untraced(
         &self,
-        place: ServerPlace,
+        place: ReaddirCookie,
         size: u32,
         decision: ListingDecision,
         interrupt: &Interrupt,
-    ) -> Result<Fetched, NotFetched> {
+    ) -> Result<ReaddirReply, ReaddirError> {
         let Self {
             core,
             inode,
             identity,
         } = self;
         let ticket = inode.facts().state.ticket();
-        let asker = Asker {
+        let asker = RpcCaller {
             credential: &identity.credential,
             interrupt,
         };
-        let (handle, ServerPlace { cookie, verifier }) = (inode.handle(), place);
+        let (handle, ReaddirCookie { cookie, verifier }) = (inode.handle(), place);
         let plus = decision == ListingDecision::Plus;
         let answer = match decision {
             ListingDecision::Plus => {
                 core.count(ClientCounter::ListingPlus);
-                v3::readdirplus(&core.wire, asker, handle, cookie, verifier, size)
+                v3::readdirplus(&core.rpc, asker, handle, cookie, verifier, size)
             }
             ListingDecision::Plain => {
                 core.count(ClientCounter::ListingPlain);
-                v3::readdir(&core.wire, asker, handle, cookie, verifier, size)
+                v3::readdir(&core.rpc, asker, handle, cookie, verifier, size)
             }
         };
         // RFC 1813 §3.3.17: a server need not have it.
@@ -213,24 +214,24 @@ impl Requester {
             && matches!(
                 &answer,
                 Err(CallError::ProcedureUnavailable)
-                    | Ok(Answer {
-                        outcome: Err(Status::Notsupp),
+                    | Ok(NfsReply {
+                        outcome: Err(NfsStat3::Notsupp),
                         ..
                     })
             )
         {
             core.note_lack_of_plus();
         }
-        let answer = answer.map_err(NotFetched::Failed)?;
+        let answer = answer.map_err(ReaddirError::Failed)?;
         let sent_at = core.moment(answer.sent_at);
-        let about = answer.about.as_ref();
+        let about = answer.attributes.as_ref();
         let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
         let page = answer
             .outcome
-            .map_err(|status| NotFetched::Refused(status, sent_at))?;
+            .map_err(|status| ReaddirError::Refused(status, sent_at))?;
         inode.prove(identity, Rights::READ, sent_at);
         let learned = self.learn(ticket, is_adopted, sent_at, page.names.len());
-        Ok(Fetched {
+        Ok(ReaddirReply {
             page,
             plus,
             size,
@@ -240,14 +241,20 @@ impl Requester {
     }
 
     /// What the reply proves of its names, judged while it is new.
-    fn learn(&self, ticket: Ticket, is_adopted: bool, sent_at: Moment, count: usize) -> Learned {
+    fn learn(
+        &self,
+        ticket: MutationTicket,
+        is_adopted: bool,
+        sent_at: Moment,
+        count: usize,
+    ) -> ListingOrigin {
         let mut facts = self.inode.facts();
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let kept = facts.kept.directory();
+        let kept = facts.by_type.directory();
         kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
         kept.names_last = count;
-        Learned {
-            label: complete::told(ticket, &facts.state, is_adopted, sent_at),
+        ListingOrigin {
+            label: complete::reply_label(ticket, &facts.state, is_adopted, sent_at),
             ticket,
             last_ticket: ticket,
             epoch: facts.contents(),

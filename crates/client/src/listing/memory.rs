@@ -1,7 +1,8 @@
 //! The memory that listed names take in one mount.
 //!
-//! Owns the bound and the order of eviction: least recently used first, one reply's names at a time. A reader keeps the names at
-//! its position alive, and they count until it moves on. The lock here is never held while another is taken.
+//! Owns the bound and the order of eviction: least recently used first, one reply's names at a
+//! time. A reader keeps the names at its position alive, and they count until it moves on. The lock
+//! here is never held while another is taken.
 
 use std::{
     collections::VecDeque,
@@ -15,13 +16,13 @@ use std::{
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::Mutex;
 
-use super::sequence::Sequence;
+use super::directory_listing::DirectoryListing;
 
 /// A reply's names take at most this part of the bound, so that several readers have room.
-const PARTS: u64 = 8;
+const REPLY_FRACTION: u64 = 8;
 
 /// Of the bound, this part at most is for listings that cannot be read again piece by piece.
-const PINNED_PARTS: u64 = 4;
+const PINNED_FRACTION: u64 = 4;
 
 /// Replies' worths that may be in the line before those of dropped listings are looked for.
 const COMPACT_MIN: usize = 1024;
@@ -33,28 +34,28 @@ pub(crate) struct ListingMemory {
     pinned: AtomicU64,
     /// Counts uses; what was used later has the larger number.
     uses: AtomicU64,
-    line: Mutex<Line>,
+    lru: Mutex<ListingLru>,
     counters: Arc<ClientCounters>,
 }
 
 /// What is kept, the longest unused first.
 #[derive(Default)]
-struct Line {
-    ages: VecDeque<Aged>,
-    /// Those whose listing is gone leave when the line is as long as this: a mount whose directories change all the time makes
-    /// listings for ever without coming near its bound.
+struct ListingLru {
+    entries: VecDeque<ListingLruEntry>,
+    /// Those whose listing is gone leave when the line is as long as this: a mount whose
+    /// directories change all the time makes listings for ever without coming near its bound.
     compact_at: usize,
 }
 
 /// A reply's worth of names, by when it was used when it was put into the line.
-struct Aged {
-    sequence: Weak<Sequence>,
+struct ListingLruEntry {
+    listing: Weak<DirectoryListing>,
     place: usize,
     used_at: u64,
 }
 
 /// Bytes that count until this is dropped.
-pub(crate) struct Charge {
+pub(crate) struct ListingMemoryCharge {
     memory: Arc<ListingMemory>,
     bytes: u64,
     is_pinned: bool,
@@ -68,7 +69,7 @@ impl ListingMemory {
             used: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
             uses: AtomicU64::new(0),
-            line: Mutex::default(),
+            lru: Mutex::default(),
             counters,
         })
     }
@@ -80,7 +81,7 @@ impl ListingMemory {
 
     /// Bytes that a reply should have at most.
     pub(crate) fn reply_max(&self) -> u32 {
-        u32::try_from(self.limit / PARTS).unwrap_or(u32::MAX)
+        u32::try_from(self.limit / REPLY_FRACTION).unwrap_or(u32::MAX)
     }
 
     /// A reply that was asked for ahead of its readers is wanted by none of them.
@@ -94,36 +95,38 @@ impl ListingMemory {
     }
 
     /// Bytes are in use from now on, whatever the bound.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Charge {
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> ListingMemoryCharge {
         self.used.fetch_add(bytes, Relaxed);
-        Charge {
+        ListingMemoryCharge {
             memory: Arc::clone(self),
             bytes,
             is_pinned: false,
         }
     }
 
-    /// Bytes are to be used, if the bound has so many; nothing goes for them before [`Self::shrink`].
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+    /// Bytes are to be used, if the bound has so many; nothing goes for them before
+    /// [`Self::shrink`].
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         (bytes <= self.limit).then(|| self.charge(bytes))
     }
 
     /// Bytes that are in use already shall not go. `None` if too many may not.
-    pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+    pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Option<ListingMemoryCharge> {
         let pinned = self.pinned.fetch_add(bytes, Relaxed) + bytes;
-        let charge = Charge {
+        let charge = ListingMemoryCharge {
             memory: Arc::clone(self),
             bytes,
             is_pinned: true,
         };
-        (pinned <= self.limit / PINNED_PARTS).then_some(charge)
+        (pinned <= self.limit / PINNED_FRACTION).then_some(charge)
     }
 
-    /// A reply's names were added to `sequence`: it takes its place in the line, and what is over the bound goes.
-    pub(crate) fn added(&self, sequence: &Arc<Sequence>, place: usize, used_at: u64) {
+    /// A reply's names were added to `sequence`: it takes its place in the line, and what is over
+    /// the bound goes.
+    pub(crate) fn added(&self, sequence: &Arc<DirectoryListing>, place: usize, used_at: u64) {
         let sequence = Arc::downgrade(sequence);
-        self.line.lock().push(Aged {
-            sequence,
+        self.lru.lock().push(ListingLruEntry {
+            listing: sequence,
             place,
             used_at,
         });
@@ -133,47 +136,51 @@ impl ListingMemory {
     /// Lets the oldest go until the bound holds.
     pub(crate) fn shrink(&self) {
         // Each is looked at twice at most: once to see that it was used since.
-        let mut looks = self.line.lock().ages.len() * 2;
+        let mut looks = self.lru.lock().entries.len() * 2;
         while self.used() > self.limit && looks > 0 {
             looks -= 1;
-            let Some(oldest) = self.line.lock().ages.pop_front() else {
+            let Some(oldest) = self.lru.lock().entries.pop_front() else {
                 return;
             };
-            let Some(sequence) = oldest.sequence.upgrade() else {
+            let Some(sequence) = oldest.listing.upgrade() else {
                 continue;
             };
             match sequence.evict(oldest.place, oldest.used_at) {
                 Ok(gone) => {
                     if gone.is_some() {
-                        sequence.tell_evicted(oldest.place);
+                        sequence.trace_evicted(oldest.place);
                     }
                     self.counters
                         .add(ClientCounter::ListingEvicted, u64::from(gone.is_some()));
                     drop(gone);
                 }
-                Err(used_at) => self.line.lock().ages.push_back(Aged { used_at, ..oldest }),
+                Err(used_at) => self
+                    .lru
+                    .lock()
+                    .entries
+                    .push_back(ListingLruEntry { used_at, ..oldest }),
             }
         }
     }
 }
 
-impl Line {
-    fn push(&mut self, aged: Aged) {
-        self.ages.push_back(aged);
-        if self.ages.len() >= self.compact_at.max(COMPACT_MIN) {
-            self.ages.retain(|aged| aged.sequence.strong_count() > 0);
-            self.compact_at = self.ages.len() * 2;
+impl ListingLru {
+    fn push(&mut self, aged: ListingLruEntry) {
+        self.entries.push_back(aged);
+        if self.entries.len() >= self.compact_at.max(COMPACT_MIN) {
+            self.entries.retain(|aged| aged.listing.strong_count() > 0);
+            self.compact_at = self.entries.len() * 2;
         }
     }
 }
 
-impl Charge {
+impl ListingMemoryCharge {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Charge {
+impl Drop for ListingMemoryCharge {
     fn drop(&mut self) {
         let counter = if self.is_pinned {
             &self.memory.pinned
@@ -193,7 +200,7 @@ impl fmt::Debug for ListingMemory {
     }
 }
 
-impl fmt::Debug for Charge {
+impl fmt::Debug for ListingMemoryCharge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Charge").field(&self.bytes).finish()
     }
@@ -201,24 +208,24 @@ impl fmt::Debug for Charge {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::sequence::ServerPlace, *};
+    use super::{super::directory_listing::ReaddirCookie, *};
 
     #[test]
     fn listings_that_are_gone_leave_the_line_although_there_is_room() {
         let memory = ListingMemory::new(1 << 20, Arc::default());
         let kept: Vec<_> = (0..COMPACT_MIN)
-            .map(|_| Sequence::new(&memory, ServerPlace::default()))
+            .map(|_| DirectoryListing::new(&memory, ReaddirCookie::default()))
             .collect();
         for sequence in &kept {
             memory.added(sequence, 0, memory.next_use());
         }
         for _ in 0..20 * COMPACT_MIN {
-            let gone = Sequence::new(&memory, ServerPlace::default());
+            let gone = DirectoryListing::new(&memory, ReaddirCookie::default());
             memory.added(&gone, 0, memory.next_use());
         }
-        let line = memory.line.lock();
-        assert!(line.ages.len() <= 2 * COMPACT_MIN, "{}", line.ages.len());
-        let live = line.ages.iter().filter(|aged| aged.sequence.strong_count() > 0);
+        let line = memory.lru.lock();
+        assert!(line.entries.len() <= 2 * COMPACT_MIN, "{}", line.entries.len());
+        let live = line.entries.iter().filter(|aged| aged.listing.strong_count() > 0);
         assert_eq!(live.count(), COMPACT_MIN, "what is kept stays in the line");
     }
 }

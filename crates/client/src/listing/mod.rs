@@ -1,37 +1,39 @@
 //! Listing directories, of any size and while they change.
 //!
-//! A directory keeps the names of its last listing (a [`Sequence`]), for readers that list it while it does not change. An open
-//! directory has a pass: the sequence that it reads, its position, and the names that were returned. Invariants:
+//! A directory keeps the names of its last listing (a [`DirectoryListing`]), for readers that list
+//! it while it does not change. An open directory has a pass: the sequence that it reads, its
+//! position, and the names that were returned. Invariants:
 //!
-//! - A reader continues from its own cookie with the verifier that came with it, whatever expires or changes meanwhile: names that
-//!   exist all the time are returned once each, and a pass sends one request with cookie 0.
-//! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and leaves out exactly the names that
-//!   were already returned.
+//! - A reader continues from its own cookie with the verifier that came with it, whatever expires
+//!   or changes meanwhile: names that exist all the time are returned once each, and a pass sends
+//!   one request with cookie 0.
+//! - If a server refuses a cookie, the listing starts from the beginning, once in a pass, and
+//!   leaves out exactly the names that were already returned.
 //! - The memory of listings is bounded for the mount; the least recently used are evicted.
 //! - No lock is held across a request.
 //!
-//! `asking` and `fetch` send requests; `filling` and `refreshing` request a directory's names because one is wanted; `absence`
-//! answers for names that a directory does not have; `ahead` waits for requests; `reading` returns names to the reader; `patch`
-//! enters this client's own changes.
+//! `asking` and `fetch` send requests; `filling` and `refreshing` request a directory's names
+//! because one is wanted; `absence` answers for names that a directory does not have; `ahead` waits
+//! for requests; `reading` returns names to the reader; `patch` enters this client's own changes.
 
 mod absence;
-mod ahead;
-mod asking;
-mod beside;
 mod chunk;
-mod circle;
+mod cookie_loop;
+mod cursor;
+mod directory_listing;
+mod emit;
+mod extend;
 mod fetch;
-mod filling;
-mod growing;
+mod fill;
+mod fill_around_name;
+mod in_flight;
+mod local_changes;
 mod memory;
-mod pass;
-mod patch;
-mod places;
 mod priming;
-mod reading;
-mod refreshing;
-mod sequence;
-mod told;
+mod refresh;
+mod request;
+mod returned_names;
+mod state;
 
 use std::sync::Arc;
 
@@ -41,23 +43,23 @@ use rustix::io::Errno;
 
 use crate::{
     client::Client,
-    credentials::Identity,
+    credentials::InternedCaller,
     identity::{Caller, InodeId},
     inode::Inode,
 };
-pub(crate) use filling::Filled;
+use cursor::ReaddirCursor;
+pub(crate) use directory_listing::DirectoryListing;
+use directory_listing::ReaddirCookie;
+pub(crate) use fill::FillOutcome;
+pub(crate) use local_changes::{LocalChange, NamePresence};
 pub(crate) use memory::ListingMemory;
-use pass::Pass;
-pub(crate) use patch::{OwnChange, Says};
-pub(crate) use sequence::Sequence;
-use sequence::ServerPlace;
 
 /// An open directory.
 #[derive(Debug)]
 pub struct OpenDirectory {
     inode: Arc<Inode>,
-    identity: Arc<Identity>,
-    pass: Mutex<Pass>,
+    identity: Arc<InternedCaller>,
+    cursor: Mutex<ReaddirCursor>,
 }
 
 impl OpenDirectory {
@@ -69,13 +71,14 @@ impl OpenDirectory {
 }
 
 impl Client {
-    /// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent ahead of its reader.
+    /// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent
+    /// ahead of its reader.
     ///
     /// # Errors
     /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
     pub fn opendir(&self, caller: &Caller, id: InodeId) -> Result<OpenDirectory, Errno> {
-        let inode = self.held_directory(id)?;
-        let asked = self.asked(caller);
+        let inode = self.find_directory(id)?;
+        let asked = self.op_context(caller);
         let intent = curt_policy::OpenIntent {
             read: true,
             ..curt_policy::OpenIntent::default()
@@ -83,11 +86,11 @@ impl Client {
         debug_assert_eq!(intent.needs(), Rights::READ, "listing takes the right to read");
         self.decide_open(&asked, &inode, intent)?;
         let identity = Arc::clone(&asked.identity);
-        let nothing = Sequence::new(&self.listing_memory, ServerPlace::default());
+        let nothing = DirectoryListing::new(&self.listing_memory, ReaddirCookie::default());
         Ok(OpenDirectory {
             inode,
             identity,
-            pass: Mutex::new(Pass::new(nothing)),
+            cursor: Mutex::new(ReaddirCursor::new(nothing)),
         })
     }
 }

@@ -1,19 +1,20 @@
-//! Learning single names and objects from a reply with attributes, whatever it proves about the directory as a whole.
+//! Learning single names and objects from a reply with attributes, whatever it proves about the
+//! directory as a whole.
 //!
-//! Owns the checks: a name is learned only with a handle and attributes that fit together and belong to the directory's own file
-//! system. Must not know why the request was sent.
+//! Owns the checks: a name is learned only with a handle and attributes that fit together and
+//! belong to the directory's own file system. Must not know why the request was sent.
 
 use std::sync::Arc;
 
-use curt_policy::{Moment, NameLabel, names::Learned as Said};
+use curt_policy::{Moment, NameLabel, names::DentryUpdate as Said};
 use curt_trace::{ClientCounter, events::Event, probe};
 
-use super::fetch::Fetched;
-use crate::{client::Client, inode::Inode, names::Kept, plan::ListedName};
+use super::fetch::ReaddirReply;
+use crate::{client::Client, dentry_cache::CachedDentry, inode::Inode, protocol::ReaddirEntry};
 
 /// What is to be counted while names are learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Count {
+pub(super) enum PrimeCounting {
     Nothing,
     /// Names that were not known, each by itself when it is used.
     New,
@@ -23,27 +24,28 @@ pub(super) enum Count {
 
 /// One reply, and what it is learned under.
 #[derive(Clone, Copy)]
-struct Reply<'a> {
+struct PrimingReply<'a> {
     directory: &'a Arc<Inode>,
     fsid: Option<u64>,
     label: Option<NameLabel>,
     sent_at: Moment,
-    count: Count,
+    count: PrimeCounting,
 }
 
 impl Client {
-    /// Learns the names and attributes that READDIRPLUS brought; how many objects had been in use whose attributes had expired, if
-    /// that is to be counted.
-    pub(super) fn prime(&self, directory: &Arc<Inode>, fetched: &Fetched, count: Count) -> u32 {
-        let reply = Reply {
+    /// Learns the names and attributes that READDIRPLUS brought; how many objects had been in use
+    /// whose attributes had expired, if that is to be counted.
+    pub(super) fn prime(&self, directory: &Arc<Inode>, fetched: &ReaddirReply, count: PrimeCounting) -> u32 {
+        let reply = PrimingReply {
             directory,
             fsid: directory.fsid(),
             label: fetched.label(),
             sent_at: fetched.sent_at,
             count,
         };
-        // Attributes are those of a handle, and good whatever becomes of its name; only refreshing is after them.
-        if reply.label.is_none() && count != Count::Expired {
+        // Attributes are those of a handle, and good whatever becomes of its name; only refreshing
+        // is after them.
+        if reply.label.is_none() && count != PrimeCounting::Expired {
             return 0;
         }
         let (mut primed, mut expired) = (0, 0);
@@ -60,11 +62,12 @@ impl Client {
         expired
     }
 
-    /// Takes in what is said of the object that a name leads to; whether its attributes had expired while it was in use.
-    fn prime_object(&self, reply: &Reply<'_>, listed: &ListedName) -> Option<(Arc<Inode>, bool)> {
+    /// Takes in what is said of the object that a name leads to; whether its attributes had expired
+    /// while it was in use.
+    fn prime_object(&self, reply: &PrimingReply<'_>, listed: &ReaddirEntry) -> Option<(Arc<Inode>, bool)> {
         let (handle, attributes) = (listed.handle.as_ref()?, listed.attributes.as_ref()?);
-        // What is mounted there is not what the directory's file system has there; and no server means another object than the
-        // entry's own.
+        // What is mounted there is not what the directory's file system has there; and no server
+        // means another object than the entry's own.
         let is_own = Some(attributes.fsid) == reply.fsid && attributes.fileid == listed.fileid;
         if matches!(&*listed.name, b"." | b"..") || !is_own {
             return None;
@@ -74,57 +77,58 @@ impl Client {
         if child.attributes().is_some_and(|known| known.fileid != number) {
             return None;
         }
-        let was_expired = reply.count == Count::Expired && self.is_due(&child);
+        let was_expired = reply.count == PrimeCounting::Expired && self.is_due(&child);
         let _ = child.absorb(attributes, reply.sent_at);
-        let was_used = child.came_with_others(reply.directory);
+        let was_used = child.mark_refreshed_in(reply.directory);
         Some((child, was_expired && was_used))
     }
 
-    /// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere, too: LOOKUP will tell.
+    /// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere,
+    /// too: LOOKUP will tell.
     fn prime_name(
         &self,
-        reply: &Reply<'_>,
-        listed: &ListedName,
+        reply: &PrimingReply<'_>,
+        listed: &ReaddirEntry,
         child: &Arc<Inode>,
         label: NameLabel,
     ) -> bool {
         let directory = reply.directory;
         let former = self
-            .keep_name(directory, &listed.name, Some(child), Said::Positive(label))
+            .cache_name(directory, &listed.name, Some(child), Said::Positive(label))
             .1;
-        tell_primed((directory, child), &listed.name, former.as_ref());
-        let is_other = |kept: &Kept| {
+        trace_primed(directory, child, &listed.name, former.as_ref());
+        let is_other = |kept: &CachedDentry| {
             let other = kept.child.as_ref().filter(|other| !Arc::ptr_eq(other, child));
             kept.label == label && other.is_some()
         };
         if former.as_ref().is_some_and(is_other) {
-            let dropped = self.forget_name(directory, &listed.name);
+            let dropped = self.uncache_name(directory, &listed.name);
             drop(dropped);
             return false;
         }
         let was_known = former.is_some_and(|kept| kept.label.epoch == label.epoch);
-        if reply.count == Count::New && !was_known {
-            child.came_unasked();
+        if reply.count == PrimeCounting::New && !was_known {
+            child.mark_primed();
         }
         true
     }
 }
 
 /// Tells that a listing told of a name, and what was known of it.
-fn tell_primed((directory, child): (&Inode, &Arc<Inode>), name: &[u8], former: Option<&Kept>) {
-    macro_rules! tell {
+fn trace_primed(directory: &Inode, child: &Arc<Inode>, name: &[u8], former: Option<&CachedDentry>) {
+    macro_rules! trace_name {
         ($event:ident) => {
             probe!($event {
-                dir: directory.fileid_for(Event::$event),
+                dir: directory.fileid_if_enabled(Event::$event),
                 name,
-                fileid: child.fileid_for(Event::$event)
+                fileid: child.fileid_if_enabled(Event::$event)
             })
         };
     }
     let known = former.map(|kept| kept.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child)));
     match known {
-        None => tell!(NfsReaddirLookup),
-        Some(true) => tell!(NfsReaddirLookupRevalidate),
-        Some(false) => tell!(NfsReaddirLookupRevalidateFailed),
+        None => trace_name!(NfsReaddirLookup),
+        Some(true) => trace_name!(NfsReaddirLookupRevalidate),
+        Some(false) => trace_name!(NfsReaddirLookupRevalidateFailed),
     }
 }

@@ -10,31 +10,31 @@ use curt_rpc::client::{Interrupt, Wake};
 use parking_lot::{Condvar, Mutex};
 
 #[derive(Default)]
-struct Alarm {
+struct DeadlineWakeup {
     over: Mutex<bool>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
-impl Wake for Alarm {
+impl Wake for DeadlineWakeup {
     fn wake(&self) {
         // Whoever waits holds the lock from its look at the interrupt until it sleeps.
         drop(self.over.lock());
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 }
 
 /// Runs `work` with an interrupt that is raised when `interrupt` is, or after `limit`.
 pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnce(&Interrupt) -> R) -> R {
-    let alarm = Arc::new(Alarm::default());
+    let alarm = Arc::new(DeadlineWakeup::default());
     let ends = Interrupt::new();
     thread::scope(|scope| {
         let watch = || {
-            let waker: Arc<dyn Wake> = Arc::<Alarm>::clone(&alarm);
+            let waker: Arc<dyn Wake> = Arc::<DeadlineWakeup>::clone(&alarm);
             let _registration = interrupt.register(waker);
             let end = Instant::now() + limit;
             let mut over = alarm.over.lock();
             while !*over && !interrupt.is_raised() {
-                if alarm.bell.wait_until(&mut over, end).timed_out() {
+                if alarm.wakeup.wait_until(&mut over, end).timed_out() {
                     break;
                 }
             }
@@ -47,7 +47,7 @@ pub(super) fn within<R>(limit: Duration, interrupt: &Interrupt, work: impl FnOnc
         // Without a watcher the caller's own interrupt has to do.
         let result = work(if watcher.is_ok() { &ends } else { interrupt });
         *alarm.over.lock() = true;
-        alarm.bell.notify_all();
+        alarm.wakeup.notify_all();
         result
     })
 }

@@ -3,11 +3,11 @@
 use std::{fmt, io};
 
 use curt_proto::mount3;
-use curt_rpc::{client::CallError, message::Versions};
+use curt_rpc::{client::CallError, message::VersionRange};
 
 /// A service that a mount needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Service {
+pub enum ServiceKind {
     /// The directory of services: portmap or rpcbind.
     Portmapper,
     /// MOUNT, which turns paths into handles.
@@ -16,7 +16,7 @@ pub enum Service {
     Nfs,
 }
 
-impl fmt::Display for Service {
+impl fmt::Display for ServiceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Portmapper => "portmapper",
@@ -28,7 +28,7 @@ impl fmt::Display for Service {
 
 /// Whether a failed mount is worth another try, by mount.nfs's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Retry {
+pub enum MountRetry {
     /// The server may just be away.
     Always,
     /// The server may just be starting; after the third time in a row it is not.
@@ -48,7 +48,7 @@ pub enum MountError {
     #[error("Connection refused by {service} of {server} (port {port})")]
     Refused {
         /// Who was to be reached.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
         /// At which port.
@@ -58,7 +58,7 @@ pub enum MountError {
     #[error("{service} of {server} (port {port}) cannot be reached: {kind}")]
     Unreachable {
         /// Who was to be reached.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
         /// At which port.
@@ -70,7 +70,7 @@ pub enum MountError {
     #[error("Connection timed out: no answer from {service} of {server}")]
     TimedOut {
         /// Who was asked.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
     },
@@ -81,7 +81,7 @@ pub enum MountError {
     #[error("RPC: Program not registered: {server} has no {service} over TCP")]
     NotRegistered {
         /// What was looked for.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
     },
@@ -91,17 +91,17 @@ pub enum MountError {
     )]
     Version {
         /// Who was asked.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
         /// What it offers instead.
-        versions: Offered,
+        versions: OfferedVersions,
     },
     /// The server does not let us have it.
     #[error("access denied by server ({status})")]
     AccessDenied {
         /// What MNT said.
-        status: mount3::Status,
+        status: mount3::MountStat3,
     },
     /// There is no such export.
     #[error("No such file or directory on the server")]
@@ -114,10 +114,10 @@ pub enum MountError {
     PathTooLong,
     /// MNT failed in another way.
     #[error("reason given by server: {0}")]
-    Mount(mount3::Status),
+    Mount(mount3::MountStat3),
     /// The server refused what was asked of the root.
     #[error("reason given by server: {0}")]
-    Nfs(curt_proto::nfs3::Status),
+    Nfs(curt_proto::nfs3::NfsStat3),
     /// The export takes other authentication than what was asked for.
     #[error("the server takes none of the security flavours asked for; it offers {}", flavors(.offered))]
     Flavors {
@@ -128,7 +128,7 @@ pub enum MountError {
     #[error("{service} of {server}: {error}")]
     Call {
         /// Who was asked.
-        service: Service,
+        service: ServiceKind,
         /// Where.
         server: String,
         /// What happened.
@@ -141,18 +141,18 @@ pub enum MountError {
 
 /// Versions that are offered instead of the wanted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
+pub enum OfferedVersions {
     /// The program is not served at all.
     None,
     /// These.
-    Versions(Versions),
+    Versions(VersionRange),
 }
 
-impl fmt::Display for Offered {
+impl fmt::Display for OfferedVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("no version"),
-            Self::Versions(Versions { low, high }) => write!(f, "versions {low} to {high}"),
+            Self::Versions(VersionRange { low, high }) => write!(f, "versions {low} to {high}"),
         }
     }
 }
@@ -160,14 +160,14 @@ impl fmt::Display for Offered {
 impl MountError {
     /// Whether another try is worth it.
     #[must_use]
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> MountRetry {
         match self {
-            Self::Refused { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => Retry::Always,
-            Self::NotRegistered { .. } => Retry::Thrice,
-            Self::Nfs(curt_proto::nfs3::Status::Stale) => Retry::Thrice,
+            Self::Refused { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => MountRetry::Always,
+            Self::NotRegistered { .. } => MountRetry::Thrice,
+            Self::Nfs(curt_proto::nfs3::NfsStat3::Stale) => MountRetry::Thrice,
             Self::Call { error, .. } => match error {
-                CallError::Closed | CallError::SystemError => Retry::Always,
-                _ => Retry::Never,
+                CallError::Closed | CallError::SystemError => MountRetry::Always,
+                _ => MountRetry::Never,
             },
             Self::UnknownHost(_)
             | Self::ReservedPort
@@ -179,12 +179,12 @@ impl MountError {
             | Self::Mount(_)
             | Self::Nfs(_)
             | Self::Flavors { .. }
-            | Self::Interrupted => Retry::Never,
+            | Self::Interrupted => MountRetry::Never,
         }
     }
 
     /// What a failed call to `service` means.
-    pub(super) fn of_call(service: Service, server: String, port: u16, error: CallError) -> Self {
+    pub(super) fn of_call(service: ServiceKind, server: String, port: u16, error: CallError) -> Self {
         match error {
             CallError::Interrupted => Self::Interrupted,
             CallError::TimedOut { .. } => Self::TimedOut { service, server },
@@ -207,12 +207,12 @@ impl MountError {
             CallError::ProgramUnavailable => Self::Version {
                 service,
                 server,
-                versions: Offered::None,
+                versions: OfferedVersions::None,
             },
             CallError::ProgramMismatch(versions) => Self::Version {
                 service,
                 server,
-                versions: Offered::Versions(versions),
+                versions: OfferedVersions::Versions(versions),
             },
             error => Self::Call {
                 service,

@@ -1,13 +1,14 @@
 //! From a server's name and a path to a handle and a way to send requests.
 //!
-//! Owns the requests of mounting: to the portmapper for ports, to MOUNT for the root's handle, to NFS for limits; and UMNT at the
-//! end. Each has a time limit, so that mounting can be retried or given up. Must not know inodes or caches.
+//! Owns the requests of mounting: to the portmapper for ports, to MOUNT for the root's handle, to
+//! NFS for limits; and UMNT at the end. Each has a time limit, so that mounting can be retried or
+//! given up. Must not know inodes or caches.
 
 mod deadline;
-mod directory;
 mod error;
+mod portmap;
 #[cfg(test)]
-mod services;
+mod scripted;
 #[cfg(test)]
 mod tests;
 
@@ -19,14 +20,14 @@ use std::{
 };
 
 use curt_proto::{
-    mount3::{self, ExportPath, MountOk, MountReply},
+    mount3::{self, DirPath, MountOk, MountReply},
     nfs3::{self, FileHandle},
 };
 use curt_rpc::{
-    auth::Credential,
+    auth::RpcCredential,
     client::{
-        AddressFamily, CallError, Events, Interrupt, NoEvents, PortSource, Request, Server, TcpOptions,
-        TcpTransport, Transport,
+        AddressFamily, CallError, Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName,
+        TcpOptions, TcpTransport, Transport, TransportEvents,
     },
 };
 use curt_xdr::{Encode, Opaque};
@@ -34,10 +35,10 @@ use parking_lot::Mutex;
 
 use crate::{
     environment::Clock,
-    plan::{Asker, PathLimits, ServerLimits, Wire, v3},
+    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient, v3},
 };
 
-pub use error::{MountError, Offered, Retry, Service};
+pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};
 
 /// A handle and 64 flavours are never longer, in bytes.
 const MOUNT_RESULTS_MAX: usize = 1024;
@@ -53,30 +54,31 @@ pub struct ExportSource {
     pub path: Vec<u8>,
     /// How NFS requests travel; its port source is replaced by what `nfs_port` says.
     pub transport: TcpOptions,
-    /// `port=`; `None`: the portmapper is asked, for each connection anew, and 2049 taken if there is none.
+    /// `port=`; `None`: the portmapper is asked, for each connection anew, and 2049 taken if there
+    /// is none.
     pub nfs_port: Option<u16>,
     /// `mounthost=`; `None`: the NFS server.
-    pub mount_server: Option<Server>,
+    pub mount_server: Option<ServerName>,
     /// Which addresses of the MOUNT server are tried (`mountproto=`).
     pub mount_family: AddressFamily,
     /// `mountport=`; `None`: the portmapper is asked, and the NFS port tried if there is none.
     pub mount_port: Option<u16>,
     /// The credential of these requests; AUTH_NONE for `sec=none`.
-    pub credential: Credential,
+    pub credential: RpcCredential,
     /// How long each question may take.
     pub timeout: Duration,
 }
 
 /// A mounted export.
-pub struct Mounted {
+pub struct MountedExport {
     /// The root's handle.
     pub root: FileHandle,
     /// The root's FSINFO.
-    pub limits: ServerLimits,
+    pub limits: Fsinfo,
     /// The root's PATHCONF; zeros if the server did not tell.
-    pub path_limits: PathLimits,
+    pub path_limits: Pathconf,
     /// The way to the server, with the above counted.
-    pub wire: Arc<Wire>,
+    pub rpc: Arc<RpcClient>,
     /// The transport below it.
     pub transport: Arc<TcpTransport>,
     /// Where UMNT is to be sent at the end.
@@ -91,7 +93,7 @@ pub struct MountService {
     /// The port.
     pub port: u16,
     path: Vec<u8>,
-    credential: Credential,
+    credential: RpcCredential,
     reserved_port: bool,
 }
 
@@ -101,24 +103,24 @@ pub struct MountService {
 /// [`MountError`].
 pub fn mount(
     export: &ExportSource,
-    events: Arc<dyn Events>,
+    events: Arc<dyn TransportEvents>,
     clock: Arc<dyn Clock>,
     interrupt: &Interrupt,
-) -> Result<Mounted, MountError> {
+) -> Result<MountedExport, MountError> {
     let (mount_service, answer) = ask_root(export, interrupt)?;
     check_flavors(&answer.flavors, &export.credential)?;
     let nfs_port = find_nfs_port(export, interrupt)?;
     let server = export.transport.server.to_string();
-    let failed = |error| MountError::of_call(Service::Nfs, server.clone(), nfs_port, error);
+    let failed = |error| MountError::of_call(ServiceKind::Nfs, server.clone(), nfs_port, error);
     let options = TcpOptions {
         port: nfs_ports(export, nfs_port),
         ..export.transport.clone()
     };
     let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
     let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
-    let wire = Arc::new(Wire::new(carrier, clock));
+    let wire = Arc::new(RpcClient::new(carrier, clock));
     let limits = deadline::within(export.timeout, interrupt, |ends| {
-        let asker = Asker {
+        let asker = RpcCaller {
             credential: &export.credential,
             interrupt: ends,
         };
@@ -132,29 +134,29 @@ pub fn mount(
         // The limit was ours, not the user's.
         Err(MountError::Interrupted) if !interrupt.is_raised() => {
             return Err(MountError::TimedOut {
-                service: Service::Nfs,
+                service: ServiceKind::Nfs,
                 server,
             });
         }
         limits => limits?,
     };
-    Ok(Mounted {
+    Ok(MountedExport {
         root: answer.root,
         limits,
         path_limits,
-        wire,
+        rpc: wire,
         transport,
         mount_service,
     })
 }
 
 impl MountService {
-    /// Tells the server that the export is no longer mounted (UMNT). Nothing depends on it: a server that misses it prints one line
-    /// too many for `showmount -a`.
+    /// Tells the server that the export is no longer mounted (UMNT). Nothing depends on it: a
+    /// server that misses it prints one line too many for `showmount -a`.
     pub fn unmount(&self, timeout: Duration, interrupt: &Interrupt) {
-        let path = ExportPath(Opaque::new(&self.path).unwrap_or_default());
+        let path = DirPath(Opaque::new(&self.path).unwrap_or_default());
         let told = self
-            .call(mount3::Procedure::Unmount, &path, timeout, interrupt)
+            .call(mount3::MountProcedure::Unmount, &path, timeout, interrupt)
             .map(drop);
         if let Err(error) = told {
             tracing::debug!(address = %self.address, port = self.port, %error, "UMNT was not heard");
@@ -163,41 +165,42 @@ impl MountService {
 
     /// Asks for the root's handle.
     fn ask(&self, timeout: Duration, interrupt: &Interrupt) -> Result<MountOk, MountError> {
-        let path = ExportPath(Opaque::new(&self.path).map_err(|_| MountError::PathTooLong)?);
-        let failed = |error| MountError::of_call(Service::Mount, self.address.to_string(), self.port, error);
+        let path = DirPath(Opaque::new(&self.path).map_err(|_| MountError::PathTooLong)?);
+        let failed =
+            |error| MountError::of_call(ServiceKind::Mount, self.address.to_string(), self.port, error);
         let reply = self
-            .call(mount3::Procedure::Mount, &path, timeout, interrupt)
+            .call(mount3::MountProcedure::Mount, &path, timeout, interrupt)
             .map_err(failed)?;
-        let status = match directory::decoded(&reply).map_err(failed)? {
+        let status = match portmap::decoded(&reply).map_err(failed)? {
             MountReply::Ok(ok) => return Ok(ok),
             MountReply::Failed(status) => status,
         };
         Err(match status {
-            mount3::Status::Acces | mount3::Status::Perm => MountError::AccessDenied { status },
-            mount3::Status::Noent => MountError::NoSuchPath,
-            mount3::Status::Notdir => MountError::NotADirectory,
-            mount3::Status::Nametoolong => MountError::PathTooLong,
-            mount3::Status::Ok
-            | mount3::Status::Io
-            | mount3::Status::Inval
-            | mount3::Status::Notsupp
-            | mount3::Status::Serverfault => MountError::Mount(status),
+            mount3::MountStat3::Acces | mount3::MountStat3::Perm => MountError::AccessDenied { status },
+            mount3::MountStat3::Noent => MountError::NoSuchPath,
+            mount3::MountStat3::Notdir => MountError::NotADirectory,
+            mount3::MountStat3::Nametoolong => MountError::PathTooLong,
+            mount3::MountStat3::Ok
+            | mount3::MountStat3::Io
+            | mount3::MountStat3::Inval
+            | mount3::MountStat3::Notsupp
+            | mount3::MountStat3::Serverfault => MountError::Mount(status),
         })
     }
 
     fn call(
         &self,
-        procedure: mount3::Procedure,
+        procedure: mount3::MountProcedure,
         arguments: &(dyn Encode + Sync),
         timeout: Duration,
         interrupt: &Interrupt,
-    ) -> Result<curt_rpc::client::Reply, CallError> {
+    ) -> Result<curt_rpc::client::CallReply, CallError> {
         let options = TcpOptions {
             reserved_port: self.reserved_port,
-            ..directory::question_options(Server::Address(self.address), self.port, timeout)
+            ..portmap::question_options(ServerName::Address(self.address), self.port, timeout)
         };
-        let transport = TcpTransport::connect(options, Arc::new(NoEvents), interrupt)?;
-        let request = Request {
+        let transport = TcpTransport::connect(options, Arc::new(NoTransportEvents), interrupt)?;
+        let request = RpcRequest {
             program: mount3::PROGRAM,
             version: mount3::VERSION,
             procedure: procedure.number(),
@@ -214,11 +217,18 @@ impl MountService {
 fn ask_root(export: &ExportSource, interrupt: &Interrupt) -> Result<(MountService, MountOk), MountError> {
     let server = export.mount_server.as_ref().unwrap_or(&export.transport.server);
     first_of(server, export.mount_family, |address| {
-        let asked = (Service::Mount, mount3::PROGRAM, mount3::VERSION);
+        let (program, version) = (mount3::PROGRAM, mount3::VERSION);
         let port = match export.mount_port {
             Some(port) => port,
             None => match (
-                directory::ask(address, asked, export.timeout, interrupt),
+                portmap::ask(
+                    address,
+                    ServiceKind::Mount,
+                    program,
+                    version,
+                    export.timeout,
+                    interrupt,
+                ),
                 export.nfs_port,
             ) {
                 (Ok(port), _) => port,
@@ -243,9 +253,16 @@ fn find_nfs_port(export: &ExportSource, interrupt: &Interrupt) -> Result<u16, Mo
     if let Some(port) = export.nfs_port {
         return Ok(port);
     }
-    let asked = (Service::Nfs, nfs3::PROGRAM, nfs3::VERSION);
+    let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
     let found = first_of(&export.transport.server, export.transport.family, |address| {
-        directory::ask(address, asked, export.timeout, interrupt)
+        portmap::ask(
+            address,
+            ServiceKind::Nfs,
+            program,
+            version,
+            export.timeout,
+            interrupt,
+        )
     });
     match found {
         Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
@@ -253,19 +270,27 @@ fn find_nfs_port(export: &ExportSource, interrupt: &Interrupt) -> Result<u16, Mo
     }
 }
 
-/// Where the transport finds NFS: the port that was found for the first connection, asked anew for later ones.
+/// Where the transport finds NFS: the port that was found for the first connection, asked anew for
+/// later ones.
 fn nfs_ports(export: &ExportSource, found: u16) -> PortSource {
     if export.nfs_port.is_some() {
         return PortSource::Fixed(found);
     }
     let first = Mutex::new(Some(found));
     let timeout = export.timeout;
-    PortSource::Asked(Arc::new(move |address| {
+    PortSource::Lookup(Arc::new(move |address| {
         if let Some(port) = first.lock().take() {
             return Ok(port);
         }
-        let asked = (Service::Nfs, nfs3::PROGRAM, nfs3::VERSION);
-        match directory::ask(address, asked, timeout, &Interrupt::never()) {
+        let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
+        match portmap::ask(
+            address,
+            ServiceKind::Nfs,
+            program,
+            version,
+            timeout,
+            &Interrupt::never(),
+        ) {
             Ok(port) => Ok(port),
             Err(error) if is_portmapper_away(&error) => Ok(nfs3::PORT),
             Err(error) => Err(io::Error::other(error)),
@@ -277,7 +302,7 @@ fn is_portmapper_away(error: &MountError) -> bool {
     matches!(
         error,
         MountError::Refused {
-            service: Service::Portmapper,
+            service: ServiceKind::Portmapper,
             ..
         }
     )
@@ -285,7 +310,7 @@ fn is_portmapper_away(error: &MountError) -> bool {
 
 /// The first success of `ask` over the addresses of `server`, or the last failure.
 fn first_of<R>(
-    server: &Server,
+    server: &ServerName,
     family: AddressFamily,
     mut ask: impl FnMut(IpAddr) -> Result<R, MountError>,
 ) -> Result<R, MountError> {
@@ -299,10 +324,10 @@ fn first_of<R>(
     Err(last)
 }
 
-fn addresses(server: &Server, family: AddressFamily) -> Vec<IpAddr> {
+fn addresses(server: &ServerName, family: AddressFamily) -> Vec<IpAddr> {
     let all: Vec<IpAddr> = match server {
-        Server::Address(address) => vec![*address],
-        Server::Name(name) => {
+        ServerName::Address(address) => vec![*address],
+        ServerName::Name(name) => {
             let found = (name.as_str(), 0).to_socket_addrs();
             found
                 .map(|found| found.map(|address| address.ip()).collect())
@@ -317,12 +342,12 @@ fn addresses(server: &Server, family: AddressFamily) -> Vec<IpAddr> {
     all.into_iter().filter(wanted).collect()
 }
 
-/// The export has to take the flavour in which we ask. An empty list, and AUTH_NONE in it, take any: the server then looks at no
-/// credential.
-fn check_flavors(offered: &[u32], credential: &Credential) -> Result<(), MountError> {
+/// The export has to take the flavour in which we ask. An empty list, and AUTH_NONE in it, take
+/// any: the server then looks at no credential.
+fn check_flavors(offered: &[u32], credential: &RpcCredential) -> Result<(), MountError> {
     let ours = match credential {
-        Credential::None => FLAVOR_NONE,
-        Credential::Sys(_) => FLAVOR_SYS,
+        RpcCredential::None => FLAVOR_NONE,
+        RpcCredential::Sys(_) => FLAVOR_SYS,
     };
     if offered.is_empty() || offered.contains(&ours) || offered.contains(&FLAVOR_NONE) {
         return Ok(());
@@ -332,8 +357,8 @@ fn check_flavors(offered: &[u32], credential: &Credential) -> Result<(), MountEr
     })
 }
 
-/// The size of READs or WRITEs: what was asked for (`rsize=`, `wsize=`) or else what the server likes best, not above what it
-/// takes nor 1 MiB, and a multiple of 4096 if it is that large.
+/// The size of READs or WRITEs: what was asked for (`rsize=`, `wsize=`) or else what the server
+/// likes best, not above what it takes nor 1 MiB, and a multiple of 4096 if it is that large.
 #[must_use]
 pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32) -> u32 {
     const MAX: u32 = 1 << 20;
@@ -354,7 +379,7 @@ pub fn transfer_size(asked: Option<u32>, server_preferred: u32, server_max: u32)
     }
 }
 
-impl fmt::Debug for Mounted {
+impl fmt::Debug for MountedExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mounted")
             .field("root", &self.root)

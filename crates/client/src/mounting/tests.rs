@@ -5,13 +5,13 @@
 use std::net::SocketAddr;
 
 use super::{
-    services::{Answers, Host, kind},
+    scripted::{ScriptedAnswers, ScriptedHost, kind},
     *,
 };
 
 #[test]
 fn the_flavour_in_use_must_be_taken_by_the_export() {
-    let sys = crate::caller::Security::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
+    let sys = crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[]));
     for (offered, takes_sys, takes_none) in [
         (&[][..], true, true),
         (&[1], true, false),
@@ -21,7 +21,7 @@ fn the_flavour_in_use_must_be_taken_by_the_export() {
     ] {
         assert_eq!(check_flavors(offered, &sys).is_ok(), takes_sys, "{offered:?}");
         assert_eq!(
-            check_flavors(offered, &Credential::None).is_ok(),
+            check_flavors(offered, &RpcCredential::None).is_ok(),
             takes_none,
             "{offered:?}"
         );
@@ -58,18 +58,21 @@ fn sizes_are_what_is_asked_for_within_what_the_server_takes() {
 fn a_name_without_an_address_is_an_unknown_host() {
     let export = ExportSource {
         path: b"/".to_vec(),
-        transport: TcpOptions::new(Server::Name("no-such-host.invalid".into()), PortSource::Fixed(1)),
+        transport: TcpOptions::new(
+            ServerName::Name("no-such-host.invalid".into()),
+            PortSource::Fixed(1),
+        ),
         nfs_port: Some(1),
         mount_server: None,
         mount_family: AddressFamily::Any,
         mount_port: Some(1),
-        credential: Credential::None,
+        credential: RpcCredential::None,
         timeout: Duration::from_secs(10),
     };
     let error = mount(
         &export,
-        Arc::new(NoEvents),
-        Arc::new(crate::threads::SystemClock),
+        Arc::new(NoTransportEvents),
+        Arc::new(crate::threads::MonotonicClock),
         &Interrupt::never(),
     );
     assert_eq!(
@@ -81,54 +84,54 @@ fn a_name_without_an_address_is_an_unknown_host() {
 #[test]
 fn who_is_worth_another_try_is_told_from_who_is_not() {
     let refused = MountError::Refused {
-        service: Service::Nfs,
+        service: ServiceKind::Nfs,
         server: "s".into(),
         port: 2049,
     };
-    assert_eq!(refused.retry(), Retry::Always);
+    assert_eq!(refused.retry(), MountRetry::Always);
     let unregistered = MountError::NotRegistered {
-        service: Service::Mount,
+        service: ServiceKind::Mount,
         server: "s".into(),
     };
-    assert_eq!(unregistered.retry(), Retry::Thrice);
+    assert_eq!(unregistered.retry(), MountRetry::Thrice);
     let denied = MountError::AccessDenied {
-        status: mount3::Status::Acces,
+        status: mount3::MountStat3::Acces,
     };
-    assert_eq!(denied.retry(), Retry::Never);
+    assert_eq!(denied.retry(), MountRetry::Never);
 }
 
-fn export_of(host: &Host, nfs_port: Option<u16>, mount_port: Option<u16>) -> ExportSource {
+fn export_of(host: &ScriptedHost, nfs_port: Option<u16>, mount_port: Option<u16>) -> ExportSource {
     ExportSource {
         path: b"/export".to_vec(),
-        transport: TcpOptions::new(Server::Address(host.address.into()), PortSource::Fixed(0)),
+        transport: TcpOptions::new(ServerName::Address(host.address.into()), PortSource::Fixed(0)),
         nfs_port,
         mount_server: None,
         mount_family: AddressFamily::Any,
         mount_port,
-        credential: crate::caller::Security::sys().credential(&crate::identity::Caller::new(0, 0, &[])),
+        credential: crate::caller::RpcSecurity::sys().credential(&crate::identity::Caller::new(0, 0, &[])),
         timeout: Duration::from_secs(20),
     }
 }
 
-fn mounted(export: &ExportSource) -> Result<Mounted, MountError> {
+fn mounted(export: &ExportSource) -> Result<MountedExport, MountError> {
     mount(
         export,
-        Arc::new(NoEvents),
-        Arc::new(crate::threads::SystemClock),
+        Arc::new(NoTransportEvents),
+        Arc::new(crate::threads::MonotonicClock),
         &Interrupt::never(),
     )
 }
 
 #[test]
 fn with_ports_given_no_portmapper_is_needed() {
-    let host = Host::start(1, false, |_| kind()).unwrap();
+    let host = ScriptedHost::start(1, false, |_| kind()).unwrap();
     let export = export_of(&host, Some(host.port), Some(host.port));
     let mounted = mounted(&export).unwrap();
     assert_eq!(mounted.root.as_bytes(), b"root");
     assert_eq!((mounted.limits.write_max, mounted.limits.links), (1 << 19, true));
-    assert_eq!(mounted.path_limits, PathLimits::default());
+    assert_eq!(mounted.path_limits, Pathconf::default());
     assert_eq!(
-        mounted.wire.statistics().operations(),
+        mounted.rpc.statistics().operations(),
         2,
         "FSINFO and PATHCONF are counted"
     );
@@ -147,17 +150,17 @@ fn with_ports_given_no_portmapper_is_needed() {
 
 #[test]
 fn without_portmapper_mount_is_looked_for_where_nfs_is() {
-    let host = Host::start(2, false, |_| kind()).unwrap();
+    let host = ScriptedHost::start(2, false, |_| kind()).unwrap();
     let mounted = mounted(&export_of(&host, Some(host.port), None)).unwrap();
     assert_eq!(mounted.mount_service.port, host.port);
 }
 
 #[test]
 fn without_portmapper_and_ports_the_refusal_is_told() {
-    let host = Host::start(3, false, |_| kind()).unwrap();
+    let host = ScriptedHost::start(3, false, |_| kind()).unwrap();
     let error = mounted(&export_of(&host, None, None)).unwrap_err();
     let MountError::Refused {
-        service: Service::Portmapper,
+        service: ServiceKind::Portmapper,
         port: 111,
         ..
     } = error
@@ -168,7 +171,7 @@ fn without_portmapper_and_ports_the_refusal_is_told() {
 
 #[test]
 fn the_portmapper_names_the_ports() {
-    let Some(host) = Host::start(4, true, |port| Answers {
+    let Some(host) = ScriptedHost::start(4, true, |port| ScriptedAnswers {
         mount_port: Some(port),
         nfs_port: Some(port),
         ..kind()
@@ -178,7 +181,7 @@ fn the_portmapper_names_the_ports() {
     let mounted = mounted(&export_of(&host, None, None)).unwrap();
     assert_eq!(
         mounted.transport.options().server,
-        Server::Address(host.address.into())
+        ServerName::Address(host.address.into())
     );
     let asked = host.asked.lock().clone();
     assert_eq!(
@@ -195,12 +198,12 @@ fn the_portmapper_names_the_ports() {
 
 #[test]
 fn services_that_are_not_registered_are_told_by_name() {
-    for (number, mount_known, missing) in [(5, false, Service::Mount), (6, true, Service::Nfs)] {
-        let ports = |port| Answers {
+    for (number, mount_known, missing) in [(5, false, ServiceKind::Mount), (6, true, ServiceKind::Nfs)] {
+        let ports = |port| ScriptedAnswers {
             mount_port: Some(port).filter(|_| mount_known),
             ..kind()
         };
-        let Some(host) = Host::start(number, true, ports) else {
+        let Some(host) = ScriptedHost::start(number, true, ports) else {
             return eprintln!("no right to listen at port 111: not tested");
         };
         let error = mounted(&export_of(&host, None, None)).unwrap_err();
@@ -214,39 +217,43 @@ fn services_that_are_not_registered_are_told_by_name() {
 
 #[test]
 fn what_mnt_and_fsinfo_refuse_is_told_apart() {
-    use curt_proto::mount3::Status;
+    use curt_proto::mount3::MountStat3;
     let cases = [
         (
             7,
-            Status::Acces,
+            MountStat3::Acces,
             MountError::AccessDenied {
-                status: Status::Acces,
+                status: MountStat3::Acces,
             },
         ),
-        (8, Status::Noent, MountError::NoSuchPath),
-        (9, Status::Notdir, MountError::NotADirectory),
-        (10, Status::Serverfault, MountError::Mount(Status::Serverfault)),
+        (8, MountStat3::Noent, MountError::NoSuchPath),
+        (9, MountStat3::Notdir, MountError::NotADirectory),
+        (
+            10,
+            MountStat3::Serverfault,
+            MountError::Mount(MountStat3::Serverfault),
+        ),
     ];
     for (number, mount, expected) in cases {
-        let host = Host::start(number, false, |_| Answers { mount, ..kind() }).unwrap();
+        let host = ScriptedHost::start(number, false, |_| ScriptedAnswers { mount, ..kind() }).unwrap();
         let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
         assert_eq!(error, expected);
     }
-    let stale = Answers {
-        fsinfo: nfs3::Status::Stale,
+    let stale = ScriptedAnswers {
+        fsinfo: nfs3::NfsStat3::Stale,
         ..kind()
     };
-    let host = Host::start(11, false, |_| stale).unwrap();
+    let host = ScriptedHost::start(11, false, |_| stale).unwrap();
     let error = mounted(&export_of(&host, Some(host.port), Some(host.port))).unwrap_err();
     assert_eq!(
         (error.retry(), error),
-        (Retry::Thrice, MountError::Nfs(nfs3::Status::Stale))
+        (MountRetry::Thrice, MountError::Nfs(nfs3::NfsStat3::Stale))
     );
 }
 
 #[test]
 fn other_versions_flavours_and_closed_ports_are_told_apart() {
-    let host = Host::start(12, false, |_| Answers {
+    let host = ScriptedHost::start(12, false, |_| ScriptedAnswers {
         wrong_version: true,
         ..kind()
     })
@@ -261,14 +268,14 @@ fn other_versions_flavours_and_closed_ports_are_told_apart() {
     let closed = Some(1);
     let error = mounted(&export_of(&host, closed, Some(host.port))).unwrap_err();
     let MountError::Refused {
-        service: Service::Nfs,
+        service: ServiceKind::Nfs,
         port: 1,
         ..
     } = error
     else {
         panic!("{error:?}")
     };
-    let host = Host::start(13, false, |_| Answers {
+    let host = ScriptedHost::start(13, false, |_| ScriptedAnswers {
         flavors: vec![390_003],
         ..kind()
     })
@@ -284,7 +291,7 @@ fn other_versions_flavours_and_closed_ports_are_told_apart() {
 
 #[test]
 fn a_server_that_takes_calls_and_answers_none_times_out() {
-    let host = Host::start(14, false, |_| Answers {
+    let host = ScriptedHost::start(14, false, |_| ScriptedAnswers {
         silent: true,
         ..kind()
     })
@@ -296,7 +303,7 @@ fn a_server_that_takes_calls_and_answers_none_times_out() {
     let error = mounted(&export).unwrap_err();
     drop(hold);
     let MountError::TimedOut {
-        service: Service::Nfs,
+        service: ServiceKind::Nfs,
         ..
     } = error
     else {
@@ -306,7 +313,7 @@ fn a_server_that_takes_calls_and_answers_none_times_out() {
 
 #[test]
 fn mounting_can_be_interrupted() {
-    let host = Host::start(15, false, |_| Answers {
+    let host = ScriptedHost::start(15, false, |_| ScriptedAnswers {
         silent: true,
         ..kind()
     })
@@ -315,8 +322,9 @@ fn mounting_can_be_interrupted() {
     let export = export_of(&host, Some(host.port), Some(host.port));
     let interrupt = Interrupt::new();
     std::thread::scope(|scope| {
-        let clock = Arc::new(crate::threads::SystemClock);
-        let mounting = scope.spawn(|| mount(&export, Arc::new(NoEvents), clock, &interrupt).map(drop));
+        let clock = Arc::new(crate::threads::MonotonicClock);
+        let mounting =
+            scope.spawn(|| mount(&export, Arc::new(NoTransportEvents), clock, &interrupt).map(drop));
         while host.asked.lock().len() < 2 {
             std::thread::yield_now();
         }

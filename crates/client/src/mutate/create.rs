@@ -5,29 +5,31 @@ use std::{
     sync::Arc,
 };
 
-use curt_proto::nfs3::{FileHandle, Status};
+use curt_proto::nfs3::{FileHandle, NfsStat3};
 use curt_rpc::client::CallError;
 use curt_trace::{events::Event, probe, scope};
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{Ended, prove_change, retransmitted::Making};
+use super::{NameChangeOutcome, prove_change, retransmitted::Making};
 use crate::{
-    api::{Found, OpenFlags, Opened},
-    client::{Asked, Client},
+    api::{FoundInode, OpenFlags, OpenResult},
+    client::{Client, OpContext},
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
-    lookup::Resolved,
-    meeting::Opening,
-    plan::{Answer, CreateHow, Created, Node, SetAttributes, SetTime, Wcc, v3},
+    lookup::ResolvedName,
+    open_unlink::OpenGuard,
+    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, SetAttributes, SetTime, Wcc, v3},
 };
 
 impl Client {
-    /// Makes `name` in `directory` if it is not there, and opens it: open(2) with O_CREAT. `mode` is what the file gets if it
-    /// is made (umask applied already). With [`OpenFlags::exclusive`] the name must be new.
+    /// Makes `name` in `directory` if it is not there, and opens it: open(2) with O_CREAT. `mode`
+    /// is what the file gets if it is made (umask applied already). With [`OpenFlags::exclusive`]
+    /// the name must be new.
     ///
     /// # Errors
-    /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE; those of [`Client::open`] if the file was there.
+    /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE; those of [`Client::open`] if the
+    /// file was there.
     pub fn create(
         &self,
         caller: &Caller,
@@ -35,16 +37,16 @@ impl Client {
         name: &[u8],
         mode: u32,
         flags: OpenFlags,
-    ) -> Result<(Found, Opened), Errno> {
-        let directory = self.held_directory(directory)?;
-        let asked = self.asked(caller);
+    ) -> Result<(FoundInode, OpenResult), Errno> {
+        let directory = self.find_directory(directory)?;
+        let asked = self.op_context(caller);
         self.check_new_name(name)?;
         let set = SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()
         };
         // Until it is counted as open nobody here removes it.
-        let turn = self.turns.take(directory.id(), name, &asked.interrupt)?;
+        let turn = self.name_locks.lock(directory.id(), name, &asked.interrupt)?;
         let make = || {
             if flags.exclusive {
                 return self.create_exclusive(&asked, &directory, name, set);
@@ -52,18 +54,18 @@ impl Client {
             // Guarded, not unchecked: a file that is there already must not be given this mode.
             self.make(&asked, &directory, name, Some(&Making::file(mode)), |place| {
                 v3::create(
-                    &self.core.wire,
-                    asked.asker(),
+                    &self.core.rpc,
+                    asked.rpc_caller(),
                     place,
                     name,
-                    &CreateHow::Guarded(set),
+                    &CreateSemantics::Guarded(set),
                 )
             })
         };
-        let made = told(&asked, (&directory, name), (flags, mode), make);
+        let made = traced_create(&asked, &directory, name, flags, mode, make);
         match made {
             Ok((inode, ended)) => {
-                let opening = Opening::of_new(self, &inode);
+                let opening = OpenGuard::of_new(self, &inode);
                 let found = self.found_made(&directory, name, &inode, ended)?;
                 drop(turn);
                 // Whoever makes a file may use it as asked, whatever its mode says.
@@ -74,16 +76,16 @@ impl Client {
                 Ok((found, self.opened(&asked, opening, flags)))
             }
             Err(Errno::EXIST) if !flags.exclusive => {
-                // It was there, or our own request was executed twice: the name is looked up at the server, since what led
-                // here was the belief that it was missing.
+                // It was there, or our own request was executed twice: the name is looked up at the
+                // server, since what led here was the belief that it was missing.
                 drop(turn);
-                match self.ask_name(&asked, &directory, name, None)? {
-                    Resolved::Object(inode, label) => {
+                match self.send_lookup(&asked, &directory, name, None)? {
+                    ResolvedName::Object(inode, label) => {
                         let opened = self.open_inode(&asked, &inode, flags, None)?;
                         let found = self.found(&directory, &inode, label)?;
                         Ok((found, opened))
                     }
-                    Resolved::Missing(_) => Err(Errno::NOENT),
+                    ResolvedName::Missing(_) => Err(Errno::NOENT),
                 }
             }
             Err(error) => Err(error),
@@ -93,17 +95,17 @@ impl Client {
     /// O_EXCL: the server keeps a verifier with the new file, by which a repeated request is known.
     fn create_exclusive(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
         set: SetAttributes,
-    ) -> Result<(Arc<Inode>, Ended), Errno> {
+    ) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
         // Random, and different for each call: the keys of RandomState are the process's own.
         let verifier = RandomState::new().hash_one((directory.id(), name, self.core.now().nanoseconds()));
-        let how = CreateHow::Exclusive(verifier.to_be_bytes());
+        let how = CreateSemantics::Exclusive(verifier.to_be_bytes());
         let making = set.mode.map(Making::file);
         let made = self.make(asked, directory, name, None, |place| {
-            v3::create(&self.core.wire, asked.asker(), place, name, &how)
+            v3::create(&self.core.rpc, asked.rpc_caller(), place, name, &how)
         });
         match made {
             Ok((inode, ended)) => {
@@ -119,11 +121,11 @@ impl Client {
             }
             Err(Errno::OPNOTSUPP) => self.make(asked, directory, name, making.as_ref(), |place| {
                 v3::create(
-                    &self.core.wire,
-                    asked.asker(),
+                    &self.core.rpc,
+                    asked.rpc_caller(),
                     place,
                     name,
-                    &CreateHow::Guarded(set),
+                    &CreateSemantics::Guarded(set),
                 )
             }),
             Err(error) => Err(error),
@@ -134,14 +136,20 @@ impl Client {
     ///
     /// # Errors
     /// EEXIST, EACCES, ENOSPC, EROFS and the others of MKDIR.
-    pub fn mkdir(&self, caller: &Caller, directory: InodeId, name: &[u8], mode: u32) -> Result<Found, Errno> {
+    pub fn mkdir(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<FoundInode, Errno> {
         let set = SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()
         };
         let making = Making::directory(mode);
         self.make_found(caller, directory, name, &making, |asked, place| {
-            v3::mkdir(&self.core.wire, asked.asker(), place, name, &set)
+            v3::mkdir(&self.core.rpc, asked.rpc_caller(), place, name, &set)
         })
     }
 
@@ -155,13 +163,13 @@ impl Client {
         directory: InodeId,
         name: &[u8],
         text: &[u8],
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let set = SetAttributes {
             mode: Some(0o777),
             ..SetAttributes::default()
         };
         self.make_found(caller, directory, name, &Making::link(text), |asked, place| {
-            v3::symlink(&self.core.wire, asked.asker(), place, name, text, &set)
+            v3::symlink(&self.core.rpc, asked.rpc_caller(), place, name, text, &set)
         })
     }
 
@@ -174,16 +182,16 @@ impl Client {
         caller: &Caller,
         directory: InodeId,
         name: &[u8],
-        node: Node,
+        node: MknodType,
         mode: u32,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let set = SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()
         };
         let making = Making::node(node, mode);
         self.make_found(caller, directory, name, &making, |asked, place| {
-            v3::mknod(&self.core.wire, asked.asker(), place, name, node, &set)
+            v3::mknod(&self.core.rpc, asked.rpc_caller(), place, name, node, &set)
         })
     }
 
@@ -197,22 +205,22 @@ impl Client {
         directory: InodeId,
         name: &[u8],
         mode: u32,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let set = SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()
         };
-        let directory = self.held_directory(directory)?;
-        let asked = self.asked(caller);
+        let directory = self.find_directory(directory)?;
+        let asked = self.op_context(caller);
         self.check_new_name(name)?;
-        let how = CreateHow::Guarded(set);
+        let how = CreateSemantics::Guarded(set);
         let flags = OpenFlags {
             exclusive: true,
             ..OpenFlags::default()
         };
-        let (inode, ended) = told(&asked, (&directory, name), (flags, mode), || {
+        let (inode, ended) = traced_create(&asked, &directory, name, flags, mode, || {
             self.make(&asked, &directory, name, Some(&Making::file(mode)), |place| {
-                v3::create(&self.core.wire, asked.asker(), place, name, &how)
+                v3::create(&self.core.rpc, asked.rpc_caller(), place, name, &how)
             })
         })?;
         self.found_made(&directory, name, &inode, ended)
@@ -224,10 +232,10 @@ impl Client {
         directory: InodeId,
         name: &[u8],
         making: &Making<'_>,
-        send: impl FnOnce(&Asked, &FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
-    ) -> Result<Found, Errno> {
-        let directory = self.held_directory(directory)?;
-        let asked = self.asked(caller);
+        send: impl FnOnce(&OpContext, &FileHandle) -> Result<NfsReply<CreateReply, Wcc>, CallError>,
+    ) -> Result<FoundInode, Errno> {
+        let directory = self.find_directory(directory)?;
+        let asked = self.op_context(caller);
         self.check_new_name(name)?;
         let send = |place: &FileHandle| send(&asked, place);
         let (inode, ended) = self.make(&asked, &directory, name, Some(making), send)?;
@@ -247,50 +255,50 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
         inode: &Arc<Inode>,
-        ended: Ended,
-    ) -> Result<Found, Errno> {
+        ended: NameChangeOutcome,
+    ) -> Result<FoundInode, Errno> {
         let label = self.learn_own(directory, name, Some(inode), ended);
         let found = self.found(directory, inode, label)?;
         Ok(found)
     }
 
-    /// Sends the request that makes `name`, and finds out what it made. Without `making` it is the server that knows a second copy of
-    /// the request, by its verifier.
+    /// Sends the request that makes `name`, and finds out what it made. Without `making` it is the
+    /// server that knows a second copy of the request, by its verifier.
     fn make(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
         making: Option<&Making<'_>>,
-        send: impl FnOnce(&FileHandle) -> Result<Answer<Created, Wcc>, CallError>,
-    ) -> Result<(Arc<Inode>, Ended), Errno> {
+        send: impl FnOnce(&FileHandle) -> Result<NfsReply<CreateReply, Wcc>, CallError>,
+    ) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
         let (outcome, ended) = self.change_name(asked, directory, name, || send(directory.handle()))?;
         let created = match outcome {
             Ok(created) => created,
             Err(status) => {
-                let making = making.filter(|_| status == Status::Exist);
+                let making = making.filter(|_| status == NfsStat3::Exist);
                 let own = making.and_then(|making| self.own_object(asked, directory, name, making, ended));
                 let Some(inode) = own else {
-                    return Err(self.refused_change(asked, (directory, name), status, ended));
+                    return Err(self.refused_change(asked, directory, name, status, ended));
                 };
                 prove_change(asked, directory, ended);
                 return Ok((inode, ended));
             }
         };
         let Some(handle) = created.handle else {
-            return match self.ask_name(asked, directory, name, None)? {
-                Resolved::Object(inode, _) => Ok((inode, ended)),
+            return match self.send_lookup(asked, directory, name, None)? {
+                ResolvedName::Object(inode, _) => Ok((inode, ended)),
                 // Somebody removed it at once.
-                Resolved::Missing(_) => Err(Errno::NOENT),
+                ResolvedName::Missing(_) => Err(Errno::NOENT),
             };
         };
         let inode = self.core.registry.inode(&self.core, &handle);
-        inode.found();
+        inode.clear_stale();
         match &created.attributes {
             Some(attributes) => {
                 let _ = inode.absorb(attributes, ended.sent_at);
             }
-            None => self.ask_attributes(asked, &inode)?,
+            None => self.send_getattr(asked, &inode)?,
         }
         // Nobody else's name brought it.
         self.note_use(&inode);
@@ -299,16 +307,18 @@ impl Client {
 }
 
 /// Has a file made, and tells of it.
-fn told(
-    asked: &Asked,
-    (directory, name): (&Inode, &[u8]),
-    (flags, mode): (OpenFlags, u32),
-    make: impl FnOnce() -> Result<(Arc<Inode>, Ended), Errno>,
-) -> Result<(Arc<Inode>, Ended), Errno> {
+fn traced_create(
+    asked: &OpContext,
+    directory: &Inode,
+    name: &[u8],
+    flags: OpenFlags,
+    mode: u32,
+    make: impl FnOnce() -> Result<(Arc<Inode>, NameChangeOutcome), Errno>,
+) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
     probe!(NfsCreateEnter {
         pid: scope::current().process,
         uid: asked.identity.uid,
-        dir: directory.fileid_for(Event::NfsCreateEnter),
+        dir: directory.fileid_if_enabled(Event::NfsCreateEnter),
         name,
         flags: bits(flags),
         mode
@@ -316,12 +326,12 @@ fn told(
     let made = make();
     let fileid = made
         .as_ref()
-        .map_or(0, |(inode, _)| inode.fileid_for(Event::NfsCreateExit));
+        .map_or(0, |(inode, _)| inode.fileid_if_enabled(Event::NfsCreateExit));
     probe!(NfsCreateExit {
-        dir: directory.fileid_for(Event::NfsCreateExit),
+        dir: directory.fileid_if_enabled(Event::NfsCreateExit),
         name,
         fileid,
-        error: errno::told(&made)
+        error: errno::event_status(&made)
     });
     made
 }

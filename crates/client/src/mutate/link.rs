@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use rustix::io::Errno;
 
-use super::{Ended, NameChange, prove_change};
+use super::{NameChange, NameChangeOutcome, prove_change};
 use crate::{
-    api::Found,
-    client::{Asked, Client},
+    api::FoundInode,
+    client::{Client, OpContext},
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
-    plan::v3,
+    protocol::v3,
 };
 
 impl Client {
@@ -26,11 +26,11 @@ impl Client {
         id: InodeId,
         directory: InodeId,
         name: &[u8],
-    ) -> Result<Found, Errno> {
-        let (inode, directory) = (self.held(id)?, self.held_directory(directory)?);
-        let asked = self.asked(caller);
+    ) -> Result<FoundInode, Errno> {
+        let (inode, directory) = (self.find_inode(id)?, self.find_directory(directory)?);
+        let asked = self.op_context(caller);
         self.check_new_name(name)?;
-        let ended = self.link_at_server(&asked, &inode, (&directory, name))?;
+        let ended = self.link_at_server(&asked, &inode, &directory, name)?;
         let label = self.learn_own(&directory, name, Some(&inode), ended);
         let found = self.found(&directory, &inode, label)?;
         Ok(found)
@@ -39,34 +39,35 @@ impl Client {
     /// Sends LINK and keeps what its reply tells of file and directory.
     pub(super) fn link_at_server(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         inode: &Arc<Inode>,
-        (directory, name): (&Arc<Inode>, &[u8]),
-    ) -> Result<Ended, Errno> {
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<NameChangeOutcome, Errno> {
         let before = inode.attributes();
         let change = NameChange::begin(self, directory, name);
-        let wire = &self.core.wire;
-        let answer = v3::link(wire, asked.asker(), inode.handle(), directory.handle(), name);
+        let wire = &self.core.rpc;
+        let answer = v3::link(wire, asked.rpc_caller(), inode.handle(), directory.handle(), name);
         let answer = answer.map_err(|error| {
-            inode.doubt();
+            inode.distrust_attributes();
             errno::of_call(error)
         })?;
         let sent_at = self.core.moment(answer.sent_at);
-        let ended = change.end(&answer.about.directory, &answer);
-        match &answer.about.file {
+        let ended = change.end(&answer.attributes.directory, &answer);
+        match &answer.attributes.file {
             Some(after) => inode.absorb_attribute_change(after, sent_at),
-            None => inode.doubt(),
+            None => inode.distrust_attributes(),
         }
         match answer.outcome {
             Ok(()) => {
                 prove_change(asked, directory, ended);
                 Ok(ended)
             }
-            Err(Status::Exist) if self.is_own_link(asked, inode, before, directory, name, ended) => {
+            Err(NfsStat3::Exist) if self.is_own_link(asked, inode, before, directory, name, ended) => {
                 prove_change(asked, directory, ended);
                 Ok(ended)
             }
-            Err(status) => Err(self.refused_change(asked, (directory, name), status, ended)),
+            Err(status) => Err(self.refused_change(asked, directory, name, status, ended)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Changes of names: creating, removing, renaming and linking.
 //!
-//! Owns the steps that all these changes share: the names concerned are forgotten before the request and after it, the directory
-//! is marked as changing meanwhile, and what the reply proves is kept. Invariant: each change that begins also ends, whatever
-//! happens to its request.
+//! Owns the steps that all these changes share: the names concerned are forgotten before the
+//! request and after it, the directory is marked as changing meanwhile, and what the reply proves
+//! is kept. Invariant: each change that begins also ends, whatever happens to its request.
 
 mod create;
 mod link;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 
 use curt_policy::{
     Absorbed, Moment, Rights,
-    names::{Found as Said, Learned, learn_own},
+    names::{DentryUpdate, LookupFinding as Said, learn_own},
 };
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
 use crate::{
-    client::{Asked, Client},
+    client::{Client, OpContext},
     errno,
     inode::Inode,
-    listing::OwnChange,
-    plan::{Answer, Wcc},
+    listing::LocalChange,
+    protocol::{NfsReply, Wcc},
 };
 
 /// A change of one name that is on its way.
@@ -41,7 +41,7 @@ pub(crate) struct NameChange<'a> {
 
 /// How a change ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct NameChangeOutcome {
     /// What became of the directory's attributes in the reply.
     pub(crate) absorbed: Absorbed,
     /// No other change of ours was about the same name meanwhile.
@@ -60,9 +60,9 @@ impl<'a> NameChange<'a> {
         let number = {
             let mut facts = directory.facts();
             facts.state.begin_mutation();
-            facts.kept.directory().begin_change(name)
+            facts.by_type.directory().begin_change(name)
         };
-        let former = client.forget_name(directory, name);
+        let former = client.uncache_name(directory, name);
         drop(former);
         Self {
             client,
@@ -75,23 +75,23 @@ impl<'a> NameChange<'a> {
     }
 
     /// Its reply came, which says this of the directory.
-    pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &Answer<T, A>) -> Ended {
+    pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &NfsReply<T, A>) -> NameChangeOutcome {
         let core = &self.client.core;
         let (sent_at, repeated_at) = (core.moment(answer.sent_at), answer.repeated_at);
         let repeated_at = repeated_at.map(|repeated_at| core.moment(repeated_at));
-        Ended {
+        NameChangeOutcome {
             repeated_at,
             ..self.finish(wcc, sent_at)
         }
     }
 
-    fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> Ended {
+    fn finish(&mut self, wcc: &Wcc, sent_at: Moment) -> NameChangeOutcome {
         self.has_ended = true;
-        let is_alone = self.directory.facts().kept.directory().end_change(self.number);
+        let is_alone = self.directory.facts().by_type.directory().end_change(self.number);
         let absorbed = self.directory.end_mutation(wcc, sent_at);
-        let former = self.client.forget_name(self.directory, self.name);
+        let former = self.client.uncache_name(self.directory, self.name);
         drop(former);
-        Ended {
+        NameChangeOutcome {
             absorbed,
             is_alone,
             sent_at,
@@ -112,7 +112,7 @@ impl Drop for NameChange<'_> {
 }
 
 /// A change of a directory's names takes the rights to search and to modify it.
-pub(super) fn prove_change(asked: &Asked, directory: &Inode, ended: Ended) {
+pub(super) fn prove_change(asked: &OpContext, directory: &Inode, ended: NameChangeOutcome) {
     let rights = Rights::LOOKUP.with(Rights::MODIFY).with(Rights::EXTEND);
     directory.prove(&asked.identity, rights, ended.sent_at);
 }
@@ -121,14 +121,14 @@ impl Client {
     /// Does one change of `name`: sends, ends the change, and gives the result.
     pub(crate) fn change_name<T>(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
-        send: impl FnOnce() -> Result<Answer<T, Wcc>, CallError>,
-    ) -> Result<(Result<T, Status>, Ended), Errno> {
+        send: impl FnOnce() -> Result<NfsReply<T, Wcc>, CallError>,
+    ) -> Result<(Result<T, NfsStat3>, NameChangeOutcome), Errno> {
         let change = NameChange::begin(self, directory, name);
         let answer = send().map_err(errno::of_call)?;
-        let ended = change.end(&answer.about, &answer);
+        let ended = change.end(&answer.attributes, &answer);
         if answer.outcome.is_ok() {
             prove_change(asked, directory, ended);
         }
@@ -141,14 +141,14 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
         child: Option<&Arc<Inode>>,
-        ended: Ended,
+        ended: NameChangeOutcome,
     ) -> Option<curt_policy::NameLabel> {
         let said = if child.is_some() {
             Said::Object
         } else {
             Said::Nothing
         };
-        let Ended {
+        let NameChangeOutcome {
             absorbed,
             is_alone,
             sent_at,
@@ -156,8 +156,8 @@ impl Client {
             ..
         } = ended;
         let learned = learn_own(said, is_alone, &directory.facts().state, absorbed, sent_at);
-        self.list_own(directory, name, child, (number, learned));
-        self.keep_learned(directory, name, child, learned)
+        self.list_own(directory, name, child, number, learned);
+        self.cache_learned(directory, name, child, learned)
     }
 
     /// Enters a change of ours into what is kept of the directory's listing.
@@ -166,41 +166,47 @@ impl Client {
         directory: &Inode,
         name: &[u8],
         child: Option<&Arc<Inode>>,
-        (number, learned): (u64, Learned),
+        number: u64,
+        learned: DentryUpdate,
     ) {
         let attributes = child.and_then(|child| child.attributes());
         let leads_to = attributes.map(|attributes| (attributes.fileid, attributes.kind));
         let change = match learned {
             // It leads nobody knows where.
-            Learned::Positive(_) if leads_to.is_none() => None,
-            Learned::Positive(_) => Some(OwnChange::Made(name, learned, leads_to)),
-            Learned::Negative(_) | Learned::Drop | Learned::Leave => {
-                Some(OwnChange::Made(name, learned, None))
+            DentryUpdate::Positive(_) if leads_to.is_none() => None,
+            DentryUpdate::Positive(_) => Some(LocalChange::Made(name, learned, leads_to)),
+            DentryUpdate::Negative(_) | DentryUpdate::Forget | DentryUpdate::Unchanged => {
+                Some(LocalChange::Made(name, learned, None))
             }
         };
-        directory.facts().kept.directory().list_change(number, change);
+        directory
+            .facts()
+            .by_type
+            .directory()
+            .apply_change_to_listing(number, change);
     }
 
     /// The error number of a refused change in `directory`; drops what the refusal disproves.
     pub(crate) fn refused_change(
         &self,
-        asked: &Asked,
-        (directory, name): (&Arc<Inode>, &[u8]),
-        status: Status,
-        ended: Ended,
+        asked: &OpContext,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        status: NfsStat3,
+        ended: NameChangeOutcome,
     ) -> Errno {
         // What was kept of the name is forgotten by now.
-        let change = OwnChange::Refused {
+        let change = LocalChange::Refused {
             name,
-            exists: status == Status::Exist,
+            exists: status == NfsStat3::Exist,
             stands: ended.absorbed.stands,
         };
         directory
             .facts()
-            .kept
+            .by_type
             .directory()
-            .list_change(ended.number, Some(change));
+            .apply_change_to_listing(ended.number, Some(change));
         self.note_refusal(asked, directory, status, Rights::MODIFY, ended.sent_at);
-        self.refused(directory, status)
+        self.note_failed_status(directory, status)
     }
 }

@@ -1,8 +1,8 @@
-//! Changes that were sent more than once, and refused: asks what is there, so that policy can tell whether the first copy has done the
-//! work.
+//! Changes that were sent more than once, and refused: asks what is there, so that policy can tell
+//! whether the first copy has done the work.
 //!
-//! Costs requests only after such a refusal, which a server with its reply cache never gives. Whatever keeps the client from asking
-//! leaves the refusal as it is.
+//! Costs requests only after such a refusal, which a server with its reply cache never gives.
+//! Whatever keeps the client from asking leaves the refusal as it is.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use curt_policy::retransmitted::{
     Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object, is_own_removal,
     is_own_rename,
 };
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 
-use super::Ended;
+use super::NameChangeOutcome;
 use crate::{
-    client::{Asked, Client},
-    inode::{Inode, words},
-    lookup::Resolved,
-    plan::{Attributes, Device, Kind, Node, v3},
+    client::{Client, OpContext},
+    inode::{Inode, convert},
+    lookup::ResolvedName,
+    protocol::{Attributes, Device, FileType, MknodType, v3},
 };
 
 /// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Making<'a> {
-    kind: Kind,
+    kind: FileType,
     mode: u32,
     /// Of a symbolic link.
     text: &'a [u8],
@@ -34,7 +34,7 @@ impl<'a> Making<'a> {
     /// An empty file.
     pub(super) fn file(mode: u32) -> Self {
         Self {
-            kind: Kind::Regular,
+            kind: FileType::Regular,
             mode,
             text: &[],
             device: Device::default(),
@@ -44,7 +44,7 @@ impl<'a> Making<'a> {
     /// An empty directory.
     pub(super) fn directory(mode: u32) -> Self {
         Self {
-            kind: Kind::Directory,
+            kind: FileType::Directory,
             ..Self::file(mode)
         }
     }
@@ -52,19 +52,19 @@ impl<'a> Making<'a> {
     /// A symbolic link with this text.
     pub(super) fn link(text: &'a [u8]) -> Self {
         Self {
-            kind: Kind::Symlink,
+            kind: FileType::Symlink,
             text,
             ..Self::file(0o777)
         }
     }
 
     /// A device, named pipe or socket.
-    pub(super) fn node(node: Node, mode: u32) -> Self {
+    pub(super) fn node(node: MknodType, mode: u32) -> Self {
         let (kind, device) = match node {
-            Node::Character(device) => (Kind::Character, device),
-            Node::Block(device) => (Kind::Block, device),
-            Node::Socket => (Kind::Socket, Device::default()),
-            Node::Fifo => (Kind::Fifo, Device::default()),
+            MknodType::Character(device) => (FileType::Character, device),
+            MknodType::Block(device) => (FileType::Block, device),
+            MknodType::Socket => (FileType::Socket, Device::default()),
+            MknodType::Fifo => (FileType::Fifo, Device::default()),
         };
         Self {
             kind,
@@ -75,8 +75,9 @@ impl<'a> Making<'a> {
 }
 
 impl Client {
-    /// When the first copy of a change in `directory` was executed, if it was; `None` if there was only one.
-    fn execution(&self, directory: &Inode, ended: Ended) -> Option<Execution> {
+    /// When the first copy of a change in `directory` was executed, if it was; `None` if there was
+    /// only one.
+    fn execution(&self, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
         let repeated_at = ended.repeated_at.filter(|_| ended.is_alone)?;
         let fsid = directory.attributes()?.fsid;
         self.core.execution(fsid, ended.sent_at, repeated_at)
@@ -85,27 +86,27 @@ impl Client {
     /// What `name` leads to, if the change that was told that it exists has made it.
     pub(super) fn own_object(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
         making: &Making<'_>,
-        ended: Ended,
+        ended: NameChangeOutcome,
     ) -> Option<Arc<Inode>> {
         let execution = self.execution(directory, ended)?;
         let inode = self.object_at(asked, directory, name)?;
         let attributes = inode.attributes()?;
-        let is_device = matches!(making.kind, Kind::Character | Kind::Block);
+        let is_device = matches!(making.kind, FileType::Character | FileType::Block);
         let is_same = attributes.kind == making.kind
             && (!is_device || attributes.device == making.device)
-            && (making.kind != Kind::Symlink || self.has_text(asked, &inode, making.text));
+            && (making.kind != FileType::Symlink || self.has_text(asked, &inode, making.text));
         let wanted = NewObject {
-            kind: words::object_kind(making.kind),
+            kind: convert::object_kind(making.kind),
             mode: making.mode,
             uid: asked.identity.uid,
             gid: asked.identity.gid,
         };
         let found = FoundObject {
-            facts: words::facts(&attributes),
+            facts: convert::facts(&attributes),
             links: attributes.links,
             is_same,
         };
@@ -113,27 +114,28 @@ impl Client {
         is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
     }
 
-    fn object_at(&self, asked: &Asked, directory: &Arc<Inode>, name: &[u8]) -> Option<Arc<Inode>> {
-        match self.ask_name(asked, directory, name, None).ok()? {
-            Resolved::Object(inode, _) => Some(inode),
-            Resolved::Missing(_) => None,
+    fn object_at(&self, asked: &OpContext, directory: &Arc<Inode>, name: &[u8]) -> Option<Arc<Inode>> {
+        match self.send_lookup(asked, directory, name, None).ok()? {
+            ResolvedName::Object(inode, _) => Some(inode),
+            ResolvedName::Missing(_) => None,
         }
     }
 
-    fn has_text(&self, asked: &Asked, link: &Inode, text: &[u8]) -> bool {
-        let answer = v3::readlink(&self.core.wire, asked.asker(), link.handle());
+    fn has_text(&self, asked: &OpContext, link: &Inode, text: &[u8]) -> bool {
+        let answer = v3::readlink(&self.core.rpc, asked.rpc_caller(), link.handle());
         answer.is_ok_and(|answer| answer.outcome.is_ok_and(|found| *found == *text))
     }
 
-    /// Whether the LINK that was told that the name exists has made it. `before`: the file's attributes before.
+    /// Whether the LINK that was told that the name exists has made it. `before`: the file's
+    /// attributes before.
     pub(super) fn is_own_link(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         file: &Arc<Inode>,
         before: Option<Attributes>,
         directory: &Arc<Inode>,
         name: &[u8],
-        ended: Ended,
+        ended: NameChangeOutcome,
     ) -> bool {
         let found = || {
             let execution = self.execution(directory, ended)?;
@@ -145,27 +147,28 @@ impl Client {
         found().unwrap_or(false)
     }
 
-    /// Whether the REMOVE or RMDIR that was told that there is no such name has removed it. `target`: what it led to.
+    /// Whether the REMOVE or RMDIR that was told that there is no such name has removed it.
+    /// `target`: what it led to.
     pub(super) fn is_own_removal(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         target: Option<&Arc<Inode>>,
-        ended: Ended,
+        ended: NameChangeOutcome,
     ) -> bool {
         let found = || {
             let execution = self.execution(directory, ended)?;
             let remains = self.remains(asked, target?);
-            self.ask_attributes(asked, directory).ok()?;
-            let changed = words::server_time(directory.attributes()?.mtime);
+            self.send_getattr(asked, directory).ok()?;
+            let changed = convert::server_time(directory.attributes()?.mtime);
             Some(is_own_removal(&remains, changed, &execution))
         };
         found().unwrap_or(false)
     }
 
-    fn remains(&self, asked: &Asked, target: &Inode) -> Remains {
+    fn remains(&self, asked: &OpContext, target: &Inode) -> Remains {
         let before = target.attributes();
-        let Ok(answer) = v3::getattr(&self.core.wire, asked.asker(), target.handle()) else {
+        let Ok(answer) = v3::getattr(&self.core.rpc, asked.rpc_caller(), target.handle()) else {
             return Remains::Unknown;
         };
         match answer.outcome {
@@ -176,26 +179,27 @@ impl Client {
                     _ => Remains::Links(links(before, &now)),
                 }
             }
-            Err(Status::Stale | Status::Badhandle) => Remains::Nothing,
+            Err(NfsStat3::Stale | NfsStat3::Badhandle) => Remains::Nothing,
             Err(_) => Remains::Unknown,
         }
     }
 
-    /// Whether the RENAME that was told that the old name is missing has moved `source`, which had it, to `to`, where `former` was.
+    /// Whether the RENAME that was told that the old name is missing has moved `source`, which had
+    /// it, to `to`, where `former` was.
     pub(super) fn is_own_rename(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         source: &Arc<Inode>,
         former: Option<&Arc<Inode>>,
         to: (&Arc<Inode>, &[u8]),
-        ended: Ended,
+        ended: NameChangeOutcome,
     ) -> bool {
         let found = || {
             let execution = self.execution(to.0, ended)?;
             let was_there = former.is_some_and(|former| Arc::ptr_eq(former, source));
             let is_there = Arc::ptr_eq(&self.object_at(asked, to.0, to.1)?, source);
-            self.ask_attributes(asked, to.0).ok()?;
-            let changed = words::server_time(to.0.attributes()?.mtime);
+            self.send_getattr(asked, to.0).ok()?;
+            let changed = convert::server_time(to.0.attributes()?.mtime);
             Some(is_own_rename(is_there, was_there, changed, &execution))
         };
         found().unwrap_or(false)
@@ -206,6 +210,6 @@ fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange {
         before: before.map(|before| before.links),
         now: now.links,
-        ctime: words::server_time(now.ctime),
+        ctime: convert::server_time(now.ctime),
     }
 }

@@ -11,16 +11,16 @@ use curt_rpc::client::Interrupt;
 
 use super::OpenFile;
 use crate::{
-    client::{Asked, Client},
+    client::{Client, OpContext},
     identity::Caller,
-    inode::{Flight, Inode},
+    inode::{InFlightCall, Inode},
 };
 
 impl Client {
     /// Whoever keeps copies of the file's data has dropped them, as [`crate::DataState::Changed`]
     /// had demanded of this open. Until then every open is told so.
     pub fn copies_dropped(&self, file: &OpenFile) {
-        note_dropped(&file.inode, file.copies_void.load(Relaxed));
+        note_dropped(&file.inode, file.copies_invalidated.load(Relaxed));
     }
 
     /// Calls `drop_copies`, which has those copies dropped that were void when `file` was opened,
@@ -32,7 +32,7 @@ impl Client {
 
     /// Has copies dropped before a kernel looks `inode` up because it may take it for larger than
     /// it is; how often copies had become void by then.
-    pub(super) fn drop_copies_to_look_up(&self, asked: &Asked, inode: &Arc<Inode>) -> u32 {
+    pub(super) fn drop_copies_to_look_up(&self, asked: &OpContext, inode: &Arc<Inode>) -> u32 {
         let drop_copies = || {
             if let Some(observer) = &self.core.observer {
                 let size = inode.attributes().map_or(0, |known| known.size);
@@ -50,7 +50,7 @@ impl Client {
         is_needed: impl FnOnce(u32, u32) -> bool,
         drop_copies: impl FnOnce(),
     ) -> u32 {
-        let wait = |other: Arc<Flight>| other.wait(interrupt).is_some();
+        let wait = |other: Arc<InFlightCall>| other.wait(interrupt).is_some();
         // Who is interrupted does it beside the other.
         let turn = loop {
             match self.drops.join(inode.id()) {
@@ -61,8 +61,8 @@ impl Client {
         };
         let (void, dropped) = {
             let mut facts = inode.facts();
-            let file = facts.kept.file();
-            (file.copies_void, file.copies_dropped)
+            let file = facts.by_type.file();
+            (file.copies_invalidated, file.copies_dropped)
         };
         if is_needed(void, dropped) {
             drop_copies();
@@ -73,11 +73,11 @@ impl Client {
     }
 }
 
-/// Copies that had become void by the time that [`crate::inode::OpenState::copies_void`] was `seen`
-/// are dropped.
+/// Copies that had become void by the time that [`crate::inode::OpenState::copies_invalidated`] was
+/// `seen` are dropped.
 fn note_dropped(inode: &Inode, seen: u32) {
     let mut facts = inode.facts();
-    let file = facts.kept.file();
+    let file = facts.by_type.file();
     // Serial numbers: the later of the two, across the wrap.
     if seen.wrapping_sub(file.copies_dropped) <= u32::MAX / 2 {
         file.copies_dropped = seen;

@@ -15,24 +15,24 @@ use std::{
 };
 
 use curt_policy::{
-    AskWhy, ObjectKind, OpenDecision, OpenIntent, OpenView,
-    data::{DataLabel, Pages, decide_pages, decide_written_pages},
+    AccessReason, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
     open::{OpenServed, decide_open},
 };
 use curt_trace::{Cause, ClientCounter, scope};
 use rustix::io::Errno;
 
 use crate::{
-    api::{DataState, OpenFlags, Opened},
-    asking::Beside,
-    client::{Asked, Client},
-    credentials::Identity,
+    api::{OpenFlags, OpenResult, PageCacheState},
+    client::{Client, OpContext},
+    credentials::InternedCaller,
     data::{DataError, DataOwner, OpenData, OpenMode},
     errno,
     identity::{Caller, InodeId},
     inode::Inode,
-    meeting::Opening,
-    plan::SetAttributes,
+    open_unlink::OpenGuard,
+    protocol::SetAttributes,
+    revalidate::SiblingAttributes,
 };
 
 /// An open file. Given to [`Client::release`] (or [`Client::close`]) when it is not used any more.
@@ -40,10 +40,10 @@ pub struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     pub(crate) owner: Arc<dyn DataOwner>,
     /// Who opened it: in whose name data are asked for.
-    identity: Arc<Identity>,
+    identity: Arc<InternedCaller>,
     flags: OpenFlags,
     data: OpenData,
-    copies_void: AtomicU32,
+    copies_invalidated: AtomicU32,
     released: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl OpenFile {
     }
 
     /// Who opened it.
-    pub(crate) fn opener(&self) -> Arc<Identity> {
+    pub(crate) fn opener(&self) -> Arc<InternedCaller> {
         Arc::clone(&self.identity)
     }
 
@@ -88,16 +88,16 @@ fn intent(flags: OpenFlags) -> OpenIntent {
 }
 
 impl Client {
-    /// Opens a file that exists. What other clients had closed before is seen (close-to-open), unless the options say
-    /// otherwise.
+    /// Opens a file that exists. What other clients had closed before is seen (close-to-open),
+    /// unless the options say otherwise.
     ///
     /// # Errors
-    /// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for what is no file; those of GETATTR, ACCESS
-    /// and, with `truncate`, SETATTR.
-    pub fn open(&self, caller: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened, Errno> {
-        let inode = self.held(id)?;
-        let asked = self.asked(caller);
-        let came_back = self.come_back(caller);
+    /// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for what is no
+    /// file; those of GETATTR, ACCESS and, with `truncate`, SETATTR.
+    pub fn open(&self, caller: &Caller, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
+        let inode = self.find_inode(id)?;
+        let asked = self.op_context(caller);
+        let came_back = self.take_stale_open(caller);
         if let Some(held) = &came_back {
             held.note_size(&inode);
         }
@@ -105,7 +105,7 @@ impl Client {
         let opened = self.open_inode(&asked, &inode, flags, comes_back.then_some(caller));
         // A kernel comes back once.
         if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
-            self.turn_away(caller, asked.began, None);
+            self.note_stale_open(caller, asked.began, None);
         }
         opened
     }
@@ -117,12 +117,12 @@ impl Client {
     /// behind it.
     pub(crate) fn open_inode(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         inode: &Arc<Inode>,
         flags: OpenFlags,
         comes_back: Option<&Caller>,
-    ) -> Result<Opened, Errno> {
-        let opening = Opening::begin(self, asked, inode)?;
+    ) -> Result<OpenResult, Errno> {
+        let opening = OpenGuard::begin(self, asked, inode)?;
         self.decide_open(asked, inode, intent(flags))?;
         match inode.facts().state.facts().map(|known| known.kind) {
             Some(ObjectKind::Regular) => {}
@@ -133,7 +133,7 @@ impl Client {
         if let Some(caller) = comes_back.filter(|_| inode.may_seem_larger() && !flags.truncate) {
             self.count(ClientCounter::OpenDataChanged);
             let copies_void = self.drop_copies_to_look_up(asked, inode);
-            if !self.turn_away(caller, asked.began, Some(copies_void)) {
+            if !self.note_stale_open(caller, asked.began, Some(copies_void)) {
                 inode.seems_no_larger();
             }
             return Err(Errno::STALE);
@@ -149,35 +149,35 @@ impl Client {
     }
 
     /// Registers an open that was granted.
-    pub(crate) fn opened(&self, asked: &Asked, opening: Opening<'_>, flags: OpenFlags) -> Opened {
+    pub(crate) fn opened(&self, asked: &OpContext, opening: OpenGuard<'_>, flags: OpenFlags) -> OpenResult {
         let inode = opening.inode();
-        let data = self.judge_copies(inode);
-        if data == DataState::Changed {
+        let data = self.check_page_cache(inode);
+        if data == PageCacheState::Changed {
             self.count(ClientCounter::OpenDataChanged);
         }
-        let copies_void = opening.grant(|file| {
+        let copies_void = opening.complete(|file| {
             if flags.write {
                 file.write_opens += 1;
             }
             file.first_user.get_or_insert(asked.identity.number);
-            file.copies_void
+            file.copies_invalidated
         });
         let mode = OpenMode {
             direct: flags.direct,
             synchronous: flags.sync,
         };
         let credential = Arc::clone(&asked.identity.credential);
-        let open_data = self.core.plane.open(inode.data(), credential, mode);
+        let open_data = self.core.data.open(inode.data(), credential, mode);
         let file = OpenFile {
             inode: Arc::clone(inode),
             owner: Arc::clone(inode) as Arc<dyn DataOwner>,
             identity: Arc::clone(&asked.identity),
             flags,
             data: open_data,
-            copies_void: AtomicU32::new(copies_void),
+            copies_invalidated: AtomicU32::new(copies_void),
             released: AtomicBool::new(false),
         };
-        Opened {
+        OpenResult {
             file: Arc::new(file),
             data,
         }
@@ -186,12 +186,12 @@ impl Client {
     /// Asks until the open is granted or refused.
     pub(crate) fn decide_open(
         &self,
-        asked: &Asked,
+        asked: &OpContext,
         inode: &Arc<Inode>,
         intent: OpenIntent,
     ) -> Result<(), Errno> {
         self.count(ClientCounter::OpenTotal);
-        let mut why: Option<AskWhy> = None;
+        let mut why: Option<AccessReason> = None;
         for _ in asked.rounds() {
             match self.open_decision(asked, inode, intent) {
                 OpenDecision::Serve(served) => {
@@ -206,19 +206,20 @@ impl Client {
                 }
                 OpenDecision::Revalidate => {
                     self.count(ClientCounter::OpenCtoGetattr);
-                    let _why = scope::because(Cause::OpenCheck);
-                    // Without sloppycto or nocto nobody's open is served from what this one asked for.
+                    let _why = scope::with_cause(Cause::OpenCheck);
+                    // Without sloppycto or nocto nobody's open is served from what this one asked
+                    // for.
                     let options = self.core.options();
                     let is_strict = options.close_to_open && options.sloppy_window().is_zero();
                     let beside = if is_strict {
-                        Beside::Nothing
+                        SiblingAttributes::Nothing
                     } else {
-                        Beside::IfWorthIt
+                        SiblingAttributes::IfExpected
                     };
                     self.revalidate_with(asked, inode, beside)?;
                 }
                 OpenDecision::Ask(reason) => {
-                    self.ask_access(asked, inode, reason)?;
+                    self.send_access(asked, inode, reason)?;
                     why = Some(reason);
                 }
                 OpenDecision::Deny => {
@@ -230,14 +231,14 @@ impl Client {
         Err(Errno::IO)
     }
 
-    fn open_decision(&self, asked: &Asked, inode: &Inode, intent: OpenIntent) -> OpenDecision {
+    fn open_decision(&self, asked: &OpContext, inode: &Inode, intent: OpenIntent) -> OpenDecision {
         let options = self.core.options();
         let now = self.core.now();
         let written_here = inode
             .data_if_any()
             .is_some_and(|data| data.has_unsent() || data.has_unwritten());
         let facts = inode.facts();
-        let file = facts.kept.file_if_any();
+        let file = facts.by_type.file_if_any();
         let sent_at = facts.state.sent_at();
         let is_foreign = (intent.read || intent.execute)
             && file.is_some_and(|file| {
@@ -260,71 +261,73 @@ impl Client {
     }
 
     /// Whether copies of the file's data, ours and those that others keep, are still good.
-    fn judge_copies(&self, inode: &Inode) -> DataState {
+    fn check_page_cache(&self, inode: &Inode) -> PageCacheState {
         let options = self.core.options();
         let clock = self.core.server_clock(inode.fsid().unwrap_or(0));
         let since = inode.data_if_any().and_then(|data| data.pages_since());
         let mut facts = inode.facts();
         let pages = match (since, facts.contents()) {
             (None, _) if inode.data_if_any().is_some() => decide_written_pages(&options),
-            (None, _) => Pages::Keep,
-            (Some(_), None) => Pages::Drop,
+            (None, _) => PagesDecision::Keep,
+            (Some(_), None) => PagesDecision::Drop,
             (Some(since), Some(epoch)) => {
-                let label = DataLabel {
+                let label = PagesLabel {
                     epoch,
                     sent_at: self.core.moment(since),
                 };
                 decide_pages(Some(label), &facts.state, &clock, &options)
             }
         };
-        if pages == Pages::Drop {
-            facts.void_copies();
+        if pages == PagesDecision::Drop {
+            facts.invalidate_copies();
             if let Some(data) = inode.data_if_any() {
                 data.invalidate();
             }
         }
         let void = facts
-            .kept
+            .by_type
             .file_if_any()
-            .is_some_and(|file| file.copies_void != file.copies_dropped);
+            .is_some_and(|file| file.copies_invalidated != file.copies_dropped);
         if !void {
-            DataState::Same
+            PageCacheState::Same
         } else {
-            DataState::Changed
+            PageCacheState::Changed
         }
     }
 
-    /// The open file is not used any more. What it wrote and nobody flushed is written behind; a file that was removed
-    /// while it was open goes at the last release. Further calls for the same file do nothing.
+    /// The open file is not used any more. What it wrote and nobody flushed is written behind; a
+    /// file that was removed while it was open goes at the last release. Further calls for the same
+    /// file do nothing.
     pub fn release(&self, file: &OpenFile) {
         self.release_noting(file, || {});
     }
 
-    /// The same; `noted` is called when whoever removes a directory later waits for what this still removes from it.
+    /// The same; `noted` is called when whoever removes a directory later waits for what this still
+    /// removes from it.
     pub fn release_noting(&self, file: &OpenFile, noted: impl FnOnce()) {
         if file.released.swap(true, Relaxed) {
             return;
         }
         if file.flags.write && file.owner.data().has_unwritten() {
-            self.core.plane.write_behind(&file.owner);
+            self.core.data.write_behind(&file.owner);
         }
         let now = self.core.now();
         let silly = {
             let mut facts = file.inode.facts();
-            let state = facts.kept.file();
+            let state = facts.by_type.file();
             state.opens = state.opens.saturating_sub(1);
             if file.flags.write {
                 state.write_opens = state.write_opens.saturating_sub(1);
                 state.closed_after_writing = Some(now);
             }
-            state.take_abandoned()
+            state.take_unused_silly_name()
         };
         let _going = silly
             .as_ref()
-            .map(|silly| self.silly_places.begin_removal(silly.directory.id()));
+            .map(|silly| self.silly_directories.begin_removal(silly.directory.id()));
         noted();
         if let Some(silly) = silly {
-            self.remove_abandoned(&file.inode, &silly);
+            self.remove_silly_name(&file.inode, &silly);
         }
     }
 
@@ -340,7 +343,7 @@ impl Client {
 
     fn data_error(&self, inode: &Inode, error: DataError) -> Errno {
         if let DataError::Status(status) = error {
-            return self.refused(inode, status);
+            return self.note_failed_status(inode, status);
         }
         errno::of_data(error)
     }

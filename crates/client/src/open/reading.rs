@@ -1,4 +1,5 @@
-//! Reading an open file: whether cached data may be served, and on whose behalf the rest is requested.
+//! Reading an open file: whether cached data may be served, and on whose behalf the rest is
+//! requested.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 
 use super::OpenFile;
 use crate::{
-    client::{Asked, Client},
+    client::{Client, OpContext},
     data::{DataError, ReadBytes, ReadTarget},
     identity::Caller,
     inode::Inode,
@@ -26,54 +27,56 @@ impl Client {
         count: usize,
     ) -> Result<ReadBytes, Errno> {
         let asked = self.begin_read(caller, file)?;
-        let plane = &self.core.plane;
+        let plane = &self.core.data;
         let result = plane.read(&file.owner, &file.data, offset, count, &asked.interrupt);
         result.map_err(|error| self.read_error(&asked, file, error))
     }
 
-    /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of large files may go there as
-    /// they are received, and are kept nowhere else. It may return some 20 ms after the target was given them: meanwhile this
-    /// thread receives what others read and gives it to their targets.
+    /// As [`Client::read`], but has `target` given the bytes, perhaps on another thread. Those of
+    /// large files may go there as they are received, and are kept nowhere else. It may return some
+    /// 20 ms after the target was given them: meanwhile this thread receives what others read and
+    /// gives it to their targets.
     ///
     /// # Errors
-    /// As [`Client::read`]; the target may have been given the bytes of a read that ended with EINTR.
+    /// As [`Client::read`]; the target may have been given the bytes of a read that ended with
+    /// EINTR.
     pub fn read_to(
         &self,
         caller: &Caller,
         file: &OpenFile,
-        (offset, count): (u64, usize),
+        offset: u64,
+        count: usize,
         target: &Arc<dyn ReadTarget>,
     ) -> Result<(), Errno> {
         let asked = self.begin_read(caller, file)?;
-        let plane = &self.core.plane;
-        let range = (offset, count);
-        let result = plane.read_to(&file.owner, &file.data, range, &asked.interrupt, target);
+        let plane = &self.core.data;
+        let result = plane.read_to(&file.owner, &file.data, offset, count, &asked.interrupt, target);
         result.map_err(|error| self.read_error(&asked, file, error))
     }
 
-    fn begin_read(&self, caller: &Caller, file: &OpenFile) -> Result<Asked, Errno> {
+    fn begin_read(&self, caller: &Caller, file: &OpenFile) -> Result<OpContext, Errno> {
         if !(file.flags.read || file.flags.execute || file.flags.write) {
             return Err(Errno::BADF);
         }
-        let asked = self.asked(caller);
+        let asked = self.op_context(caller);
         if !file.flags.direct {
             self.refresh_for_read(&asked, &file.inode)?;
         }
         Ok(asked)
     }
 
-    fn read_error(&self, asked: &Asked, file: &OpenFile, error: DataError) -> Errno {
+    fn read_error(&self, asked: &OpContext, file: &OpenFile, error: DataError) -> Errno {
         if let DataError::Status(status) = error {
             // READ is sent with the opener's credential.
             let identity = Arc::clone(&file.identity);
-            let opener = Asked::new(identity, asked.interrupt.clone(), asked.began);
+            let opener = OpContext::new(identity, asked.interrupt.clone(), asked.began);
             self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
         }
         self.data_error(&file.inode, error)
     }
 
     /// Cached data of a file that stays open are trusted as long as its attributes are.
-    fn refresh_for_read(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<(), Errno> {
+    fn refresh_for_read(&self, asked: &OpContext, inode: &Arc<Inode>) -> Result<(), Errno> {
         let Some(data) = inode.data_if_any() else {
             return Ok(());
         };

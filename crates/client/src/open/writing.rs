@@ -6,19 +6,20 @@ use rustix::io::Errno;
 
 use super::OpenFile;
 use crate::{
-    client::{Asked, Client},
-    data::{DataError, Position},
+    client::{Client, OpContext},
+    data::{DataError, WritePosition},
     identity::Caller,
     inode::Inode,
-    plan::v3,
+    protocol::v3,
 };
 
 impl Client {
-    /// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how many were taken; they are
-    /// on the server's disk after [`Client::flush`] or [`Client::fsync`].
+    /// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how
+    /// many were taken; they are on the server's disk after [`Client::flush`] or [`Client::fsync`].
     ///
     /// # Errors
-    /// EBADF if it was not opened for writing; a failure of an earlier write that was not told yet; EINTR; EFBIG.
+    /// EBADF if it was not opened for writing; a failure of an earlier write that was not told yet;
+    /// EINTR; EFBIG.
     pub fn write(&self, caller: &Caller, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         if !file.flags.write {
             return Err(Errno::BADF);
@@ -26,13 +27,16 @@ impl Client {
         if !file.flags.append {
             return self.write_at(caller, file, offset, bytes);
         }
-        let asked = self.asked(caller);
+        let asked = self.op_context(caller);
         let size = || self.size_now(&asked, &file.inode);
         let interrupt = &asked.interrupt;
-        let taken = self
-            .core
-            .plane
-            .write(&file.owner, &file.data, Position::End(&size), bytes, interrupt);
+        let taken = self.core.data.write(
+            &file.owner,
+            &file.data,
+            WritePosition::End(&size),
+            bytes,
+            interrupt,
+        );
         let taken = taken.map_err(|error| self.data_error(&file.inode, error))?;
         if taken.offset != offset
             && let Some(observer) = &self.core.observer
@@ -43,8 +47,8 @@ impl Client {
         Ok(taken.count)
     }
 
-    /// Writes `bytes` at `offset` whatever the file was opened with: pages that were changed through a mapping go back to
-    /// where they belong by any open file.
+    /// Writes `bytes` at `offset` whatever the file was opened with: pages that were changed
+    /// through a mapping go back to where they belong by any open file.
     ///
     /// # Errors
     /// As [`Client::write`].
@@ -58,10 +62,10 @@ impl Client {
         if !file.flags.write {
             return Err(Errno::BADF);
         }
-        let position = Position::At(offset);
+        let position = WritePosition::At(offset);
         let taken = self
             .core
-            .plane
+            .data
             .write(&file.owner, &file.data, position, bytes, &caller.interrupt);
         taken
             .map(|taken| taken.count)
@@ -69,9 +73,9 @@ impl Client {
     }
 
     /// The server's size of the file, asked for now.
-    fn size_now(&self, asked: &Asked, inode: &Arc<Inode>) -> Result<u64, DataError> {
-        let wire = &self.core.wire;
-        let answer = v3::getattr(wire, asked.asker(), inode.handle())?;
+    fn size_now(&self, asked: &OpContext, inode: &Arc<Inode>) -> Result<u64, DataError> {
+        let wire = &self.core.rpc;
+        let answer = v3::getattr(wire, asked.rpc_caller(), inode.handle())?;
         let attributes = answer.outcome.map_err(DataError::Status)?;
         let _ = inode.absorb(&attributes, self.core.moment(answer.sent_at));
         Ok(inode
@@ -81,20 +85,22 @@ impl Client {
             .map_or(attributes.size, |known| known.size))
     }
 
-    /// close(2) by one of those who share the open file: has its bytes on the server's disk, or says why not.
+    /// close(2) by one of those who share the open file: has its bytes on the server's disk, or
+    /// says why not.
     ///
     /// # Errors
-    /// A failure of a write that this open file was not told of; EINTR (the bytes are still written behind).
+    /// A failure of a write that this open file was not told of; EINTR (the bytes are still written
+    /// behind).
     pub fn flush(&self, caller: &Caller, file: &OpenFile) -> Result<(), Errno> {
         if !file.flags.write {
             return Ok(());
         }
-        let result = self.core.plane.flush(&file.owner, &file.data, &caller.interrupt);
+        let result = self.core.data.flush(&file.owner, &file.data, &caller.interrupt);
         result.map_err(|error| self.data_error(&file.inode, error))
     }
 
-    /// fsync(2) and fdatasync(2): has all bytes written so far on the server's disk, or says why not. `datasync` changes
-    /// nothing: NFSv3 keeps a file's size and times with its data.
+    /// fsync(2) and fdatasync(2): has all bytes written so far on the server's disk, or says why
+    /// not. `datasync` changes nothing: NFSv3 keeps a file's size and times with its data.
     ///
     /// # Errors
     /// As [`Client::flush`].

@@ -1,4 +1,5 @@
-//! The data of files through the whole client, against a server of ours that fails in the ways that servers fail.
+//! The data of files through the whole client, against a server of ours that fails in the ways that
+//! servers fail.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -8,11 +9,11 @@ mod server;
 use std::{sync::Arc, time::Duration};
 
 use curt_client::{
-    Behaviour, Caller, Client, OpenFile, OpenFlags,
+    Caller, Client, ClientOptions, OpenFile, OpenFlags,
     data::DataOptions,
-    environment::{Background, Task},
-    plan::SetAttributes,
-    threads::Threads,
+    environment::{Background, BackgroundTask},
+    protocol::SetAttributes,
+    threads::BackgroundThreads,
 };
 use curt_vfs::{Error, FaultPoint, MemoryOptions};
 use rustix::io::Errno;
@@ -25,18 +26,18 @@ use server::Server;
 struct Inline;
 
 impl Background for Inline {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         task();
     }
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
 fn user() -> Caller {
     Caller::new(1000, 1000, &[])
 }
 
-fn behaviour() -> Behaviour {
+fn behaviour() -> ClientOptions {
     let data = DataOptions {
         read_size: 16 << 10,
         write_size: 8 << 10,
@@ -46,9 +47,9 @@ fn behaviour() -> Behaviour {
         unwritten_bytes: 128 << 10,
         ..DataOptions::default()
     };
-    Behaviour {
+    ClientOptions {
         data,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     }
 }
 
@@ -189,7 +190,8 @@ impl Program {
     fn check_from_outside(self) {
         self.client.close(&user(), &self.file).unwrap();
         let other = self.server.mount(&behaviour(), Arc::new(Inline));
-        let curt_client::Entry::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap()
+        let curt_client::LookupResult::Positive(found) =
+            other.lookup(&user(), other.root(), b"file").unwrap()
         else {
             panic!("the file is there");
         };
@@ -230,7 +232,7 @@ fn a_hundred_thousand_random_operations_equal_the_model() {
 
 #[test]
 fn they_do_with_work_behind_on_threads() {
-    run(50, 5000, false, Arc::new(Threads::new(8)));
+    run(50, 5000, false, Arc::new(BackgroundThreads::new(8)));
 }
 
 #[test]
@@ -240,7 +242,7 @@ fn power_cuts_of_the_server_lose_nothing() {
         cuts += run(seed, 5000, true, Arc::new(Inline));
     }
     assert!(cuts > 100, "{cuts}");
-    run(200, 5000, true, Arc::new(Threads::new(8)));
+    run(200, 5000, true, Arc::new(BackgroundThreads::new(8)));
 }
 
 // SEMANTICS: write-3.
@@ -262,7 +264,8 @@ fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
     server.power_cut();
     assert_eq!(client.read(&user(), &file, 0, 60_000).unwrap().to_vec(), bytes);
     let other = server.mount(&behaviour(), Arc::new(Inline));
-    let curt_client::Entry::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap() else {
+    let curt_client::LookupResult::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap()
+    else {
         panic!("the file is there");
     };
     assert_eq!(found.attributes.size, 50_000);

@@ -6,18 +6,20 @@ use std::sync::{
 };
 
 use curt_client::{
-    Behaviour, Client, Environment, MountedRoot,
-    caller::Security,
+    Client, ClientOptions, Environment, MountedRoot,
+    caller::RpcSecurity,
     environment::{Background, Clock},
-    plan::{Asker, Wire, v3},
-    threads::SystemClock,
+    protocol::{RpcCaller, RpcClient, v3},
+    threads::MonotonicClock,
 };
 use curt_proto::{mount3, nfs3::FileHandle};
 use curt_rpc::{
-    auth::{Credential, MachineName},
-    client::{CallError, Interrupt, Reply, Request, Transport},
+    auth::{MachineName, RpcCredential},
+    client::{CallError, CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_server::{ExportDefinition, ExportRules, Loopback, NfsService, Setup, Squash, State};
+use curt_server::{
+    ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
+};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::{Mutex, RwLock};
@@ -25,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 /// A server whose life ends and begins again.
 pub(crate) struct Server {
     pub(crate) vfs: Arc<MemoryVfs>,
-    life: RwLock<Loopback>,
+    life: RwLock<LoopbackTransport>,
     /// A power cut comes before this many further calls of WRITE and COMMIT; 0: none.
     pub(crate) cut_in: AtomicU64,
     /// Power cuts so far.
@@ -33,18 +35,18 @@ pub(crate) struct Server {
     seen: Mutex<Vec<u32>>,
 }
 
-fn life(vfs: &Arc<MemoryVfs>) -> Loopback {
+fn life(vfs: &Arc<MemoryVfs>) -> LoopbackTransport {
     let rules = ExportRules {
         squash: Squash::None,
         ..ExportRules::default()
     };
     let export = ExportDefinition::for_everyone(b"/".to_vec(), vfs.clone(), rules);
     let setup = Setup {
-        state: State::with_key([7; 16]),
+        state: PersistentState::with_key([7; 16]),
         exports: vec![export],
         counters: Arc::default(),
     };
-    Loopback::new(Arc::new(NfsService::new(setup).unwrap()))
+    LoopbackTransport::new(Arc::new(NfsService::new(setup).unwrap()))
 }
 
 impl Server {
@@ -75,12 +77,12 @@ impl Server {
     }
 
     fn root(&self) -> FileHandle {
-        let path = mount3::ExportPath(Opaque::new(b"/").unwrap());
-        let request = Request {
+        let path = mount3::DirPath(Opaque::new(b"/").unwrap());
+        let request = RpcRequest {
             program: mount3::PROGRAM,
             version: mount3::VERSION,
-            procedure: mount3::Procedure::Mount.number(),
-            credential: &Credential::None,
+            procedure: mount3::MountProcedure::Mount.number(),
+            credential: &RpcCredential::None,
             arguments: &path,
             bulk: &[],
             results_max: 4096,
@@ -92,14 +94,18 @@ impl Server {
         }
     }
 
-    pub(crate) fn mount(self: &Arc<Self>, behaviour: &Behaviour, background: Arc<dyn Background>) -> Client {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    pub(crate) fn mount(
+        self: &Arc<Self>,
+        behaviour: &ClientOptions,
+        background: Arc<dyn Background>,
+    ) -> Client {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let transport: Arc<dyn Transport> = self.clone();
-        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let root = self.root();
         let never = Interrupt::never();
-        let asker = Asker {
-            credential: &Credential::None,
+        let asker = RpcCaller {
+            credential: &RpcCredential::None,
             interrupt: &never,
         };
         let limits = v3::fsinfo(&wire, asker, &root).unwrap().outcome.unwrap();
@@ -114,13 +120,13 @@ impl Server {
             background,
             observer: None,
         };
-        let security = Security::Sys(MachineName::new(b"tester"));
+        let security = RpcSecurity::Sys(MachineName::new(b"tester"));
         Client::new(&root, wire, security, behaviour, &environment).unwrap()
     }
 }
 
 impl Transport for Server {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         if matches!(request.procedure, 7 | 21) {
             let left = self.cut_in.load(Relaxed);
             if left > 0 {

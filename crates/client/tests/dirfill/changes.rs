@@ -1,8 +1,9 @@
-//! Other clients that change a directory before, between, during and after the replies of a pass, and what is asked again then.
+//! Other clients that change a directory before, between, during and after the replies of a pass,
+//! and what is asked again then.
 
 use std::time::Duration;
 
-use curt_client::{InodeId, OpenFlags, plan::PathLimits};
+use curt_client::{InodeId, OpenFlags, protocol::Pathconf};
 use curt_policy::{CacheOptions, FillMode, RacyGuard};
 
 use crate::{
@@ -108,8 +109,8 @@ enum Missing {
     NotListed,
 }
 
-/// After how many seconds a name is found that another client made in the tick of a change of our own, after it, where it was believed
-/// to be missing before.
+/// After how many seconds a name is found that another client made in the tick of a change of our
+/// own, after it, where it was believed to be missing before.
 fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) -> u64 {
     const TICK: Duration = Duration::from_millis(10);
     let cache = CacheOptions {
@@ -117,7 +118,7 @@ fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) 
         racy_guard,
         ..options()
     };
-    let world = World::with(Lie::None, cache, PathLimits::default(), one_directory);
+    let world = World::with(Lie::None, cache, Pathconf::default(), one_directory);
     world.ticks(TICK);
     let found = world.lookup(world.client.root(), "one").unwrap();
     let (id, number) = (found.id, found.attributes.fileid);

@@ -1,7 +1,7 @@
 //! Servers that cannot, leave out, repeat, confuse, or never come to an end.
 
-use curt_client::{Errno, InodeId, plan::PathLimits};
-use curt_proto::nfs3::Status;
+use curt_client::{Errno, InodeId, protocol::Pathconf};
+use curt_proto::nfs3::NfsStat3;
 use curt_trace::ClientCounter;
 
 use crate::{
@@ -60,7 +60,7 @@ fn a_directory_that_was_listed_answers_for_names_that_it_does_not_have() {
 
 #[test]
 fn a_server_without_readdirplus_is_asked_for_it_once() {
-    for lie in [Lie::RefusesPlus(Status::Notsupp), Lie::NoPlus] {
+    for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.look(id, number, &["a"]), "LOOKUP 1");
         assert_eq!(
@@ -83,7 +83,7 @@ fn a_server_without_readdirplus_is_asked_for_it_once() {
 
 #[test]
 fn a_listing_finds_out_about_readdirplus_as_well() {
-    for lie in [Lie::RefusesPlus(Status::Notsupp), Lie::NoPlus] {
+    for lie in [Lie::RefusesPlus(NfsStat3::Notsupp), Lie::NoPlus] {
         let (world, id, number) = world(lie.clone());
         assert_eq!(world.list(id).unwrap().len(), NAMES.len(), "{lie:?}");
         assert_eq!(world.sent(), "GETATTR 1 READDIR 1 READDIRPLUS 1");
@@ -151,12 +151,12 @@ fn a_name_that_is_told_twice_is_looked_up() {
 
 #[test]
 fn on_a_server_that_ignores_case_no_name_is_missing_because_it_is_not_listed() {
-    let ignores = PathLimits {
+    let ignores = Pathconf {
         case_insensitive: true,
-        ..PathLimits::default()
+        ..Pathconf::default()
     };
     // Whether or not it says so of itself: directories of one file system may differ in it.
-    for (limits, missing) in [(ignores, "LOOKUP 4"), (PathLimits::default(), "")] {
+    for (limits, missing) in [(ignores, "LOOKUP 4"), (Pathconf::default(), "")] {
         let world = World::with(Lie::IgnoresCase, options(), limits, two_directories);
         let (id, number) = directory(&world, "one");
         assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
@@ -263,7 +263,7 @@ fn a_pass_whose_cookie_is_refused_makes_nothing_complete() {
 
 #[test]
 fn a_directory_that_may_not_be_listed_is_looked_into() {
-    for status in [Status::Acces, Status::Perm, Status::Io] {
+    for status in [NfsStat3::Acces, NfsStat3::Perm, NfsStat3::Io] {
         let (world, id, number) = world(Lie::RefusesPlus(status));
         assert_eq!(
             world.look(id, number, &["a", "b"]),
@@ -317,7 +317,7 @@ fn dirfill_off_and_what_stands_in_its_way_ask_for_each_name() {
         ..options()
     };
     for cache in [off, nordirplus, none] {
-        let world = World::with(Lie::None, cache, PathLimits::default(), two_directories);
+        let world = World::with(Lie::None, cache, Pathconf::default(), two_directories);
         let (id, number) = directory(&world, "one");
         assert_eq!(world.look(id, number, &NAMES), "LOOKUP 10");
         assert_eq!(world.look(id, number, &MISSING), "LOOKUP 4");
@@ -326,7 +326,7 @@ fn dirfill_off_and_what_stands_in_its_way_ask_for_each_name() {
         names: LookupCache::Positive,
         ..options()
     };
-    let world = World::with(Lie::None, positive, PathLimits::default(), two_directories);
+    let world = World::with(Lie::None, positive, Pathconf::default(), two_directories);
     let (id, number) = directory(&world, "one");
     assert_eq!(world.look(id, number, &["a", "b"]), "LOOKUP 1 READDIRPLUS 1");
     assert_eq!(world.look(id, number, &MORE), "");

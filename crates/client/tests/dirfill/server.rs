@@ -1,9 +1,10 @@
-//! A server that is a function: what it serves is a [`Tree`], what it says of it is a lie if a test wants it to be.
+//! A server that is a function: what it serves is a [`Tree`], what it says of it is a lie if a test
+//! wants it to be.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 
-use curt_proto::nfs3::{Procedure, Status};
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_proto::nfs3::{NfsProcedure, NfsStat3};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use parking_lot::Mutex;
 
 use crate::{
@@ -20,14 +21,15 @@ pub(crate) enum Lie {
     #[default]
     None,
     /// It refuses READDIRPLUS with this.
-    RefusesPlus(Status),
+    RefusesPlus(NfsStat3),
     /// This name, or with none all of them, come without attributes.
     NoAttributes(Option<&'static str>),
     /// ... without handles.
     NoHandles(Option<&'static str>),
     /// Listings come without the directory's attributes.
     NoDirectoryAttributes,
-    /// This name is told twice in a listing, first or last with the handle and attributes of the other.
+    /// This name is told twice in a listing, first or last with the handle and attributes of the
+    /// other.
     Doubled(&'static str, &'static str, At),
     /// `.` and `..` come with the handle and attributes of this name.
     Dots(&'static str),
@@ -143,20 +145,20 @@ impl State {
         }
     }
 
-    fn refused(&self, status: Status, id: u64) -> Vec<u8> {
+    fn refused(&self, status: NfsStat3, id: u64) -> Vec<u8> {
         [words(&[status.number()]), self.post(id)].concat()
     }
 
     fn getattr(&self, id: u64) -> Vec<u8> {
         match self.tree.nodes.contains_key(&id) {
             true => [words(&[0]), self.fattr(id)].concat(),
-            false => words(&[Status::Stale.number()]),
+            false => words(&[NfsStat3::Stale.number()]),
         }
     }
 
     fn lookup(&self, directory: u64, name: &[u8]) -> Vec<u8> {
         if !self.tree.nodes.contains_key(&directory) {
-            return self.refused(Status::Stale, directory);
+            return self.refused(NfsStat3::Stale, directory);
         }
         let found = match name {
             b".." => Some(self.tree.nodes[&directory].parent),
@@ -168,7 +170,7 @@ impl State {
             _ => self.tree.find(directory, name),
         };
         let Some(id) = found else {
-            return self.refused(Status::Noent, directory);
+            return self.refused(NfsStat3::Noent, directory);
         };
         let mut out = words(&[0]);
         opaque(&id.to_be_bytes(), &mut out);
@@ -183,11 +185,11 @@ impl State {
             event(&mut self.tree);
         }
         if !self.tree.nodes.contains_key(&directory) {
-            return words(&[Status::Stale.number(), 0]);
+            return words(&[NfsStat3::Stale.number(), 0]);
         }
         match self.lie {
             Lie::RefusesPlus(status) if plus => return self.refused(status, directory),
-            Lie::NewVerifiers if cookie != 0 => return self.refused(Status::BadCookie, directory),
+            Lie::NewVerifiers if cookie != 0 => return self.refused(NfsStat3::BadCookie, directory),
             _ => {}
         }
         let about = match self.lie {
@@ -287,7 +289,7 @@ impl State {
 }
 
 impl Transport for Server {
-    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
         curt_xdr::Encode::encode(request.arguments, &mut arguments);
         let id = word(&arguments, 4);
@@ -300,16 +302,16 @@ impl Transport for Server {
             let length = u32::from_be_bytes(arguments[12..16].try_into().unwrap()) as usize;
             &arguments[16..16 + length]
         };
-        let results = match Procedure::from_number(request.procedure).unwrap() {
-            Procedure::Getattr => state.getattr(id),
-            Procedure::Access => [words(&[0]), state.post(id), words(&[0x1f])].concat(),
-            Procedure::Lookup => state.lookup(id, name()),
-            Procedure::Mkdir => state.make_directory(id, name()),
-            Procedure::Readdir => state.list(id, word(&arguments, 12), (count(), false)),
-            Procedure::ReaddirPlus if state.lie == Lie::NoPlus => {
+        let results = match NfsProcedure::from_number(request.procedure).unwrap() {
+            NfsProcedure::Getattr => state.getattr(id),
+            NfsProcedure::Access => [words(&[0]), state.post(id), words(&[0x1f])].concat(),
+            NfsProcedure::Lookup => state.lookup(id, name()),
+            NfsProcedure::Mkdir => state.make_directory(id, name()),
+            NfsProcedure::Readdir => state.list(id, word(&arguments, 12), (count(), false)),
+            NfsProcedure::ReaddirPlus if state.lie == Lie::NoPlus => {
                 return Err(CallError::ProcedureUnavailable);
             }
-            Procedure::ReaddirPlus => state.list(id, word(&arguments, 12), (count(), true)),
+            NfsProcedure::ReaddirPlus => state.list(id, word(&arguments, 12), (count(), true)),
             other => panic!("{other:?} is not asked"),
         };
         drop(state);
@@ -317,6 +319,6 @@ impl Transport for Server {
         if results.len() > request.results_max {
             return Err(CallError::Malformed(curt_xdr::DecodeError::Short));
         }
-        Ok(Reply::from_results(results))
+        Ok(CallReply::from_results(results))
     }
 }

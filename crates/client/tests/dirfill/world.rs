@@ -11,10 +11,10 @@ use std::{
 };
 
 use curt_client::{
-    Background, Behaviour, Caller, Client, Clock, Entry, Environment, Errno, Found, InodeId, Listener,
-    MountedRoot, Task,
-    caller::Security,
-    plan::{PathLimits, ServerLimits, Wire},
+    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, DirEmit, Environment, Errno,
+    FoundInode, InodeId, LookupResult, MountedRoot,
+    caller::RpcSecurity,
+    protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode};
 use curt_proto::nfs3::FileHandle;
@@ -63,11 +63,11 @@ impl Clock for Ticking {
 struct Inline;
 
 impl Background for Inline {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         task();
     }
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
 /// A server and one client of it.
@@ -76,7 +76,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
 }
 
-/// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS counts for nothing.
+/// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS
+/// counts for nothing.
 pub(crate) fn options() -> CacheOptions {
     CacheOptions {
         access: AccessMode::ModeBits,
@@ -90,15 +91,16 @@ pub(crate) fn me() -> Caller {
 }
 
 impl World {
-    /// A server that lies like this about a tree that is an hour old, and a client of it that has been there for a second.
+    /// A server that lies like this about a tree that is an hour old, and a client of it that has
+    /// been there for a second.
     pub(crate) fn new(lie: Lie, make: impl FnOnce(&mut Tree)) -> Self {
-        Self::with(lie, options(), PathLimits::default(), make)
+        Self::with(lie, options(), Pathconf::default(), make)
     }
 
     pub(crate) fn with(
         lie: Lie,
         cache: CacheOptions,
-        path_limits: PathLimits,
+        path_limits: Pathconf,
         make: impl FnOnce(&mut Tree),
     ) -> Self {
         let clock = Arc::new(Ticking {
@@ -124,12 +126,12 @@ impl World {
         });
         let transport: Arc<dyn Transport> = server.clone();
         let clock: Arc<dyn Clock> = clock;
-        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let root = MountedRoot {
             handle: FileHandle::new(&ROOT.to_be_bytes()).unwrap(),
-            limits: ServerLimits {
+            limits: Fsinfo {
                 read_max: REPLY_MAX,
-                ..ServerLimits::default()
+                ..Fsinfo::default()
             },
             path_limits,
         };
@@ -138,11 +140,11 @@ impl World {
             background: Arc::new(Inline),
             observer: None,
         };
-        let behaviour = Behaviour {
+        let behaviour = ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         };
-        let client = Client::new(&root, wire, Security::sys(), &behaviour, &environment).unwrap();
+        let client = Client::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap();
         let world = Self { server, client };
         world.client.getattr(&me(), world.client.root()).unwrap();
         world.seconds(1);
@@ -191,10 +193,10 @@ impl World {
         words.join(" ")
     }
 
-    pub(crate) fn lookup(&self, directory: InodeId, name: &str) -> Result<Found, Errno> {
+    pub(crate) fn lookup(&self, directory: InodeId, name: &str) -> Result<FoundInode, Errno> {
         match self.client.lookup(&me(), directory, name.as_bytes())? {
-            Entry::Positive(found) => Ok(found),
-            Entry::Negative { .. } => Err(Errno::NOENT),
+            LookupResult::Positive(found) => Ok(found),
+            LookupResult::Negative { .. } => Err(Errno::NOENT),
         }
     }
 
@@ -234,7 +236,7 @@ impl World {
             self.client.readdir(&me(), &open, cookie, true, &mut |entry| {
                 cookie = entry.cookie;
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
-                Listener::Took
+                DirEmit::Taken
             })?;
             if cookie == before {
                 return Ok(names);

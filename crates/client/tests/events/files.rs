@@ -5,11 +5,11 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use curt_client::plan::SetAttributes;
-use curt_client::{Behaviour, OpenFlags};
+use curt_client::protocol::SetAttributes;
+use curt_client::{ClientOptions, OpenFlags};
 use curt_policy::CacheOptions;
-use curt_proto::nfs3::Procedure;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_proto::nfs3::NfsProcedure;
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
 use crate::world::{World, root};
@@ -93,7 +93,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
         ]
     );
     let attributes = mine.client.last_attributes(file.id).unwrap().attributes;
-    let subject = mine.client.subject(file.id);
+    let subject = mine.client.event_fields(file.id);
     assert_eq!((subject.size, subject.object_type), (5, 8));
     for line in &told {
         assert_eq!(field(line, "fileid"), file.attributes.fileid);
@@ -120,11 +120,11 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
     // It is open, removed, and then its handle is stale for whoever still has it.
     let opened = mine.client.open(&me, file.id, OpenFlags::reading()).unwrap();
     mine.client.unlink(&me, mine.client.root(), b"f").unwrap();
-    assert_eq!(mine.client.subject(file.id).nfsi_flags, 0x10);
+    assert_eq!(mine.client.event_fields(file.id).nfsi_flags, 0x10);
     mine.client.release(&opened.file);
     world.seconds(100);
     assert_eq!(mine.client.getattr(&me, file.id), Err(Errno::STALE));
-    assert_eq!(mine.client.subject(file.id).nfsi_flags, 1);
+    assert_eq!(mine.client.event_fields(file.id).nfsi_flags, 1);
     let told = seen.told();
     let last = told.last().unwrap();
     assert!(
@@ -203,8 +203,8 @@ struct Otherwise {
 }
 
 impl Transport for Otherwise {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
-        if request.procedure != Procedure::Read.number() {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        if request.procedure != NfsProcedure::Read.number() {
             return self.next.call(request, interrupt);
         }
         let words: &[u32] = match self.turn.swap(0, Relaxed) {
@@ -213,7 +213,7 @@ impl Transport for Otherwise {
             _ => return self.next.call(request, interrupt),
         };
         let bytes = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        Ok(Reply::from_results(bytes))
+        Ok(CallReply::from_results(bytes))
     }
 }
 
@@ -228,7 +228,7 @@ fn a_read_that_brings_less_or_an_error_is_told() {
         next: world.way(),
         turn: AtomicU32::new(0),
     });
-    let mine = world.mount_over(Behaviour::default(), way.clone());
+    let mine = world.mount_over(ClientOptions::default(), way.clone());
     let file = mine.lookup(&me, mine.client.root(), "f").unwrap();
     let seen = Seen::begin("nfs_readpage_*,nfs_pgio_error");
     way.turn.store(1, Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{Behaviour, Client, InodeId, Limits, Listener, OpenDirectory};
+use curt_client::{Client, ClientOptions, DirEmit, InodeId, Limits, OpenDirectory};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
 
@@ -31,11 +31,11 @@ fn some(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> u64 {
     client
         .readdir(&me(), open, from, false, &mut |entry| {
             if entry.cookie > from + 20 {
-                return Listener::Full;
+                return DirEmit::Full;
             }
             count += 1;
             *cookie = entry.cookie;
-            Listener::Took
+            DirEmit::Taken
         })
         .unwrap();
     count
@@ -45,7 +45,7 @@ fn some(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> u64 {
 fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_any_more() {
     let _alone = alone();
     let server = holding(20_000);
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let seen = Seen::begin(PASS);
     list(&client).0.unwrap();
     let told = seen.told();
@@ -86,7 +86,7 @@ fn a_pass_tells_its_chunks_in_their_order_and_when_attributes_are_not_asked_for_
 fn chunks_asked_for_ahead_are_used_or_wasted() {
     let _alone = alone();
     let server = holding(20_000);
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let seen = Seen::begin(PASS);
     let open = client.opendir(&me(), client.root()).unwrap();
     let (mut count, mut cookie, mut used) = (0, 0, Vec::new());
@@ -123,7 +123,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
         lie: Lie::BadCookie { from: 300, times: 1 },
         ..Script::default()
     });
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let seen = Seen::begin(PASS);
     assert_eq!(list(&client), (Ok(()), 3000, 0));
     let told = seen.told();
@@ -137,7 +137,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     assert!(suppressed.iter().all(|line| field(line, "dir") == DIRECTORY));
     // An open directory that never was at this cookie, of which nothing is remembered.
     let server = holding(3000);
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let open = client.opendir(&me(), client.root()).unwrap();
     let _ = seen.told();
     let mut first = None;
@@ -161,12 +161,12 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
 fn names_that_had_to_go_are_told_with_their_range() {
     let _alone = alone();
     let server = holding(20_000);
-    let behaviour = Behaviour {
+    let behaviour = ClientOptions {
         limits: Limits {
             listing_bytes: 256 << 10,
             ..Limits::default()
         },
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
     let client = mount(&server, &behaviour);
     let seen = Seen::begin("nfs_readdir_invalidate_cache_range");
@@ -182,7 +182,7 @@ fn names_that_had_to_go_are_told_with_their_range() {
 }
 
 /// Reads all names of a directory, as `ls` does.
-fn read_all(mounted: &crate::world::Mounted, directory: InodeId) {
+fn read_all(mounted: &crate::world::BenchMount, directory: InodeId) {
     let open = mounted.client.opendir(&root(), directory).unwrap();
     let (mut cookie, mut last) = (0, u64::MAX);
     while cookie != last {
@@ -194,7 +194,7 @@ fn read_all(mounted: &crate::world::Mounted, directory: InodeId) {
                     mounted.client.forget(found.id, 1);
                 }
                 cookie = entry.cookie;
-                Listener::Took
+                DirEmit::Taken
             })
             .unwrap();
     }

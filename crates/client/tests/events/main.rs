@@ -1,4 +1,5 @@
-//! What a client tells as events: each where what it means happens, with what it is about, and once.
+//! What a client tells as events: each where what it means happens, with what it is about, and
+//! once.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -14,15 +15,17 @@ mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use curt_trace::events::report::Report;
-use curt_trace::events::{self, Item, Origin, Recording, Watch, Writer};
+use curt_trace::events::formatter::EventFormatter;
+use curt_trace::events::{
+    self, EventWatch, RecordedProcess, RecordingItem, RecordingReader, RecordingWriter,
+};
 
 /// Events are the process's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Events of some kinds, from its beginning on.
 pub(crate) struct Seen {
-    watch: Watch,
+    watch: EventWatch,
 }
 
 /// To be held by a test from its beginning on.
@@ -33,7 +36,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 impl Seen {
     /// Begins to watch those that fit one of these patterns.
     pub(crate) fn begin(patterns: &str) -> Self {
-        let watch = Watch::begin(&events::select(patterns).unwrap()).unwrap();
+        let watch = EventWatch::begin(&events::select(patterns).unwrap()).unwrap();
         Self { watch }
     }
 
@@ -41,14 +44,14 @@ impl Seen {
     pub(crate) fn told(&self) -> Vec<String> {
         let mut records = Vec::new();
         self.watch.drain(&mut records);
-        let mut writer = Writer::new(Origin::default()).unwrap();
+        let mut writer = RecordingWriter::new(RecordedProcess::default()).unwrap();
         writer.records(&records, |_| None);
         let bytes = writer.take();
-        let mut recording = Recording::open(&bytes[..]).unwrap();
-        let (report, head) = (Report::default(), recording.head().clone());
+        let mut recording = RecordingReader::open(&bytes[..]).unwrap();
+        let (report, head) = (EventFormatter::default(), recording.head().clone());
         let mut lines = Vec::new();
         while let Some(item) = recording.next_item().unwrap() {
-            if let Item::Event(record) = item {
+            if let RecordingItem::Event(record) = item {
                 let line = report.line(&record, &head.events[record.event]);
                 lines.push((record.time, line.split_once(": ").unwrap().1.to_owned()));
             }

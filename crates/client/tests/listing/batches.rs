@@ -1,8 +1,9 @@
-//! Programs that read very many names, go through these in another order, and read on: `find` and `rm -r` (fts(3)).
+//! Programs that read very many names, go through these in another order, and read on: `find` and
+//! `rm -r` (fts(3)).
 
 use std::sync::Arc;
 
-use curt_client::{Behaviour, Client, Listener, OpenDirectory};
+use curt_client::{Client, ClientOptions, DirEmit, OpenDirectory};
 
 use crate::server::{Script, Scripted, me, mount};
 
@@ -18,11 +19,11 @@ fn batch(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>
         client
             .readdir(&me(), open, *cookie, false, &mut |entry| {
                 if names.len() == BATCH || names.len() == before + 100 {
-                    return Listener::Full;
+                    return DirEmit::Full;
                 }
                 names.push(entry.name.to_vec());
                 *cookie = entry.cookie;
-                Listener::Took
+                DirEmit::Taken
             })
             .unwrap();
         if names.len() == before {
@@ -36,9 +37,10 @@ fn batch(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>
         .collect()
 }
 
-/// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings were sent.
+/// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings
+/// were sent.
 fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Client, usize, &[u8])) -> (u64, usize) {
-    let client = mount(server, &Behaviour::default());
+    let client = mount(server, &ClientOptions::default());
     let open = client.opendir(&me(), client.root()).unwrap();
     let (mut cookie, mut count) = (0, 0);
     loop {

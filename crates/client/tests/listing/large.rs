@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use curt_client::{Behaviour, Errno, Limits, Listener, threads::Threads};
+use curt_client::{ClientOptions, DirEmit, Errno, Limits, threads::BackgroundThreads};
 use curt_policy::{CacheOptions, ListingMode, PlusMode, RacyGuard};
 use curt_trace::ClientCounter;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::server::{Cookies, Lie, Script, Scripted, list, me, mount, mount_in, n
 const COUNT: u64 = 500_000;
 const LISTING_BYTES: u64 = 64 << 20;
 
-fn with_listing_bytes(listing_bytes: u64) -> Behaviour {
-    Behaviour {
+fn with_listing_bytes(listing_bytes: u64) -> ClientOptions {
+    ClientOptions {
         limits: Limits {
             listing_bytes,
             ..Limits::default()
         },
-        ..Behaviour::default()
+        ..ClientOptions::default()
     }
 }
 
@@ -33,10 +33,10 @@ fn script(count: u64) -> Script {
 #[test]
 fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     let server = Scripted::new(script(COUNT));
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let open = client.opendir(&me(), client.root()).unwrap();
     client
-        .readdir(&me(), &open, 0, false, &mut |_| Listener::Full)
+        .readdir(&me(), &open, 0, false, &mut |_| DirEmit::Full)
         .unwrap();
     let mut asked = server.asked();
     assert_eq!(asked.len(), 1, "the first name takes one request");
@@ -71,7 +71,7 @@ fn a_directory_that_changes_all_the_time_takes_as_many_requests_as_one_that_does
             is_changing,
             ..script(100_000)
         });
-        let client = mount(&server, &Behaviour::default());
+        let client = mount(&server, &ClientOptions::default());
         assert_eq!(list(&client), (Ok(()), 100_000, 0));
         let asked = server.asked();
         assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 1);
@@ -90,12 +90,12 @@ fn readdir_restart_begins_again_whenever_the_directory_changed() {
             is_changing,
             ..script(20_000)
         });
-        let behaviour = Behaviour {
+        let behaviour = ClientOptions {
             cache: CacheOptions {
                 listing: ListingMode::Restart,
                 ..CacheOptions::default()
             },
-            ..Behaviour::default()
+            ..ClientOptions::default()
         };
         let client = mount(&server, &behaviour);
         assert_eq!(list(&client), (Ok(()), 20_000, 0));
@@ -121,7 +121,7 @@ fn a_cookie_refused_at_name_400000_leads_to_each_name_once() {
         },
         ..script(COUNT)
     });
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client), (Ok(()), 500_000, 0));
     let asked = server.asked();
     assert_eq!(asked.iter().filter(|asked| asked.cookie == 0).count(), 2);
@@ -185,11 +185,11 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
         client
             .readdir(&me(), &reader, *cookie, false, &mut |entry| {
                 if told.len() == room {
-                    return Listener::Full;
+                    return DirEmit::Full;
                 }
                 *cookie = entry.cookie;
                 told.push(entry.cookie);
-                Listener::Took
+                DirEmit::Taken
             })
             .unwrap();
     };
@@ -221,7 +221,11 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
 #[test]
 fn what_is_asked_ahead_is_used_and_called_off_at_close() {
     let server = Scripted::new(script(100_000));
-    let client = mount_in(&server, &Behaviour::default(), Arc::new(Threads::new(2)));
+    let client = mount_in(
+        &server,
+        &ClientOptions::default(),
+        Arc::new(BackgroundThreads::new(2)),
+    );
     assert_eq!(list(&client), (Ok(()), 100_000, 0));
     let used = client.counters().events.value(ClientCounter::ListingAheadUsed);
     assert!(used > 3, "{used}");
@@ -234,10 +238,14 @@ fn what_is_asked_ahead_is_used_and_called_off_at_close() {
 #[test]
 fn two_readers_of_one_directory_share_what_is_asked() {
     let server = Scripted::new(script(50_000));
-    let client = mount_in(&server, &Behaviour::default(), Arc::new(Threads::new(2)));
+    let client = mount_in(
+        &server,
+        &ClientOptions::default(),
+        Arc::new(BackgroundThreads::new(2)),
+    );
     let first = client.opendir(&me(), client.root()).unwrap();
     client
-        .readdir(&me(), &first, 0, false, &mut |_| Listener::Full)
+        .readdir(&me(), &first, 0, false, &mut |_| DirEmit::Full)
         .unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -259,9 +267,9 @@ fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
     };
     let client = mount(
         &server,
-        &Behaviour {
+        &ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         },
     );
     let open = client.opendir(&me(), client.root()).unwrap();
@@ -274,7 +282,7 @@ fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
                 names.push(entry.name.to_vec());
                 cookie = entry.cookie;
                 entry.found.iter().for_each(|found| client.forget(found.id, 1));
-                Listener::Took
+                DirEmit::Taken
             })
             .unwrap();
         if names.is_empty() {
@@ -299,9 +307,9 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     };
     let client = mount(
         &server,
-        &Behaviour {
+        &ClientOptions {
             cache: plain,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         },
     );
     assert_eq!(list(&client).1, 20_000);
@@ -314,11 +322,11 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
         client
             .readdir(&me(), &open, cookie, false, &mut |entry| {
                 if names.len() == 100 {
-                    return Listener::Full;
+                    return DirEmit::Full;
                 }
                 names.push(entry.name.to_vec());
                 cookie = entry.cookie;
-                Listener::Took
+                DirEmit::Taken
             })
             .unwrap();
         if names.is_empty() {

@@ -1,19 +1,21 @@
-//! What a listing makes of each lie: an error or the truth, never a name twice, never a name lost in silence, never no end.
+//! What a listing makes of each lie: an error or the truth, never a name twice, never a name lost
+//! in silence, never no end.
 
-use curt_client::{Behaviour, Entry, Errno, Listener};
+use curt_client::{ClientOptions, DirEmit, Errno, LookupResult};
 use curt_trace::ClientCounter;
 
 use crate::server::{Asked, Cookies, FIRST_FILE, Lie, Script, Scripted, list, me, mount, name, read_from};
 
 const COUNT: u64 = 3000;
 
-/// Lists a directory of [`COUNT`] names: how it ended, how many were told, how many twice, and what was asked.
+/// Lists a directory of [`COUNT`] names: how it ended, how many were told, how many twice, and what
+/// was asked.
 fn told(script: Script) -> (Result<(), Errno>, usize, usize, Vec<Asked>) {
     let server = Scripted::new(Script {
         count: COUNT,
         ..script
     });
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     let (result, names, twice) = list(&client);
     (result, names, twice, server.asked())
 }
@@ -46,7 +48,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
             cookies,
             ..Script::default()
         });
-        let client = mount(&server, &Behaviour::default());
+        let client = mount(&server, &ClientOptions::default());
         let open = client.opendir(&me(), client.root()).unwrap();
         let mut given = Vec::new();
         read_from(&client, &open, 0, 77, &mut |entry| given.push(entry.cookie)).unwrap();
@@ -67,7 +69,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
         client
             .readdir(&me(), &other, given[1234], false, &mut |entry| {
                 first.push(entry.name.to_vec());
-                Listener::Full
+                DirEmit::Full
             })
             .unwrap();
         assert_eq!(first, [name(1235).into_bytes()]);
@@ -163,10 +165,11 @@ fn attributes_of_another_file_are_not_believed() {
         lie: Lie::OthersAttributes,
         ..Script::default()
     });
-    let client = mount(&server, &Behaviour::default());
+    let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client).1, 3000);
     assert_eq!(client.counters().events.value(ClientCounter::NamesPrimed), 0);
-    let Entry::Positive(found) = client.lookup(&me(), client.root(), name(7).as_bytes()).unwrap() else {
+    let LookupResult::Positive(found) = client.lookup(&me(), client.root(), name(7).as_bytes()).unwrap()
+    else {
         panic!("it is there");
     };
     assert_eq!(found.attributes.fileid, FIRST_FILE + 7);

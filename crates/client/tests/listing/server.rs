@@ -1,4 +1,5 @@
-//! A server that is a function: one directory of any number of names, told as a test wants them told, lies included.
+//! A server that is a function: one directory of any number of names, told as a test wants them
+//! told, lies included.
 
 use std::{
     collections::HashSet,
@@ -10,13 +11,13 @@ use std::{
 };
 
 use curt_client::{
-    Background, Behaviour, Caller, Client, Clock, DirEntry, Environment, Errno, Listener, MountedRoot,
-    OpenDirectory, Task,
-    caller::Security,
-    plan::{PathLimits, ServerLimits, Wire},
+    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, DirEmit, DirEntry, Environment, Errno,
+    MountedRoot, OpenDirectory,
+    caller::RpcSecurity,
+    protocol::{Fsinfo, Pathconf, RpcClient},
 };
-use curt_proto::nfs3::{FileHandle, Procedure, Status};
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use parking_lot::Mutex;
 
 /// Bytes of the largest reply that the server gives.
@@ -195,7 +196,7 @@ impl Scripted {
         }
     }
 
-    fn failure(&self, status: Status) -> Vec<u8> {
+    fn failure(&self, status: NfsStat3) -> Vec<u8> {
         let mut out = words(&[status.number(), 1]);
         out.extend(self.fattr(DIRECTORY));
         out
@@ -216,14 +217,14 @@ impl Scripted {
             Lie::BadCookie { from, times }
                 if cookie != 0 && first > from && self.refused.fetch_add(1, Relaxed) < times =>
             {
-                return self.failure(Status::BadCookie);
+                return self.failure(NfsStat3::BadCookie);
             }
-            Lie::Toosmall { below } if count < below => return self.failure(Status::Toosmall),
-            Lie::Removed { at } if first > at => return words(&[Status::Stale.number(), 0]),
+            Lie::Toosmall { below } if count < below => return self.failure(NfsStat3::Toosmall),
+            Lie::Removed { at } if first > at => return words(&[NfsStat3::Stale.number(), 0]),
             _ => {}
         }
         if script.verifiers_differ && cookie != 0 && verifier.to_be_bytes() != self.verifier(first - 1) {
-            return self.failure(Status::BadCookie);
+            return self.failure(NfsStat3::BadCookie);
         }
         self.names(first, count, plus)
     }
@@ -327,23 +328,23 @@ fn index_of(arguments: &[u8]) -> u64 {
 }
 
 impl Transport for Scripted {
-    fn call(&self, request: &Request<'_>, _: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
         curt_xdr::Encode::encode(request.arguments, &mut arguments);
         let fileid = u64::from_be_bytes(arguments[4..12].try_into().unwrap());
-        let results = match Procedure::from_number(request.procedure).unwrap() {
-            Procedure::Getattr => [words(&[0]), self.fattr(fileid)].concat(),
-            Procedure::Access => [words(&[0, 1]), self.fattr(fileid), words(&[0x1f])].concat(),
-            Procedure::Lookup => self.lookup(&arguments),
-            Procedure::Remove => self.remove(&arguments),
-            Procedure::Readdir => self.list(&arguments, false),
-            Procedure::ReaddirPlus => self.list(&arguments, true),
+        let results = match NfsProcedure::from_number(request.procedure).unwrap() {
+            NfsProcedure::Getattr => [words(&[0]), self.fattr(fileid)].concat(),
+            NfsProcedure::Access => [words(&[0, 1]), self.fattr(fileid), words(&[0x1f])].concat(),
+            NfsProcedure::Lookup => self.lookup(&arguments),
+            NfsProcedure::Remove => self.remove(&arguments),
+            NfsProcedure::Readdir => self.list(&arguments, false),
+            NfsProcedure::ReaddirPlus => self.list(&arguments, true),
             other => panic!("{other:?} is not asked"),
         };
         if results.len() > request.results_max {
             return Err(CallError::Malformed(curt_xdr::DecodeError::Short));
         }
-        Ok(Reply::from_results(results))
+        Ok(CallReply::from_results(results))
     }
 }
 
@@ -362,46 +363,47 @@ impl Clock for Ticking {
 struct Inline;
 
 impl Background for Inline {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         task();
     }
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
 /// A client of this server.
-pub(crate) fn mount(server: &Arc<Scripted>, behaviour: &Behaviour) -> Client {
+pub(crate) fn mount(server: &Arc<Scripted>, behaviour: &ClientOptions) -> Client {
     mount_in(server, behaviour, Arc::new(Inline))
 }
 
 pub(crate) fn mount_in(
     server: &Arc<Scripted>,
-    behaviour: &Behaviour,
+    behaviour: &ClientOptions,
     background: Arc<dyn Background>,
 ) -> Client {
     let clock: Arc<dyn Clock> = Arc::new(Ticking(Instant::now(), AtomicU64::new(0)));
-    let wire = Arc::new(Wire::new(server.clone(), Arc::clone(&clock)));
+    let wire = Arc::new(RpcClient::new(server.clone(), Arc::clone(&clock)));
     let root = MountedRoot {
         handle: FileHandle::new(&DIRECTORY.to_be_bytes()).unwrap(),
-        limits: ServerLimits {
+        limits: Fsinfo {
             read_max: REPLY_MAX,
-            ..ServerLimits::default()
+            ..Fsinfo::default()
         },
-        path_limits: PathLimits::default(),
+        path_limits: Pathconf::default(),
     };
     let environment = Environment {
         clock,
         background,
         observer: None,
     };
-    Client::new(&root, wire, Security::sys(), behaviour, &environment).unwrap()
+    Client::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).unwrap()
 }
 
 pub(crate) fn me() -> Caller {
     Caller::new(0, 0, &[])
 }
 
-/// Reads from `cookie` on, `room` names at a time as a kernel does, until there are no more. Calls `told` with each name's index and cookie.
+/// Reads from `cookie` on, `room` names at a time as a kernel does, until there are no more. Calls
+/// `told` with each name's index and cookie.
 pub(crate) fn read_from(
     client: &Client,
     open: &OpenDirectory,
@@ -414,12 +416,12 @@ pub(crate) fn read_from(
         let mut count = 0;
         client.readdir(&me(), open, cookie, false, &mut |entry| {
             if count == room {
-                return Listener::Full;
+                return DirEmit::Full;
             }
             count += 1;
             cookie = entry.cookie;
             told(entry);
-            Listener::Took
+            DirEmit::Taken
         })?;
         if count == 0 {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{Caller, OpenFlags, plan::SetAttributes};
+use curt_client::{Caller, OpenFlags, protocol::SetAttributes};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
@@ -191,7 +191,8 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
 
 #[test]
 fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
-    // A server that squashes nobody lets the owner read whatever the bits say; here the owner has no bits at all.
+    // A server that squashes nobody lets the owner read whatever the bits say; here the owner has
+    // no bits at all.
     let world = World::new();
     let mounted = world.mount(by_bits());
     let me = user(9);
@@ -232,7 +233,8 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
             is_taken_back,
             "{bits:o}"
         );
-        // Whoever finds by asking that others changed it cannot know that its names are as they were, and does so always.
+        // Whoever finds by asking that others changed it cannot know that its names are as they
+        // were, and does so always.
         world.seconds(600);
         other.client.getattr(&root(), seen).unwrap();
         assert!(other.told.contents.lock().contains(&seen), "{bits:o}, found");

@@ -1,10 +1,11 @@
-//! What comes after removals that were met: last closes and who waits for them, and opens that are tried again.
+//! What comes after removals that were met: last closes and who waits for them, and opens that are
+//! tried again.
 
 use std::{sync::mpsc, thread, time::Duration};
 
 use curt_client::{Caller, RenameMode};
 use curt_policy::CacheOptions;
-use curt_proto::nfs3::Procedure;
+use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::Interrupt;
 use rustix::io::Errno;
 
@@ -32,7 +33,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
         mounted.put(&root(), top, name, 0o644, text);
     }
     mounted.cat(&me, file.id).unwrap();
-    meeting.hold(Procedure::Rename);
+    meeting.hold(NfsProcedure::Rename);
     thread::scope(|scope| {
         let replacing = scope.spawn(|| meeting.replace("second", "f"));
         meeting.here.wait();
@@ -102,7 +103,7 @@ fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_n
         let opened = client.open(&root(), file.id, reading()).unwrap();
         client.unlink(&root(), directory.id, b"f").unwrap();
         assert_eq!(way(&root()), Err(Errno::NOTEMPTY), "it is open still");
-        meeting.hold(Procedure::Remove);
+        meeting.hold(NfsProcedure::Remove);
         thread::scope(|scope| {
             scope.spawn(|| client.release(&opened.file));
             meeting.here.wait();

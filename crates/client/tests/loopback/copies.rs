@@ -9,19 +9,21 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Behaviour, Caller, DataState, Found, InodeId, OpenFlags, plan::SetAttributes};
+use curt_client::{
+    Caller, ClientOptions, FoundInode, InodeId, OpenFlags, PageCacheState, protocol::SetAttributes,
+};
 use curt_policy::CacheOptions;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root};
+use crate::world::{BenchMount, World, root};
 
 /// A file that another mount resizes.
 struct Shared<'a> {
     world: &'a World,
-    there: Mounted,
-    made: Found,
-    here: Mounted,
+    there: BenchMount,
+    made: FoundInode,
+    here: BenchMount,
 }
 
 fn thread(pid: u32) -> Caller {
@@ -58,14 +60,14 @@ impl<'a> Shared<'a> {
         self.world.seconds(1);
     }
 
-    fn look_up(&self, pid: u32) -> Found {
+    fn look_up(&self, pid: u32) -> FoundInode {
         let top = self.here.client.root();
         self.here.lookup(&thread(pid), top, "f").unwrap()
     }
 
     /// Opens as a kernel does for a thread that has looked the name up; whether the copies were
     /// good.
-    fn open(&self, pid: u32, id: InodeId) -> Result<DataState, Errno> {
+    fn open(&self, pid: u32, id: InodeId) -> Result<PageCacheState, Errno> {
         let opened = self.here.client.open(&thread(pid), id, OpenFlags::reading())?;
         self.here
             .client
@@ -94,13 +96,17 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
         "no reply to what was asked before may tell another size from now on"
     );
     assert_eq!(shared.look_up(7).attributes.size, 6);
-    assert_eq!(shared.open(7, id), Ok(DataState::Same), "they were dropped");
+    assert_eq!(shared.open(7, id), Ok(PageCacheState::Same), "they were dropped");
     assert_eq!(shared.here.cat(&thread(7), id).unwrap(), b"longer");
     // Nobody looks anything up where the path leads to an open file, so it comes back at once.
     shared.resize(4);
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
     shared.resize(3);
-    assert_eq!(shared.open(7, id), Ok(DataState::Changed), "it comes back once");
+    assert_eq!(
+        shared.open(7, id),
+        Ok(PageCacheState::Changed),
+        "it comes back once"
+    );
     shared.resize(0);
     let truncating = OpenFlags {
         truncate: true,
@@ -132,10 +138,10 @@ fn what_one_open_finds_shorter_every_open_looks_up_until_one_has() {
         "a second time could make the kernel ignore what the first looks up"
     );
     shared.look_up(8);
-    assert_eq!(shared.open(8, id), Ok(DataState::Same));
-    assert_eq!(shared.open(9, id), Ok(DataState::Same), "the kernel knows");
+    assert_eq!(shared.open(8, id), Ok(PageCacheState::Same));
+    assert_eq!(shared.open(9, id), Ok(PageCacheState::Same), "the kernel knows");
     shared.look_up(7);
-    assert_eq!(shared.open(7, id), Ok(DataState::Same));
+    assert_eq!(shared.open(7, id), Ok(PageCacheState::Same));
     assert_eq!(shared.dropped(), 1);
 }
 
@@ -188,7 +194,7 @@ fn what_this_mount_has_cut_itself_is_not_looked_up() {
         ..SetAttributes::default()
     };
     shared.here.client.setattr(&thread(7), id, &set).unwrap();
-    assert_eq!(shared.open(8, id), Ok(DataState::Same));
+    assert_eq!(shared.open(8, id), Ok(PageCacheState::Same));
     assert_eq!(shared.dropped(), 0);
 }
 
@@ -200,13 +206,13 @@ fn threads_that_cannot_be_known_again_are_turned_away_once() {
     let id = shared.look_up(7).id;
     shared.resize(6);
     assert_eq!(shared.open(0, id), Err(Errno::STALE));
-    assert_eq!(shared.open(0, id), Ok(DataState::Same));
+    assert_eq!(shared.open(0, id), Ok(PageCacheState::Same));
 }
 
 const UNIT: usize = 4096;
 
-fn sloppy() -> Behaviour {
-    let mut behaviour = Behaviour::default();
+fn sloppy() -> ClientOptions {
+    let mut behaviour = ClientOptions::default();
     behaviour.cache.sloppy_open = Duration::from_secs(3);
     behaviour.data.read_ahead = 0;
     behaviour
@@ -214,7 +220,7 @@ fn sloppy() -> Behaviour {
 
 /// What an open within the window reads of `old` of which the first `cached` bytes are cached, when
 /// it has become `new`.
-fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, Mounted) {
+fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, BenchMount) {
     let world = World::new();
     let there = world.mount(CacheOptions::default());
     there.put(&root(), there.client.root(), "f", 0o644, old);
@@ -278,7 +284,7 @@ struct BeforeTheSecondRead {
 }
 
 impl Transport for BeforeTheSecondRead {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         const READ: u32 = 6;
         if request.procedure == READ && self.reads.fetch_add(1, Relaxed) == 1 {
             (self.change)();

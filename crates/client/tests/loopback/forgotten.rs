@@ -1,18 +1,18 @@
 //! What a kernel asks for by number alone, after it has given back its look-ups.
 
-use curt_client::{Behaviour, Entry, Found, InodeId, Limits};
+use curt_client::{ClientOptions, FoundInode, InodeId, Limits, LookupResult};
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root};
+use crate::world::{BenchMount, World, root};
 
 /// Inodes that stay for that reason alone.
 const LAST_MAX: u64 = 16_384;
 
-fn by_id(mounted: &Mounted, id: InodeId) -> Result<Found, Errno> {
+fn by_id(mounted: &BenchMount, id: InodeId) -> Result<FoundInode, Errno> {
     match mounted.client.lookup_id(&root(), id)? {
-        Entry::Positive(found) => Ok(found),
-        Entry::Negative { .. } => Err(Errno::NOENT),
+        LookupResult::Positive(found) => Ok(found),
+        LookupResult::Negative { .. } => Err(Errno::NOENT),
     }
 }
 
@@ -42,7 +42,7 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
         Ok(directory.id)
     );
     let up = client.lookup(&me, directory.id, b"..").unwrap();
-    assert!(matches!(up, Entry::Positive(up) if up.id == InodeId::ROOT));
+    assert!(matches!(up, LookupResult::Positive(up) if up.id == InodeId::ROOT));
     client.forget(file, 1);
     let other = world.mount(CacheOptions::default());
     let place = other.lookup(&me, other.client.root(), "d").unwrap();
@@ -63,9 +63,9 @@ fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
         names: 1,
         ..Limits::default()
     };
-    let behaviour = Behaviour {
+    let behaviour = ClientOptions {
         limits,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
     let mounted = world.mount_with(behaviour);
     let (client, me) = (&mounted.client, root());
@@ -83,6 +83,6 @@ fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
         assert_eq!(by_id(&mounted, gone), Err(Errno::STALE));
     }
     assert_eq!(by_id(&mounted, ids[1]).map(|found| found.id), Ok(ids[1]));
-    let (objects, ..) = client.known();
+    let (objects, ..) = client.cached_counts();
     assert_eq!(objects as u64, LAST_MAX + 1, "those and the root");
 }

@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ClientCounter;
-use curt_vfs::{Formula, MemoryOptions, MemoryVfs, Time, TreeBuilder};
+use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs, Timestamp};
 use rustix::io::Errno;
 
 use crate::world::{World, user};
 
 struct Zeros;
 
-impl Formula for Zeros {
+impl ContentFormula for Zeros {
     fn fill(&self, _: &[u8], _: u64, buffer: &mut [u8]) {
         buffer.fill(0);
     }
@@ -20,11 +20,11 @@ impl Formula for Zeros {
 
 /// Files of uid 1000 that nobody else may touch, an hour or so old.
 fn private_files(options: MemoryOptions) -> MemoryVfs {
-    let time = Time {
+    let time = Timestamp {
         seconds: 1_600_000_000,
         nanoseconds: 7,
     };
-    let mut tree = TreeBuilder::new(options, Arc::new(Zeros), time);
+    let mut tree = MemoryTreeBuilder::new(options, Arc::new(Zeros), time);
     tree.owner(1000, 1000).modes(0o755, 0o600);
     for name in ["f", "g", "h"] {
         tree.file(name.as_bytes(), 10).unwrap();

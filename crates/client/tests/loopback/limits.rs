@@ -1,9 +1,9 @@
 //! What FSINFO and PATHCONF say of a server, and what is believed of it.
 
-use curt_client::{OpenFlags, RenameMode, plan::SetAttributes};
+use curt_client::{OpenFlags, RenameMode, protocol::SetAttributes};
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root};
+use crate::world::{BenchMount, World, root};
 
 fn size(size: u64) -> SetAttributes {
     SetAttributes {
@@ -13,7 +13,7 @@ fn size(size: u64) -> SetAttributes {
 }
 
 /// What each operation that takes a name says to `name`.
-fn refusals(mounted: &Mounted, name: &[u8]) -> Vec<Result<(), Errno>> {
+fn refusals(mounted: &BenchMount, name: &[u8]) -> Vec<Result<(), Errno>> {
     let (client, me, top) = (&mounted.client, root(), mounted.client.root());
     let known = client.make_file(&me, top, b"known", 0o644).unwrap();
     let refusals = vec![

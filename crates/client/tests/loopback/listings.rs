@@ -1,4 +1,5 @@
-//! Listing: from memory, with attributes, on from any place, and over a server that forgets its cookies.
+//! Listing: from memory, with attributes, on from any place, and over a server that forgets its
+//! cookies.
 
 use std::{
     sync::{
@@ -9,16 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{Behaviour, Entry, InodeId, Listener, OpenDirectory};
+use curt_client::{ClientOptions, DirEmit, InodeId, LookupResult, OpenDirectory};
 use curt_policy::{CacheOptions, PlusMode};
 use curt_proto::nfs3;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::{
     trouble::{Kind, Trouble},
-    world::{Mounted, World, root},
+    world::{BenchMount, World, root},
 };
 
 /// A directory of `count` files that was made an hour ago.
@@ -42,13 +43,13 @@ fn filled(world: &World, count: usize) {
     world.seconds(3600);
 }
 
-fn directory(mounted: &Mounted) -> InodeId {
+fn directory(mounted: &BenchMount) -> InodeId {
     mounted.lookup(&root(), mounted.client.root(), "d").unwrap().id
 }
 
 /// Reads names from `cookie` on, at most `room`; gives them and where the listing goes on.
 fn read(
-    mounted: &Mounted,
+    mounted: &BenchMount,
     open: &OpenDirectory,
     cookie: u64,
     room: usize,
@@ -57,12 +58,12 @@ fn read(
     let (mut names, mut next, mut found) = (Vec::new(), cookie, 0);
     let mut listener = |entry: &curt_client::DirEntry<'_>| {
         if names.len() == room {
-            return Listener::Full;
+            return DirEmit::Full;
         }
         names.push(String::from_utf8_lossy(entry.name).into_owned());
         next = entry.cookie;
         found += usize::from(entry.found.is_some());
-        Listener::Took
+        DirEmit::Taken
     };
     mounted
         .client
@@ -70,7 +71,7 @@ fn read(
     Ok((names, next, found))
 }
 
-fn read_all(mounted: &Mounted, open: &OpenDirectory, room: usize) -> Result<Vec<String>, Errno> {
+fn read_all(mounted: &BenchMount, open: &OpenDirectory, room: usize) -> Result<Vec<String>, Errno> {
     let (mut all, mut cookie) = (Vec::new(), 0);
     loop {
         let (names, next, _) = read(mounted, open, cookie, room, false)?;
@@ -322,10 +323,10 @@ struct Forgetful {
 }
 
 impl Transport for Forgetful {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         let listing = [
-            nfs3::Procedure::Readdir.number(),
-            nfs3::Procedure::ReaddirPlus.number(),
+            nfs3::NfsProcedure::Readdir.number(),
+            nfs3::NfsProcedure::ReaddirPlus.number(),
         ];
         if listing.contains(&request.procedure) {
             let mut arguments = Vec::new();
@@ -334,9 +335,9 @@ impl Transport for Forgetful {
             let cookie = &arguments[4 + handle.next_multiple_of(4)..][..8];
             if cookie != [0; 8] && self.forgets.load(Relaxed) {
                 self.forgets.store(self.always, Relaxed);
-                let mut results = nfs3::Status::BadCookie.number().to_be_bytes().to_vec();
+                let mut results = nfs3::NfsStat3::BadCookie.number().to_be_bytes().to_vec();
                 results.extend([0; 4]);
-                return Ok(Reply::from_results(results));
+                return Ok(CallReply::from_results(results));
             }
         }
         self.next.call(request, interrupt)
@@ -354,7 +355,7 @@ fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
             forgets: true.into(),
             always,
         });
-        let mounted = world.mount_over(Behaviour::default(), forgetful);
+        let mounted = world.mount_over(ClientOptions::default(), forgetful);
         let open = mounted.client.opendir(&root(), directory(&mounted)).unwrap();
         let read = read_all(&mounted, &open, 13);
         if always {
@@ -372,7 +373,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
     let world = World::new();
     filled(&world, 300);
     let trouble = Trouble::before(world.way());
-    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
     mounted.teach_time(&world);
     let id = directory(&mounted);
     let first = mounted.client.opendir(&root(), id).unwrap();
@@ -380,14 +381,14 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
     assert_eq!(mounted.counter(ClientCounter::ListingPlus), 1, "not all of them");
     let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let held = Kind::Meet(here.clone(), there.clone());
-    trouble.plan(nfs3::Procedure::ReaddirPlus, held);
+    trouble.plan(nfs3::NfsProcedure::ReaddirPlus, held);
     let (client, is_told) = (&mounted.client, AtomicBool::new(false));
     thread::scope(|scope| {
         // At one of these the names that follow are asked for.
         scope.spawn(|| {
             for number in 0..100 {
                 let missing = client.lookup(&root(), id, format!("missing{number}").as_bytes());
-                assert!(matches!(missing, Ok(Entry::Negative { .. })));
+                assert!(matches!(missing, Ok(LookupResult::Negative { .. })));
             }
         });
         here.wait();

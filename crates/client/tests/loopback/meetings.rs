@@ -10,17 +10,17 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Behaviour, Caller, InodeId, OpenFlags, RenameMode};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, RenameMode};
 use curt_policy::{CacheOptions, FillMode};
-use curt_proto::nfs3::Procedure;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_proto::nfs3::NfsProcedure;
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::{
     mutations::list,
     trouble::{Kind, Trouble},
-    world::{Mounted, World, root, user},
+    world::{BenchMount, World, root, user},
 };
 
 /// Nothing of the file is in memory: whoever reads it asks the server.
@@ -33,7 +33,7 @@ pub(crate) fn reading() -> OpenFlags {
 
 /// A mount on which the next request of one procedure can be held up.
 pub(crate) struct Meeting {
-    pub(crate) mounted: Mounted,
+    pub(crate) mounted: BenchMount,
     trouble: Arc<Trouble>,
     pub(crate) here: Arc<Barrier>,
     there: Arc<Barrier>,
@@ -42,9 +42,9 @@ pub(crate) struct Meeting {
 impl Meeting {
     pub(crate) fn of(world: &World, cache: CacheOptions) -> Self {
         let trouble = Trouble::before(world.way());
-        let behaviour = Behaviour {
+        let behaviour = ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         };
         Self {
             mounted: world.mount_over(behaviour, trouble.clone()),
@@ -55,13 +55,13 @@ impl Meeting {
     }
 
     /// Until [`Self::go_on`] the next such request is not sent.
-    pub(crate) fn hold(&self, procedure: Procedure) {
+    pub(crate) fn hold(&self, procedure: NfsProcedure) {
         let kind = Kind::Meet(self.here.clone(), self.there.clone());
         self.trouble.plan(procedure, kind);
     }
 
     /// Until [`Self::go_on`] the reply to the next such request does not come.
-    fn hold_reply(&self, procedure: Procedure) {
+    fn hold_reply(&self, procedure: NfsProcedure) {
         let kind = Kind::MeetAfter(self.here.clone(), self.there.clone());
         self.trouble.plan(procedure, kind);
     }
@@ -90,7 +90,7 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
     let client = &meeting.mounted.client;
     // From now on its opener's rights are known.
     meeting.mounted.cat(&root(), file).unwrap();
-    meeting.hold_reply(Procedure::Getattr);
+    meeting.hold_reply(NfsProcedure::Getattr);
     thread::scope(|scope| {
         let opener = scope.spawn(|| {
             let opened = client.open(&root(), file, reading())?;
@@ -143,7 +143,7 @@ fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o600, b"secret");
-    meeting.hold_reply(Procedure::Access);
+    meeting.hold_reply(NfsProcedure::Access);
     thread::scope(|scope| {
         let opener = scope.spawn(|| mounted.client.open(&user(1000), file.id, reading()).map(|_| ()));
         meeting.here.wait();
@@ -156,9 +156,14 @@ fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
     assert_eq!(mounted.counter(ClientCounter::SillyRemove), 1);
 }
 
-/// Holds up the removal that `remove` asks for, and opens meanwhile: that waits, can be called off, and is told that the file
-/// is gone.
-fn open_while_removing(meeting: &Meeting, file: InodeId, procedure: Procedure, remove: impl FnOnce() + Send) {
+/// Holds up the removal that `remove` asks for, and opens meanwhile: that waits, can be called off,
+/// and is told that the file is gone.
+fn open_while_removing(
+    meeting: &Meeting,
+    file: InodeId,
+    procedure: NfsProcedure,
+    remove: impl FnOnce() + Send,
+) {
     let client = &meeting.mounted.client;
     meeting.mounted.cat(&root(), file).unwrap();
     meeting.hold(procedure);
@@ -198,7 +203,7 @@ fn an_open_that_meets_a_removal_waits_for_its_end() {
         let meeting = Meeting::of(&world, cache);
         let (mounted, top) = (&meeting.mounted, meeting.top());
         let file = mounted.put(&root(), top, "f", 0o644, b"here");
-        open_while_removing(&meeting, file.id, Procedure::Remove, || {
+        open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
             mounted.client.unlink(&root(), top, b"f").unwrap();
         });
         assert_eq!(mounted.counter(ClientCounter::SillyRename), 0);
@@ -213,7 +218,7 @@ fn an_open_that_meets_a_replacement_waits_for_its_end() {
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"old");
     mounted.put(&root(), top, "g", 0o644, b"new");
-    open_while_removing(&meeting, file.id, Procedure::Rename, || {
+    open_while_removing(&meeting, file.id, NfsProcedure::Rename, || {
         meeting.replace("g", "f").unwrap();
     });
     assert_eq!(list(mounted, top), ["f"]);
@@ -231,7 +236,7 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
         .client
         .rename(&root(), (there, b"f"), (there, b"g"), RenameMode::Replace);
     moved.unwrap();
-    open_while_removing(&meeting, file.id, Procedure::Remove, || {
+    open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
         mounted.client.unlink(&root(), top, b"g").unwrap();
     });
 }
@@ -268,9 +273,10 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     };
     let remove = |name: &str| mounted.client.unlink(&root(), top, name.as_bytes());
     let replace = |name: &str| meeting.replace("new", name);
-    let changes: [(Change<'_>, Procedure); 2] = [(&remove, Procedure::Remove), (&replace, Procedure::Rename)];
+    let changes: [(Change<'_>, NfsProcedure); 2] =
+        [(&remove, NfsProcedure::Remove), (&replace, NfsProcedure::Rename)];
     for (change, last) in changes {
-        for held in [last, Procedure::Lookup] {
+        for held in [last, NfsProcedure::Lookup] {
             // Of this name nothing is known here.
             let name = format!("{last:?} {held:?}");
             other.put(&root(), other.client.root(), &name, 0o644, b"here");
@@ -304,7 +310,7 @@ fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let opened = mounted.client.open(&root(), file.id, reading()).unwrap();
     mounted.client.unlink(&root(), top, b"f").unwrap();
-    open_while_removing(&meeting, file.id, Procedure::Remove, || {
+    open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
         mounted.client.release(&opened.file);
     });
     assert!(list(mounted, top).is_empty());
@@ -317,7 +323,7 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let directory = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap();
     let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
-    meeting.hold(Procedure::Remove);
+    meeting.hold(NfsProcedure::Remove);
     thread::scope(|scope| {
         let remover = scope.spawn(|| mounted.client.unlink(&user(1000), directory.id, b"f"));
         meeting.here.wait();
@@ -341,7 +347,7 @@ impl Drop for Leaving<'_> {
 struct Yielding(Arc<dyn Transport>);
 
 impl Transport for Yielding {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         thread::yield_now();
         let reply = self.0.call(request, interrupt);
         thread::yield_now();
@@ -349,9 +355,9 @@ impl Transport for Yielding {
     }
 }
 
-/// Looks the name up and reads what it leads to; whether there was anything. Names and handles may be gone by the time they
-/// are used, as long as an open was not granted.
-fn read_once(mounted: &Mounted, top: InodeId) -> bool {
+/// Looks the name up and reads what it leads to; whether there was anything. Names and handles may
+/// be gone by the time they are used, as long as an open was not granted.
+fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
     let me = root();
     let found = match mounted.lookup(&me, top, "n") {
         Ok(found) => found,
@@ -383,7 +389,7 @@ fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
     const WRITERS: usize = 2;
     const ROUNDS: usize = 1000;
     let world = World::new();
-    let mounted = world.mount_over(Behaviour::default(), Arc::new(Yielding(world.way())));
+    let mounted = world.mount_over(ClientOptions::default(), Arc::new(Yielding(world.way())));
     let (me, top) = (root(), mounted.client.root());
     let (reads, writers) = (AtomicUsize::new(0), AtomicUsize::new(WRITERS));
     let goes_on = || writers.load(Relaxed) > 0;

@@ -1,6 +1,6 @@
 //! How much memory known names take.
 
-use curt_client::{Behaviour, Limits};
+use curt_client::{ClientOptions, Limits};
 use curt_policy::CacheOptions;
 
 use crate::world::{World, root};
@@ -21,9 +21,9 @@ fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them()
         names: 100,
         ..Limits::default()
     };
-    let mounted = world.mount_with(Behaviour {
+    let mounted = world.mount_with(ClientOptions {
         limits,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     });
     let mut held = Vec::new();
     for number in 0..300 {
@@ -36,7 +36,7 @@ fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them()
             mounted.client.forget(found.id, 1);
         }
     }
-    let (objects, present, _) = mounted.client.known();
+    let (objects, present, _) = mounted.client.cached_counts();
     assert_eq!(present, 100);
     assert_eq!(objects, 1 + 10 + 100, "the root, what is held, and what is named");
     for found in held {

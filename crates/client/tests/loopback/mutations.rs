@@ -1,21 +1,21 @@
 //! Making, removing, renaming, linking; files removed while open.
 
 use curt_client::{
-    InodeId, Listener, OpenFlags, RenameMode,
-    plan::{Device, Kind, Node, SetAttributes, SetTime, Timestamp},
+    DirEmit, InodeId, OpenFlags, RenameMode,
+    protocol::{Device, FileType, MknodType, SetAttributes, SetTime, Timestamp},
 };
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root, user};
+use crate::world::{BenchMount, World, root, user};
 
-pub(crate) fn list(mounted: &Mounted, directory: InodeId) -> Vec<String> {
+pub(crate) fn list(mounted: &BenchMount, directory: InodeId) -> Vec<String> {
     let open = mounted.client.opendir(&root(), directory).unwrap();
     let mut names = Vec::new();
     let mut listener = |entry: &curt_client::DirEntry<'_>| {
         names.push(String::from_utf8_lossy(entry.name).into_owned());
-        Listener::Took
+        DirEmit::Taken
     };
     mounted
         .client
@@ -109,41 +109,43 @@ fn every_kind_of_object_can_be_made_and_removed() {
         (
             "directory",
             client.mkdir(&me, top, b"directory", 0o755).unwrap(),
-            Kind::Directory,
+            FileType::Directory,
         ),
         (
             "link",
             client.symlink(&me, top, b"link", b"where/to").unwrap(),
-            Kind::Symlink,
+            FileType::Symlink,
         ),
         (
             "fifo",
-            client.mknod(&me, top, b"fifo", Node::Fifo, 0o600).unwrap(),
-            Kind::Fifo,
+            client.mknod(&me, top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
+            FileType::Fifo,
         ),
         (
             "socket",
-            client.mknod(&me, top, b"socket", Node::Socket, 0o600).unwrap(),
-            Kind::Socket,
+            client
+                .mknod(&me, top, b"socket", MknodType::Socket, 0o600)
+                .unwrap(),
+            FileType::Socket,
         ),
         (
             "null",
             client
-                .mknod(&me, top, b"null", Node::Character(device), 0o600)
+                .mknod(&me, top, b"null", MknodType::Character(device), 0o600)
                 .unwrap(),
-            Kind::Character,
+            FileType::Character,
         ),
         (
             "disk",
             client
-                .mknod(&me, top, b"disk", Node::Block(device), 0o600)
+                .mknod(&me, top, b"disk", MknodType::Block(device), 0o600)
                 .unwrap(),
-            Kind::Block,
+            FileType::Block,
         ),
         (
             "file",
             client.make_file(&me, top, b"file", 0o600).unwrap(),
-            Kind::Regular,
+            FileType::Regular,
         ),
     ];
     let mut names: Vec<_> = made.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -152,12 +154,12 @@ fn every_kind_of_object_can_be_made_and_removed() {
     for (name, found, kind) in made {
         assert_eq!(found.attributes.kind, kind, "{name}");
         match kind {
-            Kind::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
-            Kind::Character | Kind::Block => {
+            FileType::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
+            FileType::Character | FileType::Block => {
                 assert_eq!(found.attributes.device, device);
                 client.unlink(&me, top, name.as_bytes()).unwrap();
             }
-            Kind::Regular | Kind::Symlink | Kind::Socket | Kind::Fifo => {
+            FileType::Regular | FileType::Symlink | FileType::Socket | FileType::Fifo => {
                 client.unlink(&me, top, name.as_bytes()).unwrap();
             }
         }

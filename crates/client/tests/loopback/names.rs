@@ -1,16 +1,17 @@
-//! The DentryCache against a server: missing and present names, their directory's changes, the racy guard, `.` and `..`.
+//! The DentryCache against a server: missing and present names, their directory's changes, the racy
+//! guard, `.` and `..`.
 
 use std::time::Duration;
 
 use curt_client::{InodeId, RenameMode};
-use curt_policy::{CacheOptions, FillMode, Interval, LookupCache};
+use curt_policy::{CacheOptions, FillMode, LookupCache, TimeoutRange};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root, user};
+use crate::world::{BenchMount, World, root, user};
 
 /// A directory with one file that was made an hour ago, and a fresh client of it.
-fn old_directory(world: &World, cache: CacheOptions) -> (Mounted, InodeId) {
+fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     let maker = world.mount(CacheOptions::default());
     let directory = maker
         .client
@@ -139,11 +140,11 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
         &world,
         CacheOptions {
             name_lifetime: Duration::from_secs(600),
-            files: Interval {
+            files: TimeoutRange {
                 min: Duration::from_secs(600),
                 max: Duration::from_secs(600),
             },
-            directories: Interval {
+            directories: TimeoutRange {
                 min: Duration::from_secs(600),
                 max: Duration::from_secs(600),
             },
@@ -273,7 +274,7 @@ fn probing_random_names_drives_out_no_present_one() {
         maker.put(&me, maker.client.root(), &format!("file{number}"), 0o644, b"");
     }
     world.seconds(3600);
-    let mounted = world.mount_with(curt_client::Behaviour {
+    let mounted = world.mount_with(curt_client::ClientOptions {
         limits,
         ..Default::default()
     });
@@ -290,7 +291,7 @@ fn probing_random_names_drives_out_no_present_one() {
         mounted.lookup(&me, top, &format!("file{number}")).unwrap();
     }
     assert_eq!(mounted.sent(), "");
-    let (_, _, missing) = mounted.client.known();
+    let (_, _, missing) = mounted.client.cached_counts();
     assert_eq!(missing, 50, "the bound of one directory");
     assert_eq!(
         mounted.counter(ClientCounter::NegEvict),

@@ -1,14 +1,15 @@
-//! What a file that is open for writing allows whoever opened it, whatever becomes of its mode and owner.
+//! What a file that is open for writing allows whoever opened it, whatever becomes of its mode and
+//! owner.
 
 use std::sync::Arc;
 
-use curt_client::{Behaviour, Caller, InodeId, OpenFile, OpenFlags, plan::SetAttributes};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFile, OpenFlags, protocol::SetAttributes};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
 use curt_vfs::MemoryVfs;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, World, root, user};
+use crate::world::{BenchMount, World, root, user};
 
 const BOTH: [AccessMode; 2] = [AccessMode::Server, AccessMode::ModeBits];
 
@@ -42,19 +43,19 @@ fn size(size: u64) -> SetAttributes {
 }
 
 /// truncate(2).
-fn truncate(mounted: &Mounted, caller: &Caller, id: InodeId, length: u64) -> Result<u64, Errno> {
+fn truncate(mounted: &BenchMount, caller: &Caller, id: InodeId, length: u64) -> Result<u64, Errno> {
     let stat = mounted.client.setattr(caller, id, &size(length))?;
     Ok(stat.attributes.size)
 }
 
 /// ftruncate(2).
-fn truncate_open(mounted: &Mounted, caller: &Caller, file: &OpenFile, length: u64) -> Result<u64, Errno> {
+fn truncate_open(mounted: &BenchMount, caller: &Caller, file: &OpenFile, length: u64) -> Result<u64, Errno> {
     let stat = mounted.client.setattr_open(caller, file, &size(length))?;
     Ok(stat.attributes.size)
 }
 
 /// A file "f" of `caller`'s that is open for writing, and whose bytes are all here still.
-fn written(mounted: &Mounted, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
+fn written(mounted: &BenchMount, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
     let top = mounted.client.root();
     let (_, opened) = mounted
         .client
@@ -196,7 +197,7 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
             assert_eq!(mounted.client.fsync(&me, &file, false), Ok(()), "{taken_away:?}");
             assert_eq!(mounted.client.close(&me, &file), Ok(()), "{taken_away:?}");
             assert_eq!(mounted.sent(), "", "all was on the server's disk before");
-            let other = world.mount_with(Behaviour::default());
+            let other = world.mount_with(ClientOptions::default());
             let found = other.lookup(&root(), other.client.root(), "f").unwrap();
             assert!(other.cat(&root(), found.id).unwrap() == bytes[..bytes.len().min(1 << 20)]);
         }

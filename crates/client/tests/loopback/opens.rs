@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{DataState, OpenFlags, plan::SetAttributes};
+use curt_client::{OpenFlags, PageCacheState, protocol::SetAttributes};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
@@ -166,22 +166,22 @@ fn reopen_after_remote_change_drops_what_was_cached() {
     let _ = same;
     world.seconds(1);
     let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    assert_eq!(opened.data, DataState::Changed);
+    assert_eq!(opened.data, PageCacheState::Changed);
     let again = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
     assert_eq!(
         again.data,
-        DataState::Changed,
+        PageCacheState::Changed,
         "until somebody says that the copies are dropped"
     );
     one.client.copies_dropped(&opened.file);
     let third = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    assert_eq!(third.data, DataState::Same);
+    assert_eq!(third.data, PageCacheState::Same);
     let bytes = one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec();
     assert_eq!(bytes, b"longer than before");
     // Shrinking.
     two.put(&me, two.client.root(), "f", 0o644, b"x");
     let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    assert_eq!(opened.data, DataState::Changed);
+    assert_eq!(opened.data, PageCacheState::Changed);
     assert_eq!(one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(), b"x");
     assert_eq!(one.client.getattr(&me, file.id).unwrap().attributes.size, 1);
 }
@@ -200,7 +200,7 @@ fn own_writes_void_nothing() {
     assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.size, 7);
     mounted.client.close(&me, &opened.file).unwrap();
     let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    assert_eq!(opened.data, DataState::Same);
+    assert_eq!(opened.data, PageCacheState::Same);
     assert_eq!(
         mounted.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(),
         b"one two"
@@ -298,18 +298,18 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     let unread = two.client.open(&me, found.id, OpenFlags::reading()).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(two.client.recheck(&unread.file, &never), Ok(false));
+    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(false));
     assert_eq!(two.sent(), "", "nobody can have a copy");
     let _ = two.client.read(&me, &unread.file, 0, 10).unwrap();
     two.sent();
-    assert_eq!(two.client.recheck(&unread.file, &never), Ok(false));
+    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(false));
     assert_eq!(two.sent(), "", "it is fresh");
     let opened = one.client.open(&me, file.id, OpenFlags::writing()).unwrap();
     one.client.write(&me, &opened.file, 0, b"new").unwrap();
     one.client.close(&me, &opened.file).unwrap();
     two.told.contents.lock().clear();
     world.seconds(61);
-    assert_eq!(two.client.recheck(&unread.file, &never), Ok(true));
+    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(true));
     assert_eq!(two.sent(), "GETATTR 1");
     assert_eq!(
         *two.told.contents.lock(),
@@ -317,7 +317,7 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
         "whoever has copies is told"
     );
     assert_eq!(
-        two.client.recheck(&unread.file, &never),
+        two.client.revalidate_open_file(&unread.file, &never),
         Ok(false),
         "once each time"
     );
@@ -330,7 +330,7 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     let _ = two.client.read(&me, &running, 0, 10).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(two.client.recheck(&running, &never), Ok(false));
+    assert_eq!(two.client.revalidate_open_file(&running, &never), Ok(false));
     assert_eq!(two.sent(), "", "what is executed is left alone");
 }
 

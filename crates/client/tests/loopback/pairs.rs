@@ -5,7 +5,7 @@ use std::time::Duration;
 use curt_client::{InodeId, OpenFlags};
 use curt_policy::{CacheOptions, RacyGuard};
 
-use crate::world::{Mounted, World, root};
+use crate::world::{BenchMount, World, root};
 
 /// Numbers that look random and are the same every time.
 pub(crate) struct Dice(pub(crate) u64);
@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-fn overwrite(mounted: &Mounted, id: InodeId, bytes: &[u8]) {
+fn overwrite(mounted: &BenchMount, id: InodeId, bytes: &[u8]) {
     let flags = OpenFlags {
         truncate: true,
         ..OpenFlags::writing()
@@ -33,7 +33,8 @@ fn overwrite(mounted: &Mounted, id: InodeId, bytes: &[u8]) {
     mounted.client.close(&root(), &opened.file).unwrap();
 }
 
-/// Two clients write, read, stat and list in random order, while little or much time passes: each open sees the last close.
+/// Two clients write, read, stat and list in random order, while little or much time passes: each
+/// open sees the last close.
 fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
     const FILES: usize = 3;
     let clients = [world.mount(cache), world.mount(cache)];
@@ -116,7 +117,8 @@ fn with_the_strict_guard_they_do_although_the_servers_clock_is_coarse() {
     }
 }
 
-/// Another client makes a name at every moment around the look-up that missed it, at servers of every step.
+/// Another client makes a name at every moment around the look-up that missed it, at servers of
+/// every step.
 // SEMANTICS: name-8.
 #[test]
 fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
@@ -147,7 +149,8 @@ fn no_name_made_within_the_servers_step_is_missed_beyond_the_guard() {
                 assert!(here.lookup(&root(), top, "two").is_err());
                 world.pass(step * gap / 5);
                 there.put(&root(), top, "two", 0o644, b"");
-                // A step may look twice as coarse as it is, where it happens to end in even seconds.
+                // A step may look twice as coarse as it is, where it happens to end in even
+                // seconds.
                 world.pass(2 * guard + Duration::from_millis(1));
                 assert!(
                     here.lookup(&root(), top, "two").is_ok(),

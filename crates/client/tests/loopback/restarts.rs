@@ -22,7 +22,8 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     };
     look();
     assert_eq!(look(), "", "all is known");
-    // The server says by its verifier that it may have lost something, as it does when it begins again.
+    // The server says by its verifier that it may have lost something, as it does when it begins
+    // again.
     world.vfs.fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
     let flags = curt_client::OpenFlags::writing();
     let (_, opened) = mounted

@@ -1,17 +1,18 @@
-//! A server without a reply cache that executes a change, loses its connection before the reply, and is sent the change again.
+//! A server without a reply cache that executes a change, loses its connection before the reply,
+//! and is sent the change again.
 
 use std::{sync::Arc, time::Duration};
 
 use curt_client::{
-    Behaviour, Caller, OpenFlags, RenameMode,
-    plan::{Device, Node},
+    Caller, ClientOptions, OpenFlags, RenameMode,
+    protocol::{Device, MknodType},
 };
-use curt_proto::nfs3::Procedure;
-use curt_rpc::client::{CallError, Interrupt, Journey, Reply, Request, Transport};
+use curt_proto::nfs3::NfsProcedure;
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, REQUEST, Scripted, World, root, user};
+use crate::world::{BenchMount, REQUEST, Scripted, World, root, user};
 
 /// What is done at another client while the connection is lost.
 type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -32,22 +33,22 @@ struct Repeating {
 }
 
 impl Repeating {
-    fn plan(&self, procedure: Procedure, plan: Plan) {
+    fn plan(&self, procedure: NfsProcedure, plan: Plan) {
         *self.plan.lock() = Some((procedure.number(), plan));
     }
 }
 
 impl Transport for Repeating {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         self.next.call(request, interrupt)
     }
 
-    fn call_told(
+    fn call_with_statistics(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-    ) -> Result<Reply, CallError> {
+        journey: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
         let planned = self
             .plan
             .lock()
@@ -70,9 +71,9 @@ impl Transport for Repeating {
 }
 
 struct Bed {
-    mounted: Arc<Mounted>,
+    mounted: Arc<BenchMount>,
     repeating: Arc<Repeating>,
-    other: Arc<Mounted>,
+    other: Arc<BenchMount>,
     world: World,
 }
 
@@ -84,8 +85,8 @@ impl Bed {
             clock: Arc::clone(&world.clock),
             plan: Mutex::default(),
         });
-        let mounted = Arc::new(world.mount_over(Behaviour::default(), repeating.clone()));
-        let other = Arc::new(world.mount_with(Behaviour::default()));
+        let mounted = Arc::new(world.mount_over(ClientOptions::default(), repeating.clone()));
+        let other = Arc::new(world.mount_with(ClientOptions::default()));
         mounted.teach_time(&world);
         Self {
             mounted,
@@ -96,7 +97,11 @@ impl Bed {
     }
 
     /// Whether `change` succeeds although it is refused the second time.
-    fn twice<T>(&self, procedure: Procedure, change: impl FnOnce() -> Result<T, Errno>) -> Result<(), Errno> {
+    fn twice<T>(
+        &self,
+        procedure: NfsProcedure,
+        change: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(), Errno> {
         // What was done before is over.
         self.world.pass(Duration::from_millis(100));
         self.repeating.plan(procedure, Plan::Twice);
@@ -108,8 +113,8 @@ impl Bed {
     /// How `change` ends whose first copy is never executed, while the other client does something.
     fn beaten<T>(
         &self,
-        procedure: Procedure,
-        meanwhile: impl FnOnce(&Mounted) + Send + 'static,
+        procedure: NfsProcedure,
+        meanwhile: impl FnOnce(&BenchMount) + Send + 'static,
         change: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(), Errno> {
         self.world.pass(Duration::from_millis(100));
@@ -125,7 +130,7 @@ fn me() -> Caller {
 }
 
 /// By name, as a kernel does before it changes anything.
-fn id(mounted: &Mounted, name: &str) -> curt_client::InodeId {
+fn id(mounted: &BenchMount, name: &str) -> curt_client::InodeId {
     mounted.lookup(&me(), mounted.client.root(), name).unwrap().id
 }
 
@@ -134,34 +139,40 @@ fn id(mounted: &Mounted, name: &str) -> curt_client::InodeId {
 fn what_the_first_copy_made_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
-    let fifo = Node::Fifo;
+    let fifo = MknodType::Fifo;
     assert_eq!(
-        bed.twice(Procedure::Mkdir, || client.mkdir(&me(), top, b"d", 0o750)),
+        bed.twice(NfsProcedure::Mkdir, || client.mkdir(&me(), top, b"d", 0o750)),
         Ok(())
     );
     assert_eq!(
-        bed.twice(Procedure::Symlink, || client.symlink(&me(), top, b"s", b"to")),
+        bed.twice(NfsProcedure::Symlink, || client.symlink(&me(), top, b"s", b"to")),
         Ok(())
     );
     assert_eq!(
-        bed.twice(Procedure::Mknod, || client.mknod(&me(), top, b"p", fifo, 0o640)),
+        bed.twice(NfsProcedure::Mknod, || client.mknod(
+            &me(),
+            top,
+            b"p",
+            fifo,
+            0o640
+        )),
         Ok(())
     );
     assert_eq!(
-        bed.twice(Procedure::Create, || client.make_file(&me(), top, b"f", 0o640)),
+        bed.twice(NfsProcedure::Create, || client.make_file(&me(), top, b"f", 0o640)),
         Ok(())
     );
     // Whoever makes a file may write to it, whatever its mode says.
     let create = || client.create(&me(), top, b"readonly", 0o400, OpenFlags::writing());
-    assert_eq!(bed.twice(Procedure::Create, create), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     let exclusive = OpenFlags {
         exclusive: true,
         ..OpenFlags::writing()
     };
     let create = || client.create(&me(), top, b"new", 0o600, exclusive);
-    assert_eq!(bed.twice(Procedure::Create, create), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     assert_eq!(
-        bed.twice(Procedure::Link, || client.link(
+        bed.twice(NfsProcedure::Link, || client.link(
             &me(),
             id(&bed.mounted, "f"),
             top,
@@ -186,32 +197,32 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     client.mkdir(&me(), top, b"e", 0o755).unwrap();
     let replace = RenameMode::Replace;
     assert_eq!(
-        bed.twice(Procedure::Remove, || client.unlink(&me(), top, b"a")),
+        bed.twice(NfsProcedure::Remove, || client.unlink(&me(), top, b"a")),
         Ok(())
     );
     assert_eq!(
-        bed.twice(Procedure::Remove, || client.unlink(&me(), top, b"b")),
+        bed.twice(NfsProcedure::Remove, || client.unlink(&me(), top, b"b")),
         Ok(())
     );
     assert_eq!(
-        bed.twice(Procedure::Rmdir, || client.rmdir(&me(), top, b"d")),
+        bed.twice(NfsProcedure::Rmdir, || client.rmdir(&me(), top, b"d")),
         Ok(())
     );
     let moved = id(&bed.mounted, "e");
     let rename = || client.rename(&me(), (top, b"e"), (top, b"moved"), replace);
-    assert_eq!(bed.twice(Procedure::Rename, rename), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "moved"), moved);
     // Over another file.
     let moved = id(&bed.mounted, "second");
     let rename = || client.rename(&me(), (top, b"second"), (top, b"c"), replace);
-    assert_eq!(bed.twice(Procedure::Rename, rename), Ok(()));
+    assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "c"), moved);
     // An open file gets another name instead, and loses it at its last close.
     let (_, opened) = client
         .create(&me(), top, b"open", 0o644, OpenFlags::writing())
         .unwrap();
     assert_eq!(
-        bed.twice(Procedure::Rename, || client.unlink(&me(), top, b"open")),
+        bed.twice(NfsProcedure::Rename, || client.unlink(&me(), top, b"open")),
         Ok(())
     );
     assert_eq!(client.write(&me(), &opened.file, 0, b"still there"), Ok(11));
@@ -235,7 +246,7 @@ fn what_others_made_is_reported_as_the_server_says_it() {
         bed.mounted.put(&me(), top, name, 0o644, b"x");
     }
     let mkdir = move |name: &'static [u8], caller: Caller, mode| {
-        move |other: &Mounted| {
+        move |other: &BenchMount| {
             other.client.mkdir(&caller, there, name, mode).unwrap();
         }
     };
@@ -243,23 +254,23 @@ fn what_others_made_is_reported_as_the_server_says_it() {
     // After the connection was lost, or by somebody else.
     let late = mkdir(b"late", me(), 0o755);
     assert_eq!(
-        bed.beaten(Procedure::Mkdir, late, || make(b"late")),
+        bed.beaten(NfsProcedure::Mkdir, late, || make(b"late")),
         Err(Errno::EXIST)
     );
     let foreign = mkdir(b"foreign", root(), 0o755);
     assert_eq!(
-        bed.beaten(Procedure::Mkdir, foreign, || make(b"foreign")),
+        bed.beaten(NfsProcedure::Mkdir, foreign, || make(b"foreign")),
         Err(Errno::EXIST)
     );
     // It was there, and is asked for only now.
     bed.other.client.mkdir(&me(), there, b"old", 0o755).unwrap();
-    assert_eq!(bed.twice(Procedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
-    let symlink = |other: &Mounted| {
+    assert_eq!(bed.twice(NfsProcedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
+    let symlink = |other: &BenchMount| {
         let there = other.client.root();
         other.client.symlink(&me(), there, b"s", b"elsewhere").unwrap();
     };
     assert_eq!(
-        bed.beaten(Procedure::Symlink, symlink, || client.symlink(
+        bed.beaten(NfsProcedure::Symlink, symlink, || client.symlink(
             &me(),
             top,
             b"s",
@@ -267,12 +278,12 @@ fn what_others_made_is_reported_as_the_server_says_it() {
         )),
         Err(Errno::EXIST)
     );
-    let link = |other: &Mounted| {
+    let link = |other: &BenchMount| {
         let file = id(other, "b");
         other.client.link(&me(), file, other.client.root(), b"l").unwrap();
     };
     assert_eq!(
-        bed.beaten(Procedure::Link, link, || client.link(
+        bed.beaten(NfsProcedure::Link, link, || client.link(
             &me(),
             id(&bed.mounted, "a"),
             top,
@@ -291,7 +302,7 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
         bed.mounted.put(&me(), top, name, 0o644, b"x");
     }
     // It was moved away by others, not to where it was to go.
-    let rename = |other: &Mounted| {
+    let rename = |other: &BenchMount| {
         let there = other.client.root();
         other
             .client
@@ -300,9 +311,9 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
     };
     id(&bed.mounted, "a");
     let own = || client.rename(&me(), (top, b"a"), (top, b"ours"), RenameMode::Replace);
-    assert_eq!(bed.beaten(Procedure::Rename, rename, own), Err(Errno::NOENT));
+    assert_eq!(bed.beaten(NfsProcedure::Rename, rename, own), Err(Errno::NOENT));
     // So it was not removed either.
-    let rename = |other: &Mounted| {
+    let rename = |other: &BenchMount| {
         let there = other.client.root();
         other
             .client
@@ -311,7 +322,7 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
     };
     id(&bed.mounted, "c");
     let own = || client.unlink(&me(), top, b"c");
-    assert_eq!(bed.beaten(Procedure::Remove, rename, own), Err(Errno::NOENT));
+    assert_eq!(bed.beaten(NfsProcedure::Remove, rename, own), Err(Errno::NOENT));
 }
 
 // SEMANTICS: rpc-12.
@@ -332,12 +343,14 @@ fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
 #[test]
 fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed() {
     let bed = Bed::new();
-    let fresh = bed.world.mount_over(Behaviour::default(), bed.repeating.clone());
+    let fresh = bed
+        .world
+        .mount_over(ClientOptions::default(), bed.repeating.clone());
     let top = fresh.client.root();
     let make = || fresh.client.mkdir(&me(), top, b"d", 0o755);
-    assert_eq!(bed.twice(Procedure::Mkdir, make), Err(Errno::EXIST));
-    let device = Node::Character(Device::default());
+    assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
+    let device = MknodType::Character(Device::default());
     // And what cannot be made is not there.
     let make = || fresh.client.mknod(&me(), top, b"x", device, 0o600);
-    assert!(bed.twice(Procedure::Mknod, make).is_err());
+    assert!(bed.twice(NfsProcedure::Mknod, make).is_err());
 }

@@ -8,18 +8,19 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Behaviour, Caller, Client, InodeId, threads::Threads};
+use curt_client::{Caller, Client, ClientOptions, InodeId, threads::BackgroundThreads};
 use curt_policy::CacheOptions;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
-use crate::world::{Mounted, Scripted, World, root};
+use crate::world::{BenchMount, Scripted, World, root};
 
 /// How long silence is borne.
 const LIMIT: Duration = Duration::from_millis(20);
 
-/// A server that can fall silent: then the time passes that a client waits for it, and nothing comes.
+/// A server that can fall silent: then the time passes that a client waits for it, and nothing
+/// comes.
 struct Silent {
     next: Arc<dyn Transport>,
     clock: Arc<Scripted>,
@@ -27,7 +28,7 @@ struct Silent {
 }
 
 impl Transport for Silent {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         if !self.is_silent.load(Relaxed) {
             return self.next.call(request, interrupt);
         }
@@ -40,19 +41,19 @@ impl Transport for Silent {
     }
 }
 
-fn mount(world: &World, soft_revalidation: Option<Duration>) -> (Mounted, Arc<Silent>) {
+fn mount(world: &World, soft_revalidation: Option<Duration>) -> (BenchMount, Arc<Silent>) {
     let clock = Arc::clone(&world.clock);
     let silent = Arc::new(Silent {
         next: world.way(),
         clock,
         is_silent: false.into(),
     });
-    let behaviour = Behaviour {
+    let behaviour = ClientOptions {
         cache: CacheOptions::default(),
         soft_revalidation,
-        ..Behaviour::default()
+        ..ClientOptions::default()
     };
-    let mounted = world.mount_in(behaviour, silent.clone(), Arc::new(Threads::new(2)));
+    let mounted = world.mount_in(behaviour, silent.clone(), Arc::new(BackgroundThreads::new(2)));
     (mounted, silent)
 }
 
@@ -74,8 +75,8 @@ fn killed<T>(operate: impl FnOnce(&Caller) -> Result<T, Errno>) -> Errno {
 
 fn look(client: &Client, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
     match client.lookup(&root(), directory, name)? {
-        curt_client::Entry::Positive(_) => Ok(()),
-        curt_client::Entry::Negative { .. } => Err(Errno::NOENT),
+        curt_client::LookupResult::Positive(_) => Ok(()),
+        curt_client::LookupResult::Negative { .. } => Err(Errno::NOENT),
     }
 }
 

@@ -1,6 +1,7 @@
-//! How old an answer may be: random histories of two clients, the other one acting before, between and during this one's requests.
-//! Every answer has to have been true within the time that the options allow, and directories that answer for their names
-//! (`dirfill=auto`) are held to the same as those that do not.
+//! How old an answer may be: random histories of two clients, the other one acting before, between
+//! and during this one's requests. Every answer has to have been true within the time that the
+//! options allow, and directories that answer for their names (`dirfill=auto`) are held to the same
+//! as those that do not.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +9,17 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Behaviour, InodeId, OpenFlags, RenameMode};
-use curt_policy::{CacheOptions, FillMode, Interval, LookupCache, RacyGuard};
+use curt_client::{ClientOptions, InodeId, OpenFlags, RenameMode};
+use curt_policy::{CacheOptions, FillMode, LookupCache, RacyGuard, TimeoutRange};
 use curt_proto::nfs3;
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
     pairs::Dice,
-    world::{Mounted, Scripted, World, root},
+    world::{BenchMount, Scripted, World, root},
 };
 
 /// Names that come and go in each directory.
@@ -27,7 +28,8 @@ const NAMES: u64 = 6;
 /// Names that stay, in each: the second directory takes several replies.
 const FILLERS: [u32; 2] = [10, 300];
 
-/// For how long names are believed that were learned while the directory's times were young: two steps of the server's clock.
+/// For how long names are believed that were learned while the directory's times were young: two
+/// steps of the server's clock.
 const GUARD: Duration = Duration::from_millis(21);
 
 /// For how long attributes are believed.
@@ -63,7 +65,7 @@ fn name(number: u64) -> String {
 
 /// The other client.
 struct Stranger {
-    mounted: Mounted,
+    mounted: BenchMount,
     directories: Vec<InodeId>,
     clock: Arc<Scripted>,
     dice: Dice,
@@ -147,7 +149,7 @@ impl Stranger {
 }
 
 /// Makes a file so many bytes long by its last one.
-fn write(mounted: &Mounted, id: InodeId, size: u64) {
+fn write(mounted: &BenchMount, id: InodeId, size: u64) {
     let flags = OpenFlags::writing();
     let opened = mounted.client.open(&root(), id, flags).unwrap();
     assert_eq!(mounted.client.write(&root(), &opened.file, size - 1, b"x"), Ok(1));
@@ -172,7 +174,7 @@ impl Meeting {
 }
 
 impl Transport for Meeting {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         self.meet();
         let reply = self.way.call(request, interrupt);
         if request.program == nfs3::PROGRAM {
@@ -194,7 +196,7 @@ struct Outcome {
 /// One client, the other, and what is asked.
 struct Run {
     world: World,
-    here: Mounted,
+    here: BenchMount,
     directories: Vec<InodeId>,
     stranger: Arc<OnceLock<Mutex<Stranger>>>,
     dice: Dice,
@@ -204,7 +206,7 @@ struct Run {
 }
 
 /// Makes the directories, with what fills them.
-fn make_directories(there: &Mounted) -> Vec<InodeId> {
+fn make_directories(there: &BenchMount) -> Vec<InodeId> {
     let make = |(number, fillers): (usize, &u32)| {
         let (path, top) = (format!("d{number}"), there.client.root());
         let made = there.client.mkdir(&root(), top, path.as_bytes(), 0o777).unwrap();
@@ -233,9 +235,9 @@ impl Run {
             way: world.way(),
             stranger: Arc::clone(&stranger),
         };
-        let behaviour = Behaviour {
+        let behaviour = ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         };
         let here = world.mount_over(behaviour, Arc::new(meeting));
         let mut other = Stranger {
@@ -395,7 +397,7 @@ impl Run {
             let told = client.readdir(&root(), &open, cookie, true, &mut |entry| {
                 cookie = entry.cookie;
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
-                curt_client::Listener::Took
+                curt_client::DirEmit::Taken
             });
             told.unwrap();
             if cookie == before {
@@ -435,7 +437,7 @@ impl Run {
 }
 
 fn options(fill: FillMode, racy_guard: RacyGuard) -> CacheOptions {
-    let always = |length| Interval {
+    let always = |length| TimeoutRange {
         min: length,
         max: length,
     };

@@ -5,10 +5,10 @@ use std::{
     thread,
 };
 
-use curt_client::{Behaviour, Caller, OpenFlags, RenameMode};
+use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode};
 use curt_policy::CacheOptions;
-use curt_proto::nfs3::{self, Procedure};
-use curt_rpc::client::{CallError, Interrupt, Reply, Request, Transport};
+use curt_proto::nfs3::{self, NfsProcedure};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -41,13 +41,13 @@ impl Trouble {
         })
     }
 
-    pub(crate) fn plan(&self, procedure: Procedure, kind: Kind) {
+    pub(crate) fn plan(&self, procedure: NfsProcedure, kind: Kind) {
         *self.planned.lock() = Some((procedure.number(), kind));
     }
 }
 
 impl Transport for Trouble {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
         let kind = {
             let mut planned = self.planned.lock();
             match &*planned {
@@ -63,7 +63,7 @@ impl Transport for Trouble {
                 self.next.call(request, interrupt)?;
                 Err(CallError::TimedOut { softerr: false })
             }
-            Some(Kind::Nonsense(bytes)) => Ok(Reply::from_results(bytes)),
+            Some(Kind::Nonsense(bytes)) => Ok(CallReply::from_results(bytes)),
             Some(Kind::Meet(here, there)) => {
                 here.wait();
                 there.wait();
@@ -116,13 +116,13 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
 fn those_who_want_the_same_attributes_share_one_request() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
-    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
     world.seconds(10);
     mounted.sent();
     let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    trouble.plan(Procedure::Getattr, Kind::Meet(here.clone(), there.clone()));
+    trouble.plan(NfsProcedure::Getattr, Kind::Meet(here.clone(), there.clone()));
     thread::scope(|scope| {
         let first = scope.spawn(|| mounted.client.getattr(&me, file.id));
         here.wait();
@@ -160,18 +160,18 @@ fn those_who_want_the_same_attributes_share_one_request() {
 fn a_lost_reply_to_a_change_leaves_nothing_believed() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
-    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
     let me = root();
     let top = mounted.client.root();
     assert!(mounted.lookup(&me, top, "d").is_err());
     mounted.put(&me, top, "f", 0o644, b"x");
-    trouble.plan(Procedure::Mkdir, Kind::LoseReply);
+    trouble.plan(NfsProcedure::Mkdir, Kind::LoseReply);
     assert_eq!(
         mounted.client.mkdir(&me, top, b"d", 0o755).map(|_| ()),
         Err(Errno::IO)
     );
     assert!(mounted.lookup(&me, top, "d").is_ok(), "it was made, and is found");
-    trouble.plan(Procedure::Remove, Kind::LoseReply);
+    trouble.plan(NfsProcedure::Remove, Kind::LoseReply);
     assert_eq!(mounted.client.unlink(&me, top, b"f"), Err(Errno::IO));
     assert!(mounted.lookup(&me, top, "f").is_err());
 }
@@ -180,7 +180,7 @@ fn a_lost_reply_to_a_change_leaves_nothing_believed() {
 fn nonsense_from_a_server_is_eio() {
     let world = World::new();
     let trouble = Trouble::before(world.way());
-    let mounted = world.mount_over(Behaviour::default(), trouble.clone());
+    let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
     world.seconds(10);
@@ -192,15 +192,15 @@ fn nonsense_from_a_server_is_eio() {
         vec![0; 83],
         vec![0; 2000],
     ] {
-        trouble.plan(Procedure::Getattr, Kind::Nonsense(bytes.clone()));
+        trouble.plan(NfsProcedure::Getattr, Kind::Nonsense(bytes.clone()));
         let answer = mounted.client.getattr(&me, file.id).map(|_| ());
         assert_eq!(answer, Err(Errno::IO), "{bytes:?}");
     }
     assert!(mounted.client.getattr(&me, file.id).is_ok());
     let listing = mounted.client.opendir(&me, mounted.client.root()).unwrap();
-    let status = nfs3::Status::Ok.number().to_be_bytes().to_vec();
-    trouble.plan(Procedure::ReaddirPlus, Kind::Nonsense(status));
-    let mut listener = |_: &curt_client::DirEntry<'_>| curt_client::Listener::Took;
+    let status = nfs3::NfsStat3::Ok.number().to_be_bytes().to_vec();
+    trouble.plan(NfsProcedure::ReaddirPlus, Kind::Nonsense(status));
+    let mut listener = |_: &curt_client::DirEntry<'_>| curt_client::DirEmit::Taken;
     assert_eq!(
         mounted.client.readdir(&me, &listing, 0, true, &mut listener),
         Err(Errno::IO)

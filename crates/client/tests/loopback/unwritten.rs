@@ -2,17 +2,19 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use curt_client::{Background, Behaviour, OpenFile, OpenFlags, RenameMode, Task, plan::SetAttributes};
+use curt_client::{
+    Background, BackgroundTask, ClientOptions, OpenFile, OpenFlags, RenameMode, protocol::SetAttributes,
+};
 use parking_lot::Mutex;
 
 use crate::{
     mutations::list,
-    world::{Mounted, World, root, user},
+    world::{BenchMount, World, root, user},
 };
 
 /// Keeps what is to be written behind until it is told to do it.
 #[derive(Default)]
-struct Later(Mutex<Vec<Task>>);
+struct Later(Mutex<Vec<BackgroundTask>>);
 
 impl std::fmt::Debug for Later {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -21,11 +23,11 @@ impl std::fmt::Debug for Later {
 }
 
 impl Background for Later {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         self.0.lock().push(task);
     }
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
 impl Later {
@@ -55,7 +57,7 @@ const WAYS: [Way; 3] = [Way::Removed, Way::RemovedWhileOpen, Way::Replaced];
 const BYTES: &[u8] = b"written, not sent";
 
 /// A file "f" that was written to, and whose bytes are all here still.
-fn written(mounted: &Mounted) -> Arc<OpenFile> {
+fn written(mounted: &BenchMount) -> Arc<OpenFile> {
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"");
     mounted.put(&me, top, "other", 0o644, b"");
@@ -64,8 +66,9 @@ fn written(mounted: &Mounted) -> Arc<OpenFile> {
     opened.file
 }
 
-/// Takes the name "f" from the file, and closes it as a program does whose bytes come back after its last close(2).
-fn lose_name(mounted: &Mounted, open: &Arc<OpenFile>, way: Way) {
+/// Takes the name "f" from the file, and closes it as a program does whose bytes come back after
+/// its last close(2).
+fn lose_name(mounted: &BenchMount, open: &Arc<OpenFile>, way: Way) {
     let (me, top) = (root(), mounted.client.root());
     if way != Way::RemovedWhileOpen {
         mounted.client.release(open);
@@ -88,8 +91,8 @@ fn bytes_of_a_file_that_got_another_name_elsewhere_reach_it() {
     for way in WAYS {
         let world = World::new();
         let later = Arc::new(Later::default());
-        let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
-        let other = world.mount_with(Behaviour::default());
+        let mounted = world.mount_in(ClientOptions::default(), world.way(), later.clone());
+        let other = world.mount_with(ClientOptions::default());
         let file = written(&mounted);
         let (me, there) = (root(), other.client.root());
         let found = other.lookup(&me, there, "f").unwrap();
@@ -106,12 +109,12 @@ fn bytes_of_a_file_that_got_another_name_elsewhere_reach_it() {
 fn bytes_stay_where_the_removal_is_refused() {
     let world = World::new();
     let later = Arc::new(Later::default());
-    let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
+    let mounted = world.mount_in(ClientOptions::default(), world.way(), later.clone());
     let file = written(&mounted);
     let (me, top) = (root(), mounted.client.root());
     mounted.client.unlink(&user(1000), top, b"f").unwrap();
     // The name that it has until its last close cannot be removed any more.
-    let other = world.mount_with(Behaviour::default());
+    let other = world.mount_with(ClientOptions::default());
     let there = other.client.root();
     let closed = SetAttributes {
         mode: Some(0o555),
@@ -132,7 +135,7 @@ fn bytes_of_a_file_that_is_gone_are_not_sent() {
     for way in WAYS {
         let world = World::new();
         let later = Arc::new(Later::default());
-        let mounted = world.mount_in(Behaviour::default(), world.way(), later.clone());
+        let mounted = world.mount_in(ClientOptions::default(), world.way(), later.clone());
         let file = written(&mounted);
         lose_name(&mounted, &file, way);
         let sent = mounted.sent();

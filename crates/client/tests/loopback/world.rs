@@ -1,5 +1,5 @@
-//! A server over a tree in memory, any number of clients of it in the same process, and a clock that only the tests and
-//! the requests move.
+//! A server over a tree in memory, any number of clients of it in the same process, and a clock
+//! that only the tests and the requests move.
 
 use std::{
     fmt,
@@ -12,20 +12,23 @@ use std::{
 };
 
 use curt_client::{
-    Background, Behaviour, Caller, Client, Clock, Entry, Environment, Found, InodeId, MountedRoot, Observer,
-    Task,
-    caller::Security,
-    plan::{Asker, Wire, v3},
+    Background, BackgroundTask, Caller, ChangeObserver, Client, ClientOptions, Clock, Environment,
+    FoundInode, InodeId, LookupResult, MountedRoot,
+    caller::RpcSecurity,
+    protocol::{RpcCaller, RpcClient, v3},
 };
 use curt_policy::CacheOptions;
 use curt_proto::{mount3, nfs3::FileHandle};
 use curt_rpc::{
-    auth::{Credential, MachineName},
-    client::{Interrupt, Request, Transport},
+    auth::{MachineName, RpcCredential},
+    client::{Interrupt, RpcRequest, Transport},
 };
-use curt_server::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, Squash, State};
+use curt_server::{
+    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
+    Squash,
+};
 use curt_trace::{ClientCounter, ClientSnapshot};
-use curt_vfs::{MemoryOptions, MemoryVfs, Time, TimeSource};
+use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Timestamp};
 use curt_xdr::Decode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -70,9 +73,9 @@ impl Clock for Scripted {
 struct ServerTime(Arc<Scripted>);
 
 impl TimeSource for ServerTime {
-    fn now(&self) -> Time {
+    fn now(&self) -> Timestamp {
         let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
-        Time {
+        Timestamp {
             seconds: BEGIN + i64::try_from(passed.as_secs()).unwrap(),
             nanoseconds: passed.subsec_nanos(),
         }
@@ -84,11 +87,11 @@ impl TimeSource for ServerTime {
 struct Inline;
 
 impl Background for Inline {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         task();
     }
 
-    fn spawn_after(&self, _: Duration, _: Task) {}
+    fn spawn_after(&self, _: Duration, _: BackgroundTask) {}
 }
 
 /// Remembers whose contents, and whose attributes, were told to have changed, whose copies had to
@@ -101,7 +104,7 @@ pub(crate) struct Told {
     pub(crate) found_by_reads: Mutex<Vec<(Range<u64>, u64)>>,
 }
 
-impl Observer for Told {
+impl ChangeObserver for Told {
     fn contents_changed(&self, id: InodeId, _: Option<u64>) {
         self.contents.lock().push(id);
     }
@@ -128,7 +131,7 @@ pub(crate) struct World {
 }
 
 /// A client and what it sent since it was last asked.
-pub(crate) struct Mounted {
+pub(crate) struct BenchMount {
     pub(crate) client: Client,
     pub(crate) told: Arc<Told>,
     seen: Mutex<ClientSnapshot>,
@@ -168,7 +171,7 @@ impl World {
         let vfs = Arc::new(make(options));
         let export = ExportDefinition::for_everyone(b"/".to_vec(), Arc::<MemoryVfs>::clone(&vfs), rules);
         let setup = Setup {
-            state: State::with_key([7; 16]),
+            state: PersistentState::with_key([7; 16]),
             exports: vec![export],
             counters: Arc::default(),
         };
@@ -184,55 +187,60 @@ impl World {
 
     fn transport(&self) -> Arc<dyn Transport> {
         let clock = Arc::clone(&self.clock);
-        let service: Arc<dyn curt_rpc::server::Service> = self.service.clone();
-        Arc::new(Loopback::new(service).with_hook(move |moment, _, _| {
-            let (Moment::Sent | Moment::Answered) = moment;
+        let service: Arc<dyn curt_rpc::server::RpcService> = self.service.clone();
+        Arc::new(LoopbackTransport::new(service).with_hook(move |moment, _, _| {
+            let (LoopbackStep::Sent | LoopbackStep::Answered) = moment;
             clock.pass(REQUEST / 2);
         }))
     }
 
-    pub(crate) fn mount(&self, cache: CacheOptions) -> Mounted {
-        self.mount_with(Behaviour {
+    pub(crate) fn mount(&self, cache: CacheOptions) -> BenchMount {
+        self.mount_with(ClientOptions {
             cache,
-            ..Behaviour::default()
+            ..ClientOptions::default()
         })
     }
 
-    pub(crate) fn mount_with(&self, behaviour: Behaviour) -> Mounted {
+    pub(crate) fn mount_with(&self, behaviour: ClientOptions) -> BenchMount {
         self.mount_over(behaviour, self.transport())
     }
 
-    pub(crate) fn mount_over(&self, behaviour: Behaviour, transport: Arc<dyn Transport>) -> Mounted {
+    pub(crate) fn mount_over(&self, behaviour: ClientOptions, transport: Arc<dyn Transport>) -> BenchMount {
         self.mount_in(behaviour, transport, Arc::new(Inline))
     }
 
     /// With somebody who does delayed work, too.
     pub(crate) fn mount_in(
         &self,
-        behaviour: Behaviour,
+        behaviour: ClientOptions,
         transport: Arc<dyn Transport>,
         background: Arc<dyn Background>,
-    ) -> Mounted {
+    ) -> BenchMount {
         self.mount_told(behaviour, transport, background, |_| {})
     }
 
     /// Of a server that says of itself what `change` makes of it.
-    pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> Mounted {
-        self.mount_told(Behaviour::default(), self.transport(), Arc::new(Inline), change)
+    pub(crate) fn mount_limited(&self, change: impl FnOnce(&mut MountedRoot)) -> BenchMount {
+        self.mount_told(
+            ClientOptions::default(),
+            self.transport(),
+            Arc::new(Inline),
+            change,
+        )
     }
 
     fn mount_told(
         &self,
-        behaviour: Behaviour,
+        behaviour: ClientOptions,
         transport: Arc<dyn Transport>,
         background: Arc<dyn Background>,
         change: impl FnOnce(&mut MountedRoot),
-    ) -> Mounted {
+    ) -> BenchMount {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let wire = Arc::new(Wire::new(transport, Arc::clone(&clock)));
+        let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
         let never = Interrupt::never();
-        let asker = Asker {
-            credential: &Credential::None,
+        let asker = RpcCaller {
+            credential: &RpcCredential::None,
             interrupt: &never,
         };
         let limits = v3::fsinfo(&wire, asker, &self.root).unwrap().outcome.unwrap();
@@ -249,10 +257,10 @@ impl World {
             background,
             observer: Some(told.clone()),
         };
-        let security = Security::Sys(MachineName::new(b"tester"));
+        let security = RpcSecurity::Sys(MachineName::new(b"tester"));
         let client = Client::new(&root, wire, security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
-        Mounted { client, told, seen }
+        BenchMount { client, told, seen }
     }
 
     /// The transport that a mount would have, for a test that puts something before it.
@@ -270,13 +278,13 @@ impl World {
 }
 
 fn root_handle(service: &Arc<NfsService>) -> FileHandle {
-    let loopback = Loopback::new(service.clone() as Arc<dyn curt_rpc::server::Service>);
-    let path = mount3::ExportPath(curt_xdr::Opaque::new(b"/").unwrap());
-    let request = Request {
+    let loopback = LoopbackTransport::new(service.clone() as Arc<dyn curt_rpc::server::RpcService>);
+    let path = mount3::DirPath(curt_xdr::Opaque::new(b"/").unwrap());
+    let request = RpcRequest {
         program: mount3::PROGRAM,
         version: 3,
-        procedure: mount3::Procedure::Mount.number(),
-        credential: &Credential::None,
+        procedure: mount3::MountProcedure::Mount.number(),
+        credential: &RpcCredential::None,
         arguments: &path,
         bulk: &[],
         results_max: 4096,
@@ -296,8 +304,9 @@ pub(crate) fn user(uid: u32) -> Caller {
     Caller::new(uid, uid, &[])
 }
 
-impl Mounted {
-    /// What was sent since this was last called, as "GETATTR 1 LOOKUP 2", in the order of the procedures' numbers.
+impl BenchMount {
+    /// What was sent since this was last called, as "GETATTR 1 LOOKUP 2", in the order of the
+    /// procedures' numbers.
     pub(crate) fn sent(&self) -> String {
         let now = self.client.counters();
         let mut seen = self.seen.lock();
@@ -315,14 +324,20 @@ impl Mounted {
         self.client.counters().events.value(counter)
     }
 
-    pub(crate) fn lookup(&self, caller: &Caller, directory: InodeId, name: &str) -> Result<Found, Errno> {
+    pub(crate) fn lookup(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &str,
+    ) -> Result<FoundInode, Errno> {
         match self.client.lookup(caller, directory, name.as_bytes())? {
-            Entry::Positive(found) => Ok(found),
-            Entry::Negative { .. } => Err(Errno::NOENT),
+            LookupResult::Positive(found) => Ok(found),
+            LookupResult::Negative { .. } => Err(Errno::NOENT),
         }
     }
 
-    /// Lets the client know what time it is at the server, by a change of its own, and lets that be over for long enough.
+    /// Lets the client know what time it is at the server, by a change of its own, and lets that be
+    /// over for long enough.
     pub(crate) fn teach_time(&self, world: &World) {
         let top = self.client.root();
         self.client.mkdir(&root(), top, b"now", 0o755).unwrap();
@@ -339,7 +354,7 @@ impl Mounted {
         name: &str,
         mode: u32,
         bytes: &[u8],
-    ) -> Found {
+    ) -> FoundInode {
         let flags = curt_client::OpenFlags {
             truncate: true,
             ..curt_client::OpenFlags::writing()
@@ -364,7 +379,7 @@ impl Mounted {
     }
 }
 
-impl fmt::Debug for Mounted {
+impl fmt::Debug for BenchMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.client.fmt(f)
     }

@@ -1,12 +1,13 @@
 //! Writing the kernel's structures into a reply's bytes.
 //!
-//! Owns the layout of replies. A reply that is small is built on the stack, so that answering allocates nothing.
+//! Owns the layout of replies. A reply that is small is built on the stack, so that answering
+//! allocates nothing.
 
 use std::time::Duration;
 
 use crate::{
     abi::REPLY_HEADER_BYTES,
-    values::{Attributes, Entry, FileSystemSizes, LockRange, Opened},
+    values::{EntryOut, FuseAttr, LockRange, OpenOut, StatfsOut},
 };
 
 /// Bytes of `fuse_attr`.
@@ -18,12 +19,12 @@ const SMALL_BYTES_MAX: usize = REPLY_HEADER_BYTES + ENTRY_BYTES + 16;
 
 /// A small reply with room for its header in front.
 #[derive(Debug)]
-pub(crate) struct Small {
+pub(crate) struct SmallReply {
     bytes: [u8; SMALL_BYTES_MAX],
     length: usize,
 }
 
-impl Small {
+impl SmallReply {
     pub(crate) fn new() -> Self {
         Self {
             bytes: [0; SMALL_BYTES_MAX],
@@ -49,25 +50,25 @@ impl Small {
         self.put(&value.to_ne_bytes());
     }
 
-    pub(crate) fn entry(&mut self, entry: &Entry) {
+    pub(crate) fn entry(&mut self, entry: &EntryOut) {
         self.put(&entry_bytes(entry));
     }
 
     /// The body of a reply to GETATTR and SETATTR (`fuse_attr_out`).
-    pub(crate) fn attributes(&mut self, attributes: &Attributes, valid: Duration) {
+    pub(crate) fn attributes(&mut self, attributes: &FuseAttr, valid: Duration) {
         self.u64(valid.as_secs());
         self.u32(valid.subsec_nanos());
         self.u32(0);
         self.put(&attribute_bytes(attributes));
     }
 
-    pub(crate) fn opened(&mut self, opened: &Opened) {
+    pub(crate) fn opened(&mut self, opened: &OpenOut) {
         self.u64(opened.fh.0);
         self.u32(opened.flags);
         self.u32(0);
     }
 
-    pub(crate) fn sizes(&mut self, sizes: &FileSystemSizes) {
+    pub(crate) fn sizes(&mut self, sizes: &StatfsOut) {
         for value in [
             sizes.blocks,
             sizes.blocks_free,
@@ -115,7 +116,7 @@ pub(crate) fn notification_header(body: usize, code: i32) -> [u8; REPLY_HEADER_B
 }
 
 /// `fuse_entry_out`.
-pub(crate) fn entry_bytes(entry: &Entry) -> [u8; ENTRY_BYTES] {
+pub(crate) fn entry_bytes(entry: &EntryOut) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     for (index, value) in [
         entry.node.0,
@@ -135,7 +136,7 @@ pub(crate) fn entry_bytes(entry: &Entry) -> [u8; ENTRY_BYTES] {
 }
 
 /// `fuse_attr`.
-fn attribute_bytes(attributes: &Attributes) -> [u8; ATTRIBUTES_BYTES] {
+fn attribute_bytes(attributes: &FuseAttr) -> [u8; ATTRIBUTES_BYTES] {
     let mut bytes = [0; ATTRIBUTES_BYTES];
     let wide = [
         attributes.inode.to_ne_bytes(),
@@ -168,7 +169,7 @@ fn attribute_bytes(attributes: &Attributes) -> [u8; ATTRIBUTES_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::{FuseFh, NodeId, Time};
+    use crate::values::{FuseFh, FuseTime, NodeId};
 
     fn word(bytes: &[u8], at: usize) -> u64 {
         u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
@@ -176,22 +177,22 @@ mod tests {
 
     #[test]
     fn an_entry_lies_as_the_kernel_reads_it() {
-        let entry = Entry {
+        let entry = EntryOut {
             node: NodeId(7),
             generation: 3,
             entry_valid: Duration::new(5, 6),
             attributes_valid: Duration::new(8, 9),
-            attributes: Attributes {
+            attributes: FuseAttr {
                 inode: 11,
                 size: 12,
                 blocks: 13,
-                mtime: Time {
+                mtime: FuseTime {
                     seconds: -1,
                     nanoseconds: 14,
                 },
                 mode: 0o100_644,
                 block_size: 4096,
-                ..Attributes::default()
+                ..FuseAttr::default()
             },
         };
         let bytes = entry_bytes(&entry);
@@ -220,9 +221,9 @@ mod tests {
 
     #[test]
     fn the_largest_small_reply_fits() {
-        let mut reply = Small::new();
-        reply.entry(&Entry::missing(Duration::ZERO));
-        reply.opened(&Opened {
+        let mut reply = SmallReply::new();
+        reply.entry(&EntryOut::missing(Duration::ZERO));
+        reply.opened(&OpenOut {
             fh: FuseFh(1),
             flags: 0,
         });

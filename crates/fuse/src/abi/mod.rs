@@ -1,7 +1,8 @@
 //! The words of the kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
-//! Owns every constant that this crate says to or hears from the kernel (include/uapi/linux/fuse.h), under names of our own.
-//! Knows nothing of descriptors and threads; [`parse`] reads requests, [`encode`] writes replies.
+//! Owns every constant that this crate says to or hears from the kernel
+//! (include/uapi/linux/fuse.h), under names of our own. Knows nothing of descriptors and threads;
+//! [`parse`] reads requests, [`encode`] writes replies.
 
 pub(crate) mod encode;
 pub(crate) mod parse;
@@ -10,7 +11,8 @@ pub(crate) mod parse;
 pub(crate) const MAJOR: u32 = 7;
 /// The newest minor version that is understood.
 pub(crate) const MINOR: u32 = 45;
-/// The oldest minor version that is served (Linux 3.15): the structures did not change their sizes since.
+/// The oldest minor version that is served (Linux 3.15): the structures did not change their sizes
+/// since.
 pub(crate) const MINOR_MIN: u32 = 23;
 
 /// Bytes before the body of a request (`fuse_in_header`).
@@ -143,7 +145,8 @@ numbers! {
         POSIX_LOCKS = 1 << 1;
         /// OPEN carries O_TRUNC.
         ATOMIC_O_TRUNC = 1 << 3;
-        /// LOOKUP of `.` and `..` is answered, also for objects that were forgotten: the kernel opens them by handle.
+        /// LOOKUP of `.` and `..` is answered, also for objects that were forgotten: the kernel
+        /// opens them by handle.
         EXPORT_SUPPORT = 1 << 4;
         /// Writes larger than a page.
         BIG_WRITES = 1 << 5;

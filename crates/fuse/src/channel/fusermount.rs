@@ -1,7 +1,7 @@
 //! Mounting and unmounting by fusermount3, for users who are not root.
 //!
-//! Owns the talk with that program: options as words, the descriptor back through a socket that it inherits as its standard
-//! input (_FUSE_COMMFD=0).
+//! Owns the talk with that program: options as words, the descriptor back through a socket that it
+//! inherits as its standard input (_FUSE_COMMFD=0).
 
 use std::{
     io::{self, IoSliceMut, Read as _},
@@ -16,19 +16,19 @@ use rustix::net::{
     socketpair,
 };
 
-use super::{MountError, MountOptions};
+use super::{FuseMountError, MountOptions};
 
 const PROGRAM: &str = "fusermount3";
 
 /// Mounts and returns the connection's descriptor.
-pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, FuseMountError> {
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )
-    .map_err(|errno| MountError::NoFusermount(errno.into()))?;
+    .map_err(|errno| FuseMountError::NoFusermount(errno.into()))?;
     let mut child = Command::new(PROGRAM)
         .arg("-o")
         .arg(words(options))
@@ -39,18 +39,19 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Mo
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(MountError::NoFusermount)?;
-    // Their end is closed with the child (the command above held it and is gone), so this ends when the child does.
+        .map_err(FuseMountError::NoFusermount)?;
+    // Their end is closed with the child (the command above held it and is gone), so this ends when
+    // the child does.
     let received = receive_descriptor(&ours);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         let _ = stderr.read_to_string(&mut said);
     }
-    let status = child.wait().map_err(MountError::NoFusermount)?;
+    let status = child.wait().map_err(FuseMountError::NoFusermount)?;
     match received {
         Ok(Some(device)) if status.success() => Ok(device),
-        Ok(_) => Err(MountError::Fusermount(explain(&said, &status.to_string()))),
-        Err(error) => Err(MountError::Fusermount(error.to_string())),
+        Ok(_) => Err(FuseMountError::Fusermount(explain(&said, &status.to_string()))),
+        Err(error) => Err(FuseMountError::Fusermount(error.to_string())),
     }
 }
 

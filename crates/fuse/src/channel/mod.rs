@@ -1,10 +1,11 @@
 //! How a mount comes to be and goes: the device, mount(2), fusermount3, umount.
 //!
-//! Owns the descriptor of the connection ([`Device`]) and the place in the tree ([`Mount`]). Knows nothing of requests.
+//! Owns the descriptor of the connection ([`FuseDevice`]) and the place in the tree
+//! ([`FuseMount`]). Knows nothing of requests.
 
-mod direct;
 mod fusermount;
-mod place;
+mod mount;
+mod mount_syscall;
 
 use std::{
     fs::File,
@@ -16,7 +17,7 @@ use std::{
 
 use rustix::io::Errno;
 
-pub use place::Mount;
+pub use mount::FuseMount;
 
 use crate::{notify::Notifier, sys};
 
@@ -66,7 +67,7 @@ pub struct MountOptions {
 /// Why there is no mount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MountError {
+pub enum FuseMountError {
     /// /dev/fuse cannot be opened.
     #[error("cannot open /dev/fuse: {source}{}", device_advice(source))]
     Device {
@@ -109,11 +110,11 @@ fn device_advice(error: &io::Error) -> &'static str {
 
 /// The connection to the kernel.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct FuseDevice {
     descriptor: Arc<OwnedFd>,
 }
 
-impl Device {
+impl FuseDevice {
     fn new(descriptor: OwnedFd) -> Self {
         Self {
             descriptor: Arc::new(descriptor),
@@ -137,8 +138,8 @@ impl Device {
         self.descriptor.clone()
     }
 
-    /// Another descriptor of the connection, with a queue of its own for replies; the first one where there is none to be
-    /// had (too many open files, or no right to open the device).
+    /// Another descriptor of the connection, with a queue of its own for replies; the first one
+    /// where there is none to be had (too many open files, or no right to open the device).
     pub(crate) fn cloned(&self) -> Arc<OwnedFd> {
         let cloned = Self::open()
             .ok()
@@ -153,26 +154,28 @@ impl Device {
     }
 }
 
-impl Mount {
+impl FuseMount {
     /// Mounts on `target`: by mount(2) if this process may, else by fusermount3.
     ///
     /// # Errors
-    /// See [`MountError`].
-    pub fn new(target: &Path, options: &MountOptions) -> Result<(Self, Device), MountError> {
-        let target = target.canonicalize().map_err(|source| MountError::NoTarget {
+    /// See [`FuseMountError`].
+    pub fn new(target: &Path, options: &MountOptions) -> Result<(Self, FuseDevice), FuseMountError> {
+        let target = target.canonicalize().map_err(|source| FuseMountError::NoTarget {
             target: target.to_owned(),
             source,
         })?;
         let mounted = match rustix::process::geteuid().is_root() {
-            true => match direct::mount(&target, options) {
-                Err(MountError::Mount { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            true => match mount_syscall::mount(&target, options) {
+                Err(FuseMountError::Mount { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
                     fusermount::mount(&target, options)
                 }
                 other => other,
             },
             false => fusermount::mount(&target, options),
         };
-        let device = Device::new(mounted?);
+        let device = FuseDevice::new(mounted?);
         Ok((Self::at(target), device))
     }
 }

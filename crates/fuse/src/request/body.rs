@@ -2,31 +2,31 @@
 //!
 //! Owns the layout of each (include/uapi/linux/fuse.h). Knows nothing of headers and replies.
 
-use super::{Forgets, Header, Init, Operation};
+use super::{BatchForgetIn, InHeader, InitIn, RequestBody};
 use crate::{
     abi::{
         opcode,
-        parse::{Cursor, Malformed},
+        parse::{BodyReader, MalformedRequest},
         request_flag, set_valid,
     },
     values::{
-        Create, FuseFh, Lock, LockKind, LockRange, NewNode, NodeId, Open, Read, Release, SetAttributes,
-        SetTime, Time, Write,
+        CreateIn, FuseFh, FuseTime, LkIn, LockKind, LockRange, MknodIn, NodeId, OpenIn, ReadIn, ReleaseIn,
+        SetattrIn, SetattrTime, WriteIn,
     },
 };
 
 /// Reads the body of a request.
-pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>, Malformed> {
-    let mut c = Cursor::new(body);
+pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8]) -> Result<RequestBody<'a>, MalformedRequest> {
+    let mut c = BodyReader::new(body);
     Ok(match header.opcode {
-        opcode::LOOKUP => Operation::Lookup { name: c.name()? },
-        opcode::FORGET => Operation::Forget { lookups: c.u64()? },
+        opcode::LOOKUP => RequestBody::Lookup { name: c.name()? },
+        opcode::FORGET => RequestBody::Forget { lookups: c.u64()? },
         opcode::BATCH_FORGET => parse_forgets(c)?,
         opcode::GETATTR => parse_getattr(c)?,
-        opcode::SETATTR => Operation::Setattr(parse_setattr(c)?),
-        opcode::READLINK => Operation::Readlink,
-        opcode::ACCESS => Operation::Access { mask: c.u32()? },
-        opcode::STATFS => Operation::Statfs,
+        opcode::SETATTR => RequestBody::Setattr(parse_setattr(c)?),
+        opcode::READLINK => RequestBody::Readlink,
+        opcode::ACCESS => RequestBody::Access { mask: c.u32()? },
+        opcode::STATFS => RequestBody::Statfs,
         opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR | opcode::UNLINK | opcode::RMDIR | opcode::LINK => {
             parse_naming(header.opcode, c)?
         }
@@ -38,14 +38,14 @@ pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>
             parse_rename(new_parent, flags, c)?
         }
         opcode::OPEN | opcode::CREATE | opcode::OPENDIR => parse_open(header.opcode, c)?,
-        opcode::READ => Operation::Read(parse_read(c)?),
+        opcode::READ => RequestBody::Read(parse_read(c)?),
         opcode::WRITE => parse_write(c)?,
         opcode::FLUSH | opcode::FSYNC | opcode::FSYNCDIR => parse_sync(header.opcode, c)?,
         opcode::RELEASE | opcode::RELEASEDIR => parse_release(header.opcode, c)?,
         opcode::READDIR | opcode::READDIRPLUS => {
             let read = parse_read(c)?;
             let plus = header.opcode == opcode::READDIRPLUS;
-            Operation::Readdir {
+            RequestBody::Readdir {
                 fh: read.fh,
                 offset: read.offset,
                 size: read.size,
@@ -53,46 +53,47 @@ pub(crate) fn parse<'a>(header: &Header, body: &'a [u8]) -> Result<Operation<'a>
             }
         }
         opcode::GETLK | opcode::SETLK | opcode::SETLKW => parse_lock(header.opcode, c)?,
-        opcode::INTERRUPT => Operation::Interrupt { unique: c.u64()? },
-        opcode::INIT => Operation::Init(parse_init(c)?),
-        opcode::DESTROY => Operation::Destroy,
-        opcode::IOCTL => Operation::Ioctl,
-        // Answered ENOSYS, after which the kernel does without: attributes of any name are EOPNOTSUPP and not asked for again
-        // (so no write asks for security.capability), fallocate(2) and O_TMPFILE are EOPNOTSUPP, lseek(2) takes the file for
-        // one piece of data, copy_file_range(2) copies, statx(2) goes by GETATTR, syncfs(2) is done with the kernel's own part,
-        // poll(2) is always ready, FIBMAP is EINVAL.
+        opcode::INTERRUPT => RequestBody::Interrupt { unique: c.u64()? },
+        opcode::INIT => RequestBody::Init(parse_init(c)?),
+        opcode::DESTROY => RequestBody::Destroy,
+        opcode::IOCTL => RequestBody::Ioctl,
+        // Answered ENOSYS, after which the kernel does without: attributes of any name are
+        // EOPNOTSUPP and not asked for again (so no write asks for security.capability),
+        // fallocate(2) and O_TMPFILE are EOPNOTSUPP, lseek(2) takes the file for one piece of data,
+        // copy_file_range(2) copies, statx(2) goes by GETATTR, syncfs(2) is done with the kernel's
+        // own part, poll(2) is always ready, FIBMAP is EINVAL.
         opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
-            Operation::Unsupported
+            RequestBody::Unsupported
         }
         opcode::FALLOCATE | opcode::TMPFILE | opcode::LSEEK | opcode::COPY_FILE_RANGE => {
-            Operation::Unsupported
+            RequestBody::Unsupported
         }
         opcode::COPY_FILE_RANGE_64 | opcode::STATX | opcode::SYNCFS | opcode::POLL | opcode::BMAP => {
-            Operation::Unsupported
+            RequestBody::Unsupported
         }
         // Only ever sent in answer to a notification that this crate does not send.
-        opcode::NOTIFY_REPLY => Operation::Unsupported,
-        _ => Operation::Unsupported,
+        opcode::NOTIFY_REPLY => RequestBody::Unsupported,
+        _ => RequestBody::Unsupported,
     })
 }
 
-fn parse_forgets(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_forgets(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let count = c.u32()?;
     c.skip(4)?;
-    let bytes = c.bytes(count.checked_mul(16).ok_or(Malformed)?)?;
-    Ok(Operation::BatchForget(Forgets(bytes)))
+    let bytes = c.bytes(count.checked_mul(16).ok_or(MalformedRequest)?)?;
+    Ok(RequestBody::BatchForget(BatchForgetIn(bytes)))
 }
 
-fn parse_getattr(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_getattr(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let flags = c.u32()?;
     c.skip(4)?;
     let fh = FuseFh(c.u64()?);
-    Ok(Operation::Getattr {
+    Ok(RequestBody::Getattr {
         fh: (flags & request_flag::GETATTR_FH != 0).then_some(fh),
     })
 }
 
-fn parse_setattr(mut c: Cursor<'_>) -> Result<SetAttributes, Malformed> {
+fn parse_setattr(mut c: BodyReader<'_>) -> Result<SetattrIn, MalformedRequest> {
     let valid = c.u32()?;
     let has = |bit: u32| valid & bit != 0;
     c.skip(4)?;
@@ -106,12 +107,12 @@ fn parse_setattr(mut c: Cursor<'_>) -> Result<SetAttributes, Malformed> {
     let (uid, gid) = (c.u32()?, c.u32()?);
     let time = |now: u32, to: u32, seconds: i64, nanoseconds: u32| {
         if has(now) {
-            Some(SetTime::Now)
+            Some(SetattrTime::Now)
         } else {
-            has(to).then_some(SetTime::To(Time { seconds, nanoseconds }))
+            has(to).then_some(SetattrTime::To(FuseTime { seconds, nanoseconds }))
         }
     };
-    Ok(SetAttributes {
+    Ok(SetattrIn {
         fh: has(set_valid::FH).then_some(FuseFh(fh)),
         mode: has(set_valid::MODE).then_some(mode),
         uid: has(set_valid::UID).then_some(uid),
@@ -123,40 +124,45 @@ fn parse_setattr(mut c: Cursor<'_>) -> Result<SetAttributes, Malformed> {
     })
 }
 
-/// Operations that make or remove a name. The umask they carry was taken off the mode by the kernel.
-fn parse_naming(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+/// Operations that make or remove a name. The umask they carry was taken off the mode by the
+/// kernel.
+fn parse_naming(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     Ok(match number {
-        opcode::SYMLINK => Operation::Symlink {
+        opcode::SYMLINK => RequestBody::Symlink {
             name: c.name()?,
             target: c.name()?,
         },
         opcode::MKNOD => {
-            let new = NewNode {
+            let new = MknodIn {
                 mode: c.u32()?,
                 device: c.u32()?,
             };
             c.skip(8)?;
-            Operation::Mknod { name: c.name()?, new }
+            RequestBody::Mknod { name: c.name()?, new }
         }
         opcode::MKDIR => {
             let mode = c.u32()?;
             c.skip(4)?;
-            Operation::Mkdir {
+            RequestBody::Mkdir {
                 name: c.name()?,
                 mode,
             }
         }
-        opcode::UNLINK => Operation::Unlink { name: c.name()? },
-        opcode::RMDIR => Operation::Rmdir { name: c.name()? },
-        _ => Operation::Link {
+        opcode::UNLINK => RequestBody::Unlink { name: c.name()? },
+        opcode::RMDIR => RequestBody::Rmdir { name: c.name()? },
+        _ => RequestBody::Link {
             node: NodeId(c.u64()?),
             name: c.name()?,
         },
     })
 }
 
-fn parse_rename(new_parent: NodeId, flags: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
-    Ok(Operation::Rename {
+fn parse_rename(
+    new_parent: NodeId,
+    flags: u32,
+    mut c: BodyReader<'_>,
+) -> Result<RequestBody<'_>, MalformedRequest> {
+    Ok(RequestBody::Rename {
         name: c.name()?,
         new_parent,
         new_name: c.name()?,
@@ -164,21 +170,21 @@ fn parse_rename(new_parent: NodeId, flags: u32, mut c: Cursor<'_>) -> Result<Ope
     })
 }
 
-fn parse_open(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_open(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let flags = c.u32()?;
     match number {
-        opcode::OPENDIR => Ok(Operation::Opendir { flags }),
+        opcode::OPENDIR => Ok(RequestBody::Opendir { flags }),
         opcode::OPEN => {
             let kill_set_id = c.u32()? & request_flag::OPEN_KILL_SUIDGID != 0;
-            Ok(Operation::Open(Open { flags, kill_set_id }))
+            Ok(RequestBody::Open(OpenIn { flags, kill_set_id }))
         }
         _ => {
             let mode = c.u32()?;
             c.skip(4)?;
             let kill_set_id = c.u32()? & request_flag::OPEN_KILL_SUIDGID != 0;
-            Ok(Operation::Create {
+            Ok(RequestBody::Create {
                 name: c.name()?,
-                create: Create {
+                create: CreateIn {
                     flags,
                     mode,
                     kill_set_id,
@@ -188,25 +194,25 @@ fn parse_open(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed
     }
 }
 
-fn parse_sync(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_sync(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let fh = FuseFh(c.u64()?);
     Ok(match number {
         opcode::FLUSH => {
             c.skip(8)?;
-            Operation::Flush {
+            RequestBody::Flush {
                 fh,
                 lock_owner: c.u64()?,
             }
         }
-        opcode::FSYNC => Operation::Fsync {
+        opcode::FSYNC => RequestBody::Fsync {
             fh,
             data_only: c.u32()? & request_flag::FSYNC_DATA_ONLY != 0,
         },
-        _ => Operation::Fsyncdir { fh },
+        _ => RequestBody::Fsyncdir { fh },
     })
 }
 
-fn parse_read(mut c: Cursor<'_>) -> Result<Read, Malformed> {
+fn parse_read(mut c: BodyReader<'_>) -> Result<ReadIn, MalformedRequest> {
     let fh = FuseFh(c.u64()?);
     let offset = c.u64()?;
     let size = c.u32()?;
@@ -214,7 +220,7 @@ fn parse_read(mut c: Cursor<'_>) -> Result<Read, Malformed> {
     let lock_owner = c.u64()?;
     let flags = c.u32()?;
     let lock_owner = (read_flags & request_flag::READ_LOCK_OWNER != 0).then_some(lock_owner);
-    Ok(Read {
+    Ok(ReadIn {
         fh,
         offset,
         size,
@@ -223,7 +229,7 @@ fn parse_read(mut c: Cursor<'_>) -> Result<Read, Malformed> {
     })
 }
 
-fn parse_write(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_write(mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let fh = FuseFh(c.u64()?);
     let offset = c.u64()?;
     let size = c.u32()?;
@@ -232,7 +238,7 @@ fn parse_write(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
     let flags = c.u32()?;
     c.skip(4)?;
     let has = |bit: u32| write_flags & bit != 0;
-    let write = Write {
+    let write = WriteIn {
         fh,
         offset,
         flags,
@@ -242,22 +248,22 @@ fn parse_write(mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
     };
     let data = c.bytes(size)?;
     if c.rest().is_empty() {
-        Ok(Operation::Write { write, data })
+        Ok(RequestBody::Write { write, data })
     } else {
-        Err(Malformed)
+        Err(MalformedRequest)
     }
 }
 
-fn parse_release(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_release(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let fh = FuseFh(c.u64()?);
     let flags = c.u32()?;
     let release_flags = c.u32()?;
     let lock_owner = c.u64()?;
     if number == opcode::RELEASEDIR {
-        return Ok(Operation::Releasedir { fh });
+        return Ok(RequestBody::Releasedir { fh });
     }
     let flock_unlock = release_flags & request_flag::RELEASE_FLOCK_UNLOCK != 0;
-    Ok(Operation::Release(Release {
+    Ok(RequestBody::Release(ReleaseIn {
         fh,
         flags,
         flock_unlock,
@@ -265,14 +271,14 @@ fn parse_release(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malfor
     }))
 }
 
-fn parse_lock(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed> {
+fn parse_lock(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     let fh = FuseFh(c.u64()?);
     let owner = c.u64()?;
     let (start, end) = (c.u64()?, c.u64()?);
-    let kind = LockKind::from_wire(c.u32()?).ok_or(Malformed)?;
+    let kind = LockKind::from_wire(c.u32()?).ok_or(MalformedRequest)?;
     let pid = c.u32()?;
     let flock = c.u32()? & request_flag::LOCK_FLOCK != 0;
-    let lock = Lock {
+    let lock = LkIn {
         fh,
         owner,
         range: LockRange {
@@ -284,21 +290,21 @@ fn parse_lock(number: u32, mut c: Cursor<'_>) -> Result<Operation<'_>, Malformed
         flock,
     };
     Ok(match number {
-        opcode::GETLK => Operation::Getlk(lock),
-        _ => Operation::Setlk {
+        opcode::GETLK => RequestBody::Getlk(lock),
+        _ => RequestBody::Setlk {
             lock,
             wait: number == opcode::SETLKW,
         },
     })
 }
 
-fn parse_init(mut c: Cursor<'_>) -> Result<Init, Malformed> {
+fn parse_init(mut c: BodyReader<'_>) -> Result<InitIn, MalformedRequest> {
     let (major, minor) = (c.u32()?, c.u32()?);
     // What follows came with 7.6, the second word of features with 7.36.
     let readahead_max = c.u32().unwrap_or(0);
     let low = c.u32().unwrap_or(0);
     let high = c.u32().unwrap_or(0);
-    Ok(Init {
+    Ok(InitIn {
         major,
         minor,
         readahead_max,

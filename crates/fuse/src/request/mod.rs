@@ -1,23 +1,25 @@
-//! A request of the kernel: its header, and its body as a typed operation borrowed from the read buffer.
+//! A request of the kernel: its header, and its body as a typed operation borrowed from the read
+//! buffer.
 //!
-//! Owns the meaning of each operation's bytes. An operation that is not known here, or that this crate never offers, is
-//! [`Operation::Unsupported`] and not an error. Knows nothing of who answers.
+//! Owns the meaning of each operation's bytes. An operation that is not known here, or that this
+//! crate never offers, is [`RequestBody::Unsupported`] and not an error. Knows nothing of who
+//! answers.
 
 mod body;
 
 use crate::{
     abi::{
         REQUEST_HEADER_BYTES,
-        parse::{Cursor, Malformed},
+        parse::{BodyReader, MalformedRequest},
     },
-    values::{Create, FuseFh, Lock, NewNode, NodeId, Open, Read, Release, SetAttributes, Write},
+    values::{CreateIn, FuseFh, LkIn, MknodIn, NodeId, OpenIn, ReadIn, ReleaseIn, SetattrIn, WriteIn},
 };
 
 pub(crate) use body::parse;
 
 /// Who asks about what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct InHeader {
     /// Names this request in its reply.
     pub(crate) unique: u64,
     /// What it asks for.
@@ -32,7 +34,7 @@ pub(crate) struct Header {
 
 /// The first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Init {
+pub(crate) struct InitIn {
     pub(crate) major: u32,
     pub(crate) minor: u32,
     pub(crate) readahead_max: u32,
@@ -41,18 +43,18 @@ pub(crate) struct Init {
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation<'a> {
+pub(crate) enum RequestBody<'a> {
     Lookup {
         name: &'a [u8],
     },
     Forget {
         lookups: u64,
     },
-    BatchForget(Forgets<'a>),
+    BatchForget(BatchForgetIn<'a>),
     Getattr {
         fh: Option<FuseFh>,
     },
-    Setattr(SetAttributes),
+    Setattr(SetattrIn),
     Readlink,
     Symlink {
         name: &'a [u8],
@@ -60,7 +62,7 @@ pub(crate) enum Operation<'a> {
     },
     Mknod {
         name: &'a [u8],
-        new: NewNode,
+        new: MknodIn,
     },
     Mkdir {
         name: &'a [u8],
@@ -82,14 +84,14 @@ pub(crate) enum Operation<'a> {
         node: NodeId,
         name: &'a [u8],
     },
-    Open(Open),
+    Open(OpenIn),
     Create {
         name: &'a [u8],
-        create: Create,
+        create: CreateIn,
     },
-    Read(Read),
+    Read(ReadIn),
     Write {
-        write: Write,
+        write: WriteIn,
         data: &'a [u8],
     },
     Statfs,
@@ -97,7 +99,7 @@ pub(crate) enum Operation<'a> {
         fh: FuseFh,
         lock_owner: u64,
     },
-    Release(Release),
+    Release(ReleaseIn),
     Fsync {
         fh: FuseFh,
         data_only: bool,
@@ -120,15 +122,15 @@ pub(crate) enum Operation<'a> {
     Access {
         mask: u32,
     },
-    Getlk(Lock),
+    Getlk(LkIn),
     Setlk {
-        lock: Lock,
+        lock: LkIn,
         wait: bool,
     },
     Interrupt {
         unique: u64,
     },
-    Init(Init),
+    Init(InitIn),
     Destroy,
     Ioctl,
     Unsupported,
@@ -136,23 +138,23 @@ pub(crate) enum Operation<'a> {
 
 /// The pairs of a BATCH_FORGET.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Forgets<'a>(&'a [u8]);
+pub(crate) struct BatchForgetIn<'a>(&'a [u8]);
 
-impl Forgets<'_> {
+impl BatchForgetIn<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.0.chunks_exact(16).filter_map(|pair| {
-            let mut cursor = Cursor::new(pair);
+            let mut cursor = BodyReader::new(pair);
             Some((NodeId(cursor.u64().ok()?), cursor.u64().ok()?))
         })
     }
 }
 
 /// Splits what was read into header and body.
-pub(crate) fn split(bytes: &[u8]) -> Result<(Header, &[u8]), Malformed> {
-    let mut cursor = Cursor::new(bytes);
+pub(crate) fn split(bytes: &[u8]) -> Result<(InHeader, &[u8]), MalformedRequest> {
+    let mut cursor = BodyReader::new(bytes);
     let length = cursor.u32()?;
     let opcode = cursor.u32()?;
-    let header = Header {
+    let header = InHeader {
         unique: cursor.u64()?,
         opcode,
         node: NodeId(cursor.u64()?),
@@ -160,13 +162,14 @@ pub(crate) fn split(bytes: &[u8]) -> Result<(Header, &[u8]), Malformed> {
         gid: cursor.u32()?,
         tid: cursor.u32()?,
     };
-    // The extensions (7.38) stand at the end of the body, in units of 8 bytes; none is asked for, so none is read.
+    // The extensions (7.38) stand at the end of the body, in units of 8 bytes; none is asked for,
+    // so none is read.
     let extensions = usize::from(cursor.u16()?) * 8;
     let end = usize::try_from(length)
-        .map_err(|_| Malformed)?
+        .map_err(|_| MalformedRequest)?
         .checked_sub(extensions)
-        .ok_or(Malformed)?;
-    let body = bytes.get(REQUEST_HEADER_BYTES..end).ok_or(Malformed)?;
+        .ok_or(MalformedRequest)?;
+    let body = bytes.get(REQUEST_HEADER_BYTES..end).ok_or(MalformedRequest)?;
     Ok((header, body))
 }
 
@@ -198,7 +201,7 @@ mod tests {
     fn a_header_names_who_asks() {
         let bytes = request(opcode::LOOKUP, b"name\0");
         let (header, body) = split(&bytes).expect("well formed");
-        let expected = Header {
+        let expected = InHeader {
             unique: 77,
             opcode: opcode::LOOKUP,
             node: NodeId(5),
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(header, expected);
         assert!(matches!(
             parse(&header, body),
-            Ok(Operation::Lookup { name: b"name" })
+            Ok(RequestBody::Lookup { name: b"name" })
         ));
     }
 
@@ -234,7 +237,7 @@ mod tests {
         let (_, body) = split(&bytes).expect("well formed");
         assert_eq!(body, b"n\0......");
         bytes[36..38].copy_from_slice(&1000_u16.to_ne_bytes());
-        assert_eq!(split(&bytes).err(), Some(Malformed));
+        assert_eq!(split(&bytes).err(), Some(MalformedRequest));
     }
 
     #[test]
@@ -243,7 +246,7 @@ mod tests {
         body.extend(b"abc");
         let bytes = request(opcode::WRITE, &body);
         let (header, body) = split(&bytes).expect("well formed");
-        let Ok(Operation::Write { write, data }) = parse(&header, body) else {
+        let Ok(RequestBody::Write { write, data }) = parse(&header, body) else {
             panic!("a write")
         };
         assert_eq!(
@@ -262,7 +265,7 @@ mod tests {
         }
         let bytes = request(opcode::BATCH_FORGET, &body);
         let (header, body) = split(&bytes).expect("well formed");
-        let Ok(Operation::BatchForget(forgets)) = parse(&header, body) else {
+        let Ok(RequestBody::BatchForget(forgets)) = parse(&header, body) else {
             panic!("forgets")
         };
         assert_eq!(

@@ -1,12 +1,12 @@
 //! A session: from INIT to the end of the mount.
 //!
-//! Owns the threads that read the device and answer, see [`pool`] for how many there are. [`worker`] is what each thread
-//! does, [`serve`] goes from a request's bytes to its reply's.
+//! Owns the threads that read the device and answer, see [`worker_pool`] for how many there are.
+//! [`worker`] is what each thread does, [`serve`] goes from a request's bytes to its reply's.
 
-mod arrivals;
-mod pool;
+mod request_barrier;
 mod serve;
 mod worker;
+mod worker_pool;
 
 use std::{
     fmt, io,
@@ -19,20 +19,20 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::{
-    channel::Device,
+    channel::FuseDevice,
     filesystem::Filesystem,
-    interrupt::Flights,
-    negotiate::{Answer, IO_BYTES_MAX, Negotiated, Wishes, negotiate},
+    interrupt::InFlightRequests,
+    negotiate::{IO_BYTES_MAX, InitReply, NegotiatedFeatures, RequestedFeatures, negotiate},
     notify::Notifier,
     reply,
-    request::{self, Operation},
-    sys::Buffer,
+    request::{self, RequestBody},
+    sys::PageBuffer,
 };
 
-pub use arrivals::Arrivals;
-pub(crate) use arrivals::{Desk, Desks};
+pub use request_barrier::RequestBarrier;
+pub(crate) use request_barrier::{WorkerStage, WorkerStages};
 
-use pool::{Pool, Succession};
+use worker_pool::{FuseWorkerPool, ReaderHandover};
 
 /// After so long without a word, the server counts as silent.
 pub(crate) const SERVER_SILENCE: Duration = Duration::from_secs(1);
@@ -42,33 +42,34 @@ pub(crate) const STACK_BYTES: usize = 512 * 1024;
 const REQUEST_BYTES_MAX: usize = IO_BYTES_MAX as usize + 8192;
 
 /// How a request that waits says what may end its wait; see [`crate::Context`].
-pub(crate) trait Waiting {
+pub(crate) trait WaitControl {
     fn give_up_on_silence(&self);
     fn give_up_on_exit(&self);
-    fn arrived(&self);
-    fn let_earlier_arrive(&self);
+    fn mark_received(&self);
+    fn wait_for_earlier(&self);
 }
 
 /// How a session is run.
 #[derive(Clone, Debug)]
-pub struct SessionOptions {
+pub struct FuseSessionOptions {
     /// What is asked of the kernel.
-    pub wishes: Wishes,
+    pub features: RequestedFeatures,
     /// Threads that read the device while there is nothing to do; 1 or more.
     pub readers: usize,
     /// Threads at most: so many requests may wait before no more are read.
     pub threads_max: usize,
     /// A thread that is not needed ends after so long.
     pub idle: Duration,
-    /// Only this user and root may use the mount, others get EACCES; `None`: whoever the kernel lets through.
+    /// Only this user and root may use the mount, others get EACCES; `None`: whoever the kernel
+    /// lets through.
     pub only_user: Option<u32>,
 }
 
-impl Default for SessionOptions {
+impl Default for FuseSessionOptions {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            wishes: Wishes::default(),
+            features: RequestedFeatures::default(),
             readers: (processors + 1).clamp(2, 8),
             threads_max: 16_384,
             idle: Duration::from_secs(10),
@@ -80,7 +81,7 @@ impl Default for SessionOptions {
 /// Why a session could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SessionError {
+pub enum FuseSessionError {
     /// The device could not be read or written.
     #[error("cannot talk to the kernel through /dev/fuse: {0}")]
     Device(#[source] io::Error),
@@ -97,7 +98,7 @@ pub enum SessionError {
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum FuseSessionEnd {
     /// The kernel closed the connection: umount(2), also by force.
     Unmounted,
     /// The connection was aborted through fusectl.
@@ -107,11 +108,11 @@ pub enum Ended {
 }
 
 /// Answers a mount's requests until it ends.
-pub struct Session<F: Filesystem> {
-    shared: Arc<Shared<F>>,
+pub struct FuseSession<F: Filesystem> {
+    shared: Arc<FuseSessionShared<F>>,
 }
 
-impl<F: Filesystem> fmt::Debug for Session<F> {
+impl<F: Filesystem> fmt::Debug for FuseSession<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("negotiated", &self.shared.negotiated)
@@ -119,46 +120,50 @@ impl<F: Filesystem> fmt::Debug for Session<F> {
     }
 }
 
-struct Shared<F: Filesystem> {
-    device: Device,
+struct FuseSessionShared<F: Filesystem> {
+    device: FuseDevice,
     filesystem: Arc<F>,
-    flights: Arc<Flights<F::Interruption>>,
-    desks: Arc<Desks>,
-    pool: Pool,
-    negotiated: Negotiated,
+    requests: Arc<InFlightRequests<F::Interruption>>,
+    stages: Arc<WorkerStages>,
+    pool: FuseWorkerPool,
+    negotiated: NegotiatedFeatures,
     only_user: Option<u32>,
-    ended: Mutex<Option<Ended>>,
+    ended: Mutex<Option<FuseSessionEnd>>,
     end_seen: Condvar,
 }
 
-impl<F: Filesystem> Session<F> {
+impl<F: Filesystem> FuseSession<F> {
     /// Agrees with the kernel on versions and features, and starts to answer.
     ///
     /// # Errors
     /// The device fails, the kernel is too old, or no thread can be started.
-    pub fn start(device: Device, filesystem: Arc<F>, options: &SessionOptions) -> Result<Self, SessionError> {
-        let negotiated = agree(&device, options.wishes)?;
+    pub fn start(
+        device: FuseDevice,
+        filesystem: Arc<F>,
+        options: &FuseSessionOptions,
+    ) -> Result<Self, FuseSessionError> {
+        let negotiated = agree(&device, options.features)?;
         let asked = filesystem.clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FuseSessionShared {
             device,
             filesystem,
-            flights: Arc::new(Flights::new(move || asked.silent_for())),
-            desks: Arc::default(),
-            pool: Pool::new(options.readers, options.threads_max, options.idle),
+            requests: Arc::new(InFlightRequests::new(move || asked.silent_for())),
+            stages: Arc::default(),
+            pool: FuseWorkerPool::new(options.readers, options.threads_max, options.idle),
             negotiated,
             only_user: options.only_user,
             ended: Mutex::new(None),
             end_seen: Condvar::new(),
         });
         for index in 0..shared.pool.start() {
-            shared.spawn(index).map_err(SessionError::Thread)?;
+            shared.spawn(index).map_err(FuseSessionError::Thread)?;
         }
         Ok(Self { shared })
     }
 
     /// What was agreed upon with the kernel.
     #[must_use]
-    pub fn negotiated(&self) -> Negotiated {
+    pub fn negotiated(&self) -> NegotiatedFeatures {
         self.shared.negotiated
     }
 
@@ -168,16 +173,17 @@ impl<F: Filesystem> Session<F> {
         self.shared.device.notifier()
     }
 
-    /// Tells whether the file system has all that was asked. Only one that calls [`crate::Context::arrived`] for each request has it
-    /// before it has answered.
+    /// Tells whether the file system has all that was asked. Only one that calls
+    /// [`crate::Context::mark_received`] for each request has it before it has answered.
     #[must_use]
-    pub fn arrivals(&self) -> Arrivals {
-        Arrivals::new(self.shared.device.shared(), Arc::clone(&self.shared.desks))
+    pub fn request_barrier(&self) -> RequestBarrier {
+        RequestBarrier::new(self.shared.device.shared(), Arc::clone(&self.shared.stages))
     }
 
-    /// Waits for the end of the mount. Requests may still be being answered then; nobody waits for their replies.
+    /// Waits for the end of the mount. Requests may still be being answered then; nobody waits for
+    /// their replies.
     #[must_use]
-    pub fn wait(&self) -> Ended {
+    pub fn wait(&self) -> FuseSessionEnd {
         let mut ended = self.shared.ended.lock();
         loop {
             if let Some(ended) = *ended {
@@ -189,7 +195,7 @@ impl<F: Filesystem> Session<F> {
 
     /// Whether the mount has ended, and how.
     #[must_use]
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<FuseSessionEnd> {
         *self.shared.ended.lock()
     }
 
@@ -201,17 +207,18 @@ impl<F: Filesystem> Session<F> {
 
     /// Ends the wait of every request that is being answered now.
     pub fn interrupt_all(&self) {
-        self.shared.flights.interrupt_all();
+        self.shared.requests.interrupt_all();
     }
 
-    /// After the end: waits until every thread is done with its request, at most until `deadline`; says whether all are.
+    /// After the end: waits until every thread is done with its request, at most until `deadline`;
+    /// says whether all are.
     #[must_use]
     pub fn wait_for_threads(&self, deadline: Instant) -> bool {
         self.shared.pool.wait_all_ended(deadline)
     }
 }
 
-impl<F: Filesystem> Shared<F> {
+impl<F: Filesystem> FuseSessionShared<F> {
     fn spawn(self: &Arc<Self>, index: usize) -> io::Result<()> {
         let shared = self.clone();
         thread::Builder::new()
@@ -223,15 +230,15 @@ impl<F: Filesystem> Shared<F> {
 
     /// The calling thread took a request: sees to it that somebody reads on.
     fn hand_reading_over(self: &Arc<Self>) {
-        match self.pool.took() {
-            Succession::Assured => {}
-            Succession::Spawn => {
+        match self.pool.request_taken() {
+            ReaderHandover::HasReader => {}
+            ReaderHandover::Spawn => {
                 if let Err(error) = self.spawn(0) {
                     self.pool.spawn_failed();
                     tracing::warn!("cannot start another thread, requests may have to wait: {error}");
                 }
             }
-            Succession::LimitReached { tell } => {
+            ReaderHandover::LimitReached { tell } => {
                 if tell {
                     tracing::warn!(
                         "all threads answer requests that wait; more requests have to wait until one is done"
@@ -241,7 +248,7 @@ impl<F: Filesystem> Shared<F> {
         }
     }
 
-    fn end(&self, how: Ended) {
+    fn end(&self, how: FuseSessionEnd) {
         let first = self.ended.lock().replace(how).is_none();
         if first {
             self.end_seen.notify_all();
@@ -251,9 +258,9 @@ impl<F: Filesystem> Shared<F> {
 }
 
 /// Reads and answers INIT.
-fn agree(device: &Device, wishes: Wishes) -> Result<Negotiated, SessionError> {
-    let failed = |errno: Errno| SessionError::Device(errno.into());
-    let mut buffer = Buffer::new(REQUEST_BYTES_MAX).map_err(failed)?;
+fn agree(device: &FuseDevice, wishes: RequestedFeatures) -> Result<NegotiatedFeatures, FuseSessionError> {
+    let failed = |errno: Errno| FuseSessionError::Device(errno.into());
+    let mut buffer = PageBuffer::new(REQUEST_BYTES_MAX).map_err(failed)?;
     loop {
         let length = match rustix::io::read(device.descriptor(), &mut *buffer.bytes()) {
             Ok(length) => length,
@@ -263,15 +270,15 @@ fn agree(device: &Device, wishes: Wishes) -> Result<Negotiated, SessionError> {
         let Ok((header, body)) = request::split(&buffer.bytes()[..length]) else {
             continue;
         };
-        let Ok(Operation::Init(init)) = request::parse(&header, body) else {
+        let Ok(RequestBody::Init(init)) = request::parse(&header, body) else {
             continue;
         };
         let (mut reply, agreed) = match negotiate(&init, wishes) {
-            Answer::AskAgain(reply) => (reply, None),
-            Answer::Agreed(reply, agreed) => (reply, Some(agreed)),
-            Answer::TooOld => {
+            InitReply::AskAgain(reply) => (reply, None),
+            InitReply::Agreed(reply, agreed) => (reply, Some(agreed)),
+            InitReply::TooOld => {
                 reply::send_error(device.descriptor(), header.unique, Errno::PROTO);
-                return Err(SessionError::KernelTooOld { minor: init.minor });
+                return Err(FuseSessionError::KernelTooOld { minor: init.minor });
             }
         };
         rustix::io::write(device.descriptor(), reply.finish(header.unique)).map_err(failed)?;

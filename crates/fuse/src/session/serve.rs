@@ -1,57 +1,57 @@
 //! One request: its method is called and its reply sent.
 //!
-//! Owns the way from a typed operation to a reply's bytes. Small replies are built on the stack and sent by one write(2),
-//! data by one writev(2) from where the method put them.
+//! Owns the way from a typed operation to a reply's bytes. Small replies are built on the stack and
+//! sent by one write(2), data by one writev(2) from where the method put them.
 
 use std::{fmt, os::fd::OwnedFd, sync::Arc};
 
 use rustix::io::Errno;
 
 use crate::{
-    abi::{encode::Small, opcode, opcode_name},
-    filesystem::{Context, Filesystem, Interruption},
-    interrupt::{Flight, Flights, Patience},
-    listing::Listing,
+    abi::{encode::SmallReply, opcode, opcode_name},
+    filesystem::{Filesystem, FuseContext, Interruption},
+    interrupt::{InFlightRequest, InFlightRequests, RequestWaitControl},
+    listing::DirentBuffer,
     negotiate::IO_BYTES_MAX,
     reply::{self, ReadReply},
-    request::{Header, Operation},
-    session::{Desk, Desks},
-    sys::Buffer,
-    values::{NodeId, Read, Stat},
+    request::{InHeader, RequestBody},
+    session::{WorkerStage, WorkerStages},
+    sys::PageBuffer,
+    values::{AttrOut, NodeId, ReadIn},
 };
 
 /// A thread's memory for data of replies, made when first needed.
 #[derive(Debug, Default)]
-pub(super) struct Reserve {
-    data: Option<Buffer>,
+pub(super) struct ReplyBuffers {
+    data: Option<PageBuffer>,
     target: Vec<u8>,
 }
 
-impl Reserve {
+impl ReplyBuffers {
     /// `size` bytes, whatever they hold.
     fn data(&mut self, size: u32) -> Result<&mut [u8], Errno> {
         let size = usize::try_from(size.min(IO_BYTES_MAX)).map_err(|_| Errno::INVAL)?;
         let buffer = match &mut self.data {
             Some(buffer) => buffer,
-            none => none.insert(Buffer::new(IO_BYTES_MAX as usize)?),
+            none => none.insert(PageBuffer::new(IO_BYTES_MAX as usize)?),
         };
         Ok(&mut buffer.bytes()[..size])
     }
 }
 
 /// One request on its way.
-pub(super) struct Exchange<'a, I> {
+pub(super) struct RequestHandler<'a, I> {
     pub(super) device: &'a Arc<OwnedFd>,
-    pub(super) header: Header,
-    pub(super) flights: &'a Arc<Flights<I>>,
-    pub(super) flight: &'a Arc<Flight<I>>,
-    pub(super) desk: &'a Desk,
-    pub(super) desks: &'a Desks,
+    pub(super) header: InHeader,
+    pub(super) requests: &'a Arc<InFlightRequests<I>>,
+    pub(super) request: &'a Arc<InFlightRequest<I>>,
+    pub(super) stage: &'a WorkerStage,
+    pub(super) stages: &'a WorkerStages,
     pub(super) interruption: &'a I,
     pub(super) only_user: Option<u32>,
 }
 
-impl<I> fmt::Debug for Exchange<'_, I> {
+impl<I> fmt::Debug for RequestHandler<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange")
             .field("header", &self.header)
@@ -59,32 +59,32 @@ impl<I> fmt::Debug for Exchange<'_, I> {
     }
 }
 
-impl<I: Interruption> Exchange<'_, I> {
+impl<I: Interruption> RequestHandler<'_, I> {
     /// Has `filesystem` answer.
-    pub(super) fn serve<F>(&self, filesystem: &F, operation: Operation<'_>, reserve: &mut Reserve)
+    pub(super) fn serve<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
     where
         F: Filesystem<Interruption = I>,
     {
         if self.is_somebody_else() {
             return self.error(match operation {
-                Operation::Lookup { name } => {
+                RequestBody::Lookup { name } => {
                     filesystem.refused_lookup(self.header.node, name, Errno::ACCESS)
                 }
                 _ => Errno::ACCESS,
             });
         }
-        let patience = Patience {
-            flights: self.flights,
-            flight: self.flight,
-            desk: self.desk,
-            desks: self.desks,
+        let patience = RequestWaitControl {
+            requests: self.requests,
+            request: self.request,
+            stage: self.stage,
+            stages: self.stages,
         };
-        let Header {
+        let InHeader {
             node, uid, gid, tid, ..
         } = self.header;
         // What is asked of a server meanwhile is asked for this thread, about this object.
         let _scope = curt_trace::scope::operation(tid, node.0);
-        let context = &Context {
+        let context = &FuseContext {
             uid,
             gid,
             tid,
@@ -92,35 +92,35 @@ impl<I: Interruption> Exchange<'_, I> {
             waiting: &patience,
         };
         match operation {
-            Operation::Lookup { name } => {
+            RequestBody::Lookup { name } => {
                 let answer = filesystem
                     .lookup(context, node, name)
                     .map_err(|refusal| filesystem.refused_lookup(node, name, refusal));
                 self.send(answer, |reply, entry| reply.entry(&entry));
             }
-            Operation::Forget { lookups } => filesystem.forget(node, lookups),
-            Operation::BatchForget(forgets) => {
+            RequestBody::Forget { lookups } => filesystem.forget(node, lookups),
+            RequestBody::BatchForget(forgets) => {
                 forgets
                     .iter()
                     .for_each(|(node, lookups)| filesystem.forget(node, lookups));
             }
-            Operation::Getattr { fh } => self.stat(filesystem.getattr(context, node, fh)),
-            Operation::Setattr(set) => self.stat(filesystem.setattr(context, node, &set)),
-            Operation::Access { mask } => self.done(filesystem.access(context, node, mask)),
-            Operation::Readlink => {
+            RequestBody::Getattr { fh } => self.stat(filesystem.getattr(context, node, fh)),
+            RequestBody::Setattr(set) => self.stat(filesystem.setattr(context, node, &set)),
+            RequestBody::Access { mask } => self.done(filesystem.access(context, node, mask)),
+            RequestBody::Readlink => {
                 reserve.target.clear();
                 let answer = filesystem.readlink(context, node, &mut reserve.target);
                 self.data(answer.map(|()| reserve.target.as_slice()));
             }
-            Operation::Statfs => {
+            RequestBody::Statfs => {
                 self.send(filesystem.statfs(context, node), |reply, sizes| {
                     reply.sizes(&sizes)
                 });
             }
             // What the kernel gives to the caller of ioctl(2).
-            Operation::Ioctl => self.error(Errno::NOTTY),
-            Operation::Destroy => self.done(Ok(())),
-            Operation::Init(_) | Operation::Interrupt { .. } | Operation::Unsupported => {
+            RequestBody::Ioctl => self.error(Errno::NOTTY),
+            RequestBody::Destroy => self.done(Ok(())),
+            RequestBody::Init(_) | RequestBody::Interrupt { .. } | RequestBody::Unsupported => {
                 self.error(Errno::NOSYS);
             }
             other => self.files(filesystem, context, other, reserve),
@@ -131,58 +131,60 @@ impl<I: Interruption> Exchange<'_, I> {
     fn files<F>(
         &self,
         filesystem: &F,
-        context: &Context<'_, I>,
-        operation: Operation<'_>,
-        reserve: &mut Reserve,
+        context: &FuseContext<'_, I>,
+        operation: RequestBody<'_>,
+        reserve: &mut ReplyBuffers,
     ) where
         F: Filesystem<Interruption = I>,
     {
         let node = self.header.node;
         match operation {
-            Operation::Open(open) => {
+            RequestBody::Open(open) => {
                 self.send(filesystem.open(context, node, &open), |reply, opened| {
                     reply.opened(&opened)
                 });
             }
-            Operation::Read(read) => self.read(filesystem, context, &read),
-            Operation::Write { write, data } => {
+            RequestBody::Read(read) => self.read(filesystem, context, &read),
+            RequestBody::Write { write, data } => {
                 self.send(filesystem.write(context, node, &write, data), |reply, count| {
                     reply.u32(count);
                     reply.u32(0);
                 });
             }
-            Operation::Flush { fh, lock_owner } => self.done(filesystem.flush(context, node, fh, lock_owner)),
-            Operation::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
-            Operation::Release(release) => {
+            RequestBody::Flush { fh, lock_owner } => {
+                self.done(filesystem.flush(context, node, fh, lock_owner))
+            }
+            RequestBody::Fsync { fh, data_only } => self.done(filesystem.fsync(context, node, fh, data_only)),
+            RequestBody::Release(release) => {
                 filesystem.release(context, node, &release);
                 self.done(Ok(()));
             }
-            Operation::Opendir { flags } => {
+            RequestBody::Opendir { flags } => {
                 self.send(filesystem.opendir(context, node, flags), |reply, opened| {
                     reply.opened(&opened)
                 });
             }
-            Operation::Readdir {
+            RequestBody::Readdir {
                 fh,
                 offset,
                 size,
                 plus,
             } => {
                 let ask =
-                    |listing: &mut Listing<'_>| filesystem.readdir(context, node, (fh, offset), listing);
+                    |listing: &mut DirentBuffer<'_>| filesystem.readdir(context, node, fh, offset, listing);
                 self.list(reserve.data(size), plus, ask);
             }
-            Operation::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
-            Operation::Releasedir { fh } => {
+            RequestBody::Fsyncdir { fh } => self.done(filesystem.fsyncdir(context, node, fh)),
+            RequestBody::Releasedir { fh } => {
                 filesystem.releasedir(context, node, fh);
                 self.done(Ok(()));
             }
-            Operation::Getlk(lock) => {
+            RequestBody::Getlk(lock) => {
                 self.send(filesystem.getlk(context, node, &lock), |reply, lock| {
                     reply.lock(&lock)
                 });
             }
-            Operation::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
+            RequestBody::Setlk { lock, wait } => self.done(filesystem.setlk(context, node, &lock, wait)),
             naming => self.naming(filesystem, context, node, naming),
         }
     }
@@ -192,10 +194,10 @@ impl<I: Interruption> Exchange<'_, I> {
         &self,
         buffer: Result<&mut [u8], Errno>,
         plus: bool,
-        ask: impl FnOnce(&mut Listing<'_>) -> Result<(), Errno>,
+        ask: impl FnOnce(&mut DirentBuffer<'_>) -> Result<(), Errno>,
     ) {
         let answer = buffer.and_then(|buffer| {
-            let mut listing = Listing::new(buffer, plus);
+            let mut listing = DirentBuffer::new(buffer, plus);
             ask(&mut listing)?;
             let used = listing.bytes();
             Ok(&buffer[..used])
@@ -203,40 +205,45 @@ impl<I: Interruption> Exchange<'_, I> {
         self.data(answer);
     }
 
-    fn stat(&self, answer: Result<Stat, Errno>) {
+    fn stat(&self, answer: Result<AttrOut, Errno>) {
         self.send(answer, |reply, stat| {
             reply.attributes(&stat.attributes, stat.valid)
         });
     }
 
     /// Operations that make, move or remove a name.
-    fn naming<F>(&self, filesystem: &F, context: &Context<'_, I>, parent: NodeId, operation: Operation<'_>)
-    where
+    fn naming<F>(
+        &self,
+        filesystem: &F,
+        context: &FuseContext<'_, I>,
+        parent: NodeId,
+        operation: RequestBody<'_>,
+    ) where
         F: Filesystem<Interruption = I>,
     {
         match operation {
-            Operation::Symlink { name, target } => {
+            RequestBody::Symlink { name, target } => {
                 self.send(
                     filesystem.symlink(context, parent, name, target),
                     |reply, entry| reply.entry(&entry),
                 );
             }
-            Operation::Mknod { name, new } => {
+            RequestBody::Mknod { name, new } => {
                 self.send(filesystem.mknod(context, parent, name, &new), |reply, entry| {
                     reply.entry(&entry)
                 });
             }
-            Operation::Mkdir { name, mode } => {
+            RequestBody::Mkdir { name, mode } => {
                 self.send(filesystem.mkdir(context, parent, name, mode), |reply, entry| {
                     reply.entry(&entry)
                 });
             }
-            Operation::Link { node, name } => {
+            RequestBody::Link { node, name } => {
                 self.send(filesystem.link(context, node, parent, name), |reply, entry| {
                     reply.entry(&entry)
                 });
             }
-            Operation::Create { name, create } => {
+            RequestBody::Create { name, create } => {
                 self.send(
                     filesystem.create(context, parent, name, &create),
                     |reply, (entry, opened)| {
@@ -245,9 +252,9 @@ impl<I: Interruption> Exchange<'_, I> {
                     },
                 );
             }
-            Operation::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
-            Operation::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
-            Operation::Rename {
+            RequestBody::Unlink { name } => self.done(filesystem.unlink(context, parent, name)),
+            RequestBody::Rmdir { name } => self.done(filesystem.rmdir(context, parent, name)),
+            RequestBody::Rename {
                 name,
                 new_parent,
                 new_name,
@@ -259,7 +266,7 @@ impl<I: Interruption> Exchange<'_, I> {
         }
     }
 
-    fn read<F>(&self, filesystem: &F, context: &Context<'_, I>, read: &Read)
+    fn read<F>(&self, filesystem: &F, context: &FuseContext<'_, I>, read: &ReadIn)
     where
         F: Filesystem<Interruption = I>,
     {
@@ -292,10 +299,10 @@ impl<I: Interruption> Exchange<'_, I> {
             )
     }
 
-    fn send<T>(&self, answer: Result<T, Errno>, fill: impl FnOnce(&mut Small, T)) {
+    fn send<T>(&self, answer: Result<T, Errno>, fill: impl FnOnce(&mut SmallReply, T)) {
         match answer {
             Ok(value) => {
-                let mut reply = Small::new();
+                let mut reply = SmallReply::new();
                 fill(&mut reply, value);
                 self.sent(rustix::io::write(self.device, reply.finish(self.header.unique)));
             }

@@ -1,6 +1,7 @@
 //! What each thread of a session does: read a request, see to it that somebody reads on, answer it.
 //!
-//! Owns a thread's buffers. Invariant: a reply goes to the descriptor that its request was read from.
+//! Owns a thread's buffers. Invariant: a reply goes to the descriptor that its request was read
+//! from.
 
 use std::{
     os::fd::OwnedFd,
@@ -11,68 +12,68 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    Desk, Ended, REQUEST_BYTES_MAX, Shared,
-    pool::Next,
-    serve::{Exchange, Reserve},
+    FuseSessionEnd, FuseSessionShared, REQUEST_BYTES_MAX, WorkerStage,
+    serve::{ReplyBuffers, RequestHandler},
+    worker_pool::FuseWorkerStep,
 };
 use crate::{
     abi::opcode_name,
     filesystem::Filesystem,
-    interrupt::Flight,
+    interrupt::InFlightRequest,
     reply,
-    request::{self, Operation},
-    sys::Buffer,
+    request::{self, RequestBody},
+    sys::PageBuffer,
 };
 
-/// The life of a thread. `index` chooses the descriptor: the first thread uses the mount's own, the others a clone if the
-/// kernel gives one, so that they do not contend for one queue.
-pub(super) fn work<F: Filesystem>(shared: &Arc<Shared<F>>, index: usize) {
+/// The life of a thread. `index` chooses the descriptor: the first thread uses the mount's own, the
+/// others a clone if the kernel gives one, so that they do not contend for one queue.
+pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
     let device = if index == 0 {
         shared.device.shared()
     } else {
         shared.device.cloned()
     };
-    let flight = shared.flights.join();
-    let desk = shared.desks.join();
-    match Buffer::new(REQUEST_BYTES_MAX) {
-        Ok(buffer) => Worker {
+    let flight = shared.requests.join();
+    let desk = shared.stages.join();
+    match PageBuffer::new(REQUEST_BYTES_MAX) {
+        Ok(buffer) => FuseWorker {
             shared,
             device,
-            flight: flight.clone(),
-            desk: desk.clone(),
+            request: flight.clone(),
+            stage: desk.clone(),
             buffer,
-            reserve: Reserve::default(),
+            reply_buffers: ReplyBuffers::default(),
         }
         .run(),
         Err(errno) => tracing::warn!("no memory to read requests with: {errno}"),
     }
     // Somebody may still look at it.
-    desk.rests();
-    shared.desks.leave(&desk);
-    shared.flights.leave(&flight);
+    desk.set_idle();
+    shared.stages.leave(&desk);
+    shared.requests.leave(&flight);
     shared.pool.thread_ended();
 }
 
-struct Worker<'a, F: Filesystem> {
-    shared: &'a Arc<Shared<F>>,
+struct FuseWorker<'a, F: Filesystem> {
+    shared: &'a Arc<FuseSessionShared<F>>,
     device: Arc<OwnedFd>,
-    flight: Arc<Flight<F::Interruption>>,
-    desk: Arc<Desk>,
-    buffer: Buffer,
-    reserve: Reserve,
+    request: Arc<InFlightRequest<F::Interruption>>,
+    stage: Arc<WorkerStage>,
+    buffer: PageBuffer,
+    reply_buffers: ReplyBuffers,
 }
 
-impl<F: Filesystem> Worker<'_, F> {
+impl<F: Filesystem> FuseWorker<'_, F> {
     fn run(mut self) {
         loop {
-            self.desk.reads();
+            self.stage.set_reading();
             match rustix::io::read(&self.device, &mut *self.buffer.bytes()) {
                 Ok(length) => {
-                    self.desk.carries();
+                    self.stage.set_received();
                     self.shared.hand_reading_over();
                     self.answer(length);
-                    self.desk.rests();
-                    if self.shared.pool.answered() == Next::End {
+                    self.stage.set_idle();
+                    if self.shared.pool.request_answered() == FuseWorkerStep::End {
                         return;
                     }
                 }
@@ -80,9 +81,9 @@ impl<F: Filesystem> Worker<'_, F> {
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
                 Err(errno) => {
                     self.shared.end(match errno {
-                        Errno::NODEV => Ended::Unmounted,
-                        Errno::CONNABORTED => Ended::Aborted,
-                        other => Ended::Failed(other),
+                        Errno::NODEV => FuseSessionEnd::Unmounted,
+                        Errno::CONNABORTED => FuseSessionEnd::Aborted,
+                        other => FuseSessionEnd::Failed(other),
                     });
                     return;
                 }
@@ -97,8 +98,8 @@ impl<F: Filesystem> Worker<'_, F> {
             return;
         };
         let operation = match request::parse(&header, body) {
-            Ok(Operation::Interrupt { unique }) => {
-                shared.flights.interrupt(unique);
+            Ok(RequestBody::Interrupt { unique }) => {
+                shared.requests.interrupt(unique);
                 return;
             }
             Ok(operation) => operation,
@@ -108,20 +109,20 @@ impl<F: Filesystem> Worker<'_, F> {
                 return;
             }
         };
-        shared.flights.begin(&self.flight, &header);
-        let interruption = self.flight.interruption();
-        let exchange = Exchange {
+        shared.requests.begin(&self.request, &header);
+        let interruption = self.request.interruption();
+        let exchange = RequestHandler {
             device: &self.device,
             header,
-            flights: &shared.flights,
-            flight: &self.flight,
-            desk: &self.desk,
-            desks: &shared.desks,
+            requests: &shared.requests,
+            request: &self.request,
+            stage: &self.stage,
+            stages: &shared.stages,
             interruption: &interruption,
             only_user: shared.only_user,
         };
         let filesystem = &*shared.filesystem;
-        let reserve = &mut self.reserve;
+        let reserve = &mut self.reply_buffers;
         let served = catch_unwind(AssertUnwindSafe(|| {
             exchange.serve(filesystem, operation, reserve)
         }));
@@ -132,6 +133,6 @@ impl<F: Filesystem> Worker<'_, F> {
             );
             reply::send_error(&self.device, header.unique, Errno::IO);
         }
-        shared.flights.end(&self.flight);
+        shared.requests.end(&self.request);
     }
 }

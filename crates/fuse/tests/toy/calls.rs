@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use curt_fuse::{
-    Context, Create, Entry, FileSystemSizes, Filesystem, FuseFh, Listing, Lock, LockKind, LockRange, Name,
-    NewNode, NodeId, Open, Opened, Read, ReadReply, Release, SetAttributes, Stat, Write, open_reply,
+    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, LkIn, LockKind,
+    LockRange, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
+    open_reply,
 };
 use rustix::io::Errno;
 
 use super::{Token, Toy};
 
-type Asked<'a> = Context<'a, Token>;
+type Asked<'a> = FuseContext<'a, Token>;
 
-const OPENED: Opened = Opened {
+const OPENED: OpenOut = OpenOut {
     fh: FuseFh(7),
     flags: open_reply::KEEP_CACHE,
 };
@@ -24,14 +25,14 @@ impl Filesystem for Toy {
         self.stuck.silence()
     }
 
-    fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+    fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         // Readlink does not say so.
-        context.arrived();
+        context.mark_received();
         self.stuck.pass("lookup", context.interruption())?;
         let mut tree = self.tree.lock();
         match tree.child(parent, name) {
             Ok(id) => self.entry(&mut tree, id),
-            Err(Errno::NOENT) if !self.missing_valid.is_zero() => Ok(Entry::missing(self.missing_valid)),
+            Err(Errno::NOENT) if !self.missing_valid.is_zero() => Ok(EntryOut::missing(self.missing_valid)),
             Err(errno) => Err(errno),
         }
     }
@@ -46,7 +47,7 @@ impl Filesystem for Toy {
             .expect("no more than was looked up is forgotten");
     }
 
-    fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
+    fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<AttrOut, Errno> {
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         } else {
@@ -55,7 +56,7 @@ impl Filesystem for Toy {
         self.stat(&mut self.tree.lock(), node)
     }
 
-    fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetAttributes) -> Result<Stat, Errno> {
+    fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
         self.stuck.pass("setattr", context.interruption())?;
         let mut tree = self.tree.lock();
         tree.set(node, set)?;
@@ -74,17 +75,23 @@ impl Filesystem for Toy {
         parent: NodeId,
         name: &[u8],
         target: &[u8],
-    ) -> Result<Entry, Errno> {
+    ) -> Result<EntryOut, Errno> {
         self.stuck.pass("symlink", context.interruption())?;
         self.make(parent, name, 0o120_777, target, (context.uid, context.gid))
     }
 
-    fn mknod(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
+    fn mknod(
+        &self,
+        context: &Asked<'_>,
+        parent: NodeId,
+        name: &[u8],
+        new: &MknodIn,
+    ) -> Result<EntryOut, Errno> {
         self.stuck.pass("mknod", context.interruption())?;
         let entry = self.make(parent, name, new.mode, b"", (context.uid, context.gid))?;
         self.tree.lock().node(entry.node)?.attributes.device = new.device;
-        Ok(Entry {
-            attributes: curt_fuse::Attributes {
+        Ok(EntryOut {
+            attributes: curt_fuse::FuseAttr {
                 device: new.device,
                 ..entry.attributes
             },
@@ -92,7 +99,7 @@ impl Filesystem for Toy {
         })
     }
 
-    fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry, Errno> {
+    fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
         self.stuck.pass("mkdir", context.interruption())?;
         self.make(parent, name, 0o040_000 | mode, b"", (context.uid, context.gid))
     }
@@ -143,7 +150,13 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn link(&self, context: &Asked<'_>, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+    fn link(
+        &self,
+        context: &Asked<'_>,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<EntryOut, Errno> {
         self.stuck.pass("link", context.interruption())?;
         let mut tree = self.tree.lock();
         tree.node(node)?.attributes.links += 1;
@@ -151,7 +164,7 @@ impl Filesystem for Toy {
         self.entry(&mut tree, node.0)
     }
 
-    fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+    fn open(&self, context: &Asked<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.stuck.pass("open", context.interruption())?;
         let mut tree = self.tree.lock();
         if open.flags & 0o1000 != 0 {
@@ -165,8 +178,8 @@ impl Filesystem for Toy {
         context: &Asked<'_>,
         parent: NodeId,
         name: &[u8],
-        create: &Create,
-    ) -> Result<(Entry, Opened), Errno> {
+        create: &CreateIn,
+    ) -> Result<(EntryOut, OpenOut), Errno> {
         self.stuck.pass("create", context.interruption())?;
         Ok((
             self.make(parent, name, create.mode, b"", (context.uid, context.gid))?,
@@ -174,7 +187,7 @@ impl Filesystem for Toy {
         ))
     }
 
-    fn read(&self, context: &Asked<'_>, node: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
+    fn read(&self, context: &Asked<'_>, node: NodeId, read: &ReadIn, reply: &ReadReply) -> Result<(), Errno> {
         self.stuck.pass("read", context.interruption())?;
         let mut tree = self.tree.lock();
         let data = &tree.node(node)?.data;
@@ -188,7 +201,7 @@ impl Filesystem for Toy {
         Ok(())
     }
 
-    fn write(&self, context: &Asked<'_>, node: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
+    fn write(&self, context: &Asked<'_>, node: NodeId, write: &WriteIn, data: &[u8]) -> Result<u32, Errno> {
         self.stuck.pass("write", context.interruption())?;
         if write.from_cache {
             self.stuck.pass("write from the cache", context.interruption())?;
@@ -205,15 +218,15 @@ impl Filesystem for Toy {
         Ok(u32::try_from(data.len()).unwrap())
     }
 
-    fn statfs(&self, context: &Asked<'_>, _: NodeId) -> Result<FileSystemSizes, Errno> {
+    fn statfs(&self, context: &Asked<'_>, _: NodeId) -> Result<StatfsOut, Errno> {
         self.stuck.pass("statfs", context.interruption())?;
-        let sizes = FileSystemSizes {
+        let sizes = StatfsOut {
             blocks: 100,
             blocks_free: 60,
             blocks_available: 50,
-            ..FileSystemSizes::default()
+            ..StatfsOut::default()
         };
-        Ok(FileSystemSizes {
+        Ok(StatfsOut {
             files: 9,
             files_free: 8,
             block_size: 4096,
@@ -228,7 +241,7 @@ impl Filesystem for Toy {
         self.stuck.pass("flush", context.interruption())
     }
 
-    fn release(&self, context: &Asked<'_>, _: NodeId, _: &Release) {
+    fn release(&self, context: &Asked<'_>, _: NodeId, _: &ReleaseIn) {
         let _ = self.stuck.pass("release", context.interruption());
     }
 
@@ -239,9 +252,9 @@ impl Filesystem for Toy {
         )
     }
 
-    fn opendir(&self, context: &Asked<'_>, _: NodeId, _: u32) -> Result<Opened, Errno> {
+    fn opendir(&self, context: &Asked<'_>, _: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.stuck.pass("opendir", context.interruption())?;
-        Ok(Opened {
+        Ok(OpenOut {
             fh: FuseFh(8),
             flags: 0,
         })
@@ -251,8 +264,9 @@ impl Filesystem for Toy {
         &self,
         context: &Asked<'_>,
         node: NodeId,
-        (_, offset): (FuseFh, u64),
-        listing: &mut Listing<'_>,
+        _: FuseFh,
+        offset: u64,
+        listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
         self.stuck.pass("readdir", context.interruption())?;
         let mut tree = self.tree.lock();
@@ -264,7 +278,7 @@ impl Filesystem for Toy {
             } else {
                 None
             };
-            let told = Name {
+            let told = Dirent {
                 name,
                 inode: attributes.inode,
                 next: index as u64 + 1,
@@ -298,7 +312,7 @@ impl Filesystem for Toy {
         }
     }
 
-    fn getlk(&self, context: &Asked<'_>, node: NodeId, lock: &Lock) -> Result<LockRange, Errno> {
+    fn getlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn) -> Result<LockRange, Errno> {
         self.stuck.pass("getlk", context.interruption())?;
         let held = self
             .locks
@@ -313,7 +327,7 @@ impl Filesystem for Toy {
         })
     }
 
-    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &Lock, wait: bool) -> Result<(), Errno> {
+    fn setlk(&self, context: &Asked<'_>, node: NodeId, lock: &LkIn, wait: bool) -> Result<(), Errno> {
         self.stuck
             .pass(if lock.flock { "flock" } else { "fcntl" }, context.interruption())?;
         loop {

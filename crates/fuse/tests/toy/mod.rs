@@ -19,7 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_fuse::{Ended, Mount, MountFlags, MountOptions, Notifier, Session, SessionOptions, Wishes};
+use curt_fuse::{
+    FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions, Notifier,
+    RequestedFeatures,
+};
 use tempfile::TempDir;
 
 pub use tree::Toy;
@@ -28,20 +31,20 @@ pub use waits::{Stuck, Token};
 /// A live mount of a toy, unmounted when dropped.
 pub struct Fixture {
     pub toy: Arc<Toy>,
-    pub session: Session<Toy>,
+    pub session: FuseSession<Toy>,
     pub notifier: Notifier,
-    pub mount: Mount,
+    pub mount: FuseMount,
     directory: TempDir,
 }
 
-pub fn session_options() -> SessionOptions {
-    SessionOptions {
-        wishes: Wishes {
+pub fn session_options() -> FuseSessionOptions {
+    FuseSessionOptions {
+        features: RequestedFeatures {
             posix_locks: true,
             flock_locks: true,
-            ..Wishes::default()
+            ..RequestedFeatures::default()
         },
-        ..SessionOptions::default()
+        ..FuseSessionOptions::default()
     }
 }
 
@@ -50,7 +53,7 @@ impl Fixture {
         Self::with(toy, &session_options())
     }
 
-    pub fn with(toy: Toy, options: &SessionOptions) -> Self {
+    pub fn with(toy: Toy, options: &FuseSessionOptions) -> Self {
         let directory = tempfile::Builder::new().prefix("curt-fuse-").tempdir().unwrap();
         let target = directory.path().join("mnt");
         fs::create_dir(&target).unwrap();
@@ -65,10 +68,10 @@ impl Fixture {
             allow_other: true,
         };
         let (mount, device) =
-            Mount::new(&target, &mount_options).expect("a mount (root and /dev/fuse are needed)");
+            FuseMount::new(&target, &mount_options).expect("a mount (root and /dev/fuse are needed)");
         let toy = Arc::new(toy);
         let notifier = device.notifier();
-        let session = Session::start(device, toy.clone(), options).unwrap();
+        let session = FuseSession::start(device, toy.clone(), options).unwrap();
         Self {
             toy,
             session,
@@ -97,7 +100,7 @@ impl Drop for Fixture {
             std::thread::sleep(Duration::from_millis(5));
         }
         if !std::thread::panicking() {
-            assert_eq!(self.session.ended(), Some(Ended::Unmounted));
+            assert_eq!(self.session.ended(), Some(FuseSessionEnd::Unmounted));
             assert!(
                 self.session.wait_for_threads(deadline),
                 "every thread ends with the mount"

@@ -1,13 +1,15 @@
 //! A write through a shared mapping.
 //!
-//! JUSTIFICATION: a mapping cannot be written through without unsafe code, and the kernel's requests for it are to be tested.
+//! JUSTIFICATION: a mapping cannot be written through without unsafe code, and the kernel's
+//! requests for it are to be tested.
 #![allow(unsafe_code, reason = "mmap")]
 
 use std::{fs::File, ptr, slice};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
-/// Writes `data` at the start of the file's first page through a shared mapping, and waits until it is written back.
+/// Writes `data` at the start of the file's first page through a shared mapping, and waits until it
+/// is written back.
 pub fn write_through_mapping(file: &File, data: &[u8]) {
     const LENGTH: usize = 4096;
     // SAFETY: no address is asked for; the file is as long as the mapping.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use curt_fuse::{Attributes, Entry, NodeId, SetTime, Stat, Time};
+use curt_fuse::{AttrOut, EntryOut, FuseAttr, FuseTime, NodeId, SetattrTime};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ pub struct Toy {
 
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    pub attributes: Attributes,
+    pub attributes: FuseAttr,
     pub data: Vec<u8>,
     pub names: BTreeMap<Vec<u8>, u64>,
 }
@@ -55,11 +55,11 @@ impl Default for Tree {
 impl Tree {
     pub fn add(&mut self, mode: u32, uid: u32, gid: u32, data: Vec<u8>) -> u64 {
         self.last += 1;
-        let now = Time {
+        let now = FuseTime {
             seconds: 1_700_000_000,
             nanoseconds: 5,
         };
-        let attributes = Attributes {
+        let attributes = FuseAttr {
             inode: self.last + 1000,
             size: data.len() as u64,
             mode,
@@ -70,7 +70,7 @@ impl Tree {
             mtime: now,
             ctime: now,
             block_size: 4096,
-            ..Attributes::default()
+            ..FuseAttr::default()
         };
         self.nodes.insert(
             self.last,
@@ -99,16 +99,16 @@ impl Tree {
         Ok(())
     }
 
-    pub fn set(&mut self, id: NodeId, set: &curt_fuse::SetAttributes) -> Result<(), Errno> {
+    pub fn set(&mut self, id: NodeId, set: &curt_fuse::SetattrIn) -> Result<(), Errno> {
         if let Some(size) = set.size {
             self.resize(id, size)?;
         }
         let now = |time| match time {
-            SetTime::Now => Time {
+            SetattrTime::Now => FuseTime {
                 seconds: 1_800_000_000,
                 nanoseconds: 0,
             },
-            SetTime::To(time) => time,
+            SetattrTime::To(time) => time,
         };
         let attributes = &mut self.node(id)?.attributes;
         attributes.mode = set.mode.map_or(attributes.mode, |mode| {
@@ -150,9 +150,9 @@ impl Toy {
     }
 
     /// An entry, and with it one look-up.
-    pub fn entry(&self, tree: &mut Tree, id: u64) -> Result<Entry, Errno> {
+    pub fn entry(&self, tree: &mut Tree, id: u64) -> Result<EntryOut, Errno> {
         *self.lookups.lock().entry(id).or_default() += 1;
-        Ok(Entry {
+        Ok(EntryOut {
             node: NodeId(id),
             generation: 0,
             entry_valid: self.entry_valid,
@@ -168,7 +168,7 @@ impl Toy {
         mode: u32,
         data: &[u8],
         who: (u32, u32),
-    ) -> Result<Entry, Errno> {
+    ) -> Result<EntryOut, Errno> {
         let mut tree = self.tree.lock();
         if tree.child(parent, name).is_ok() {
             return Err(Errno::EXIST);
@@ -178,8 +178,8 @@ impl Toy {
         self.entry(&mut tree, id)
     }
 
-    pub fn stat(&self, tree: &mut Tree, id: NodeId) -> Result<Stat, Errno> {
-        Ok(Stat {
+    pub fn stat(&self, tree: &mut Tree, id: NodeId) -> Result<AttrOut, Errno> {
+        Ok(AttrOut {
             attributes: tree.node(id)?.attributes,
             valid: self.attributes_valid,
         })

@@ -26,7 +26,7 @@ fn client() -> LinuxClient {
 }
 
 /// What is sent for some operations of a thread.
-fn performed(client: &mut LinuxClient, thread: u32, operations: &[&FileOperation<'_>]) -> Vec<Request> {
+fn performed(client: &mut LinuxClient, thread: u32, operations: &[&FileOperation<'_>]) -> Vec<LinuxRequest> {
     for operation in operations {
         client.perform(context(thread), operation, seconds(0));
     }
@@ -49,10 +49,13 @@ fn a_name_waits_for_what_its_thread_does_next() {
         nothing()
     );
     let open = FileOperation::Open(FILE, OpenId(1), false);
-    assert_eq!(performed(&mut client, 1, &[&open]), [Request::FirstUse]);
+    assert_eq!(performed(&mut client, 1, &[&open]), [LinuxRequest::FirstUse]);
     // A known name is checked once for an open, and an open without its name as well.
-    assert_eq!(performed(&mut client, 1, &[&found, &open]), [Request::OpenCheck]);
-    assert_eq!(performed(&mut client, 1, &[&open]), [Request::OpenCheck]);
+    assert_eq!(
+        performed(&mut client, 1, &[&found, &open]),
+        [LinuxRequest::OpenCheck]
+    );
+    assert_eq!(performed(&mut client, 1, &[&open]), [LinuxRequest::OpenCheck]);
     assert_eq!(
         performed(&mut client, 1, &[&found, &FileOperation::Getattr(file(10))]),
         nothing()
@@ -62,11 +65,11 @@ fn a_name_waits_for_what_its_thread_does_next() {
 #[test]
 fn a_name_that_is_to_be_made_is_looked_up_only_where_it_may_be_there_already() {
     for (exclusive, expected) in [
-        (false, vec![Request::FirstUse, Request::CreateFile]),
-        (true, vec![Request::CreateFile, Request::SetAttributes]),
+        (false, vec![LinuxRequest::FirstUse, LinuxRequest::CreateFile]),
+        (true, vec![LinuxRequest::CreateFile, LinuxRequest::SetAttributes]),
     ] {
         let create = FileOperation::Create {
-            request: Request::CreateFile,
+            request: LinuxRequest::CreateFile,
             directory: ROOT,
             name: b"f",
             made: file(0),
@@ -75,10 +78,10 @@ fn a_name_that_is_to_be_made_is_looked_up_only_where_it_may_be_there_already() {
         };
         assert_eq!(performed(&mut client(), 1, &[&lookup(None), &create]), expected);
     }
-    let refused = FileOperation::Refused(Request::CreateDirectory, ROOT, Some(b"f"));
+    let refused = FileOperation::Refused(LinuxRequest::CreateDirectory, ROOT, Some(b"f"));
     assert_eq!(
         performed(&mut client(), 1, &[&lookup(None), &refused]),
-        [Request::CreateDirectory]
+        [LinuxRequest::CreateDirectory]
     );
 }
 
@@ -92,14 +95,18 @@ fn a_close_of_what_was_opened_before_is_ignored_and_the_last_one_removes_what_wa
     ];
     assert_eq!(
         performed(&mut client, 1, &open),
-        [Request::FirstUse, Request::FirstUse, Request::Rename]
+        [
+            LinuxRequest::FirstUse,
+            LinuxRequest::FirstUse,
+            LinuxRequest::Rename
+        ]
     );
     assert_eq!(
         performed(&mut client, 1, &[&FileOperation::Release(OpenId(2))]),
         nothing()
     );
     let close = FileOperation::Release(OpenId(1));
-    assert_eq!(performed(&mut client, 1, &[&close]), [Request::Remove]);
+    assert_eq!(performed(&mut client, 1, &[&close]), [LinuxRequest::Remove]);
     assert_eq!(performed(&mut client, 1, &[&close]), nothing());
 }
 

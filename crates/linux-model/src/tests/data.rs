@@ -6,9 +6,9 @@ use super::*;
 fn a_small_file_is_one_read_and_then_none() {
     let mut linux = with_file(CacheOptions::default(), 10_000);
     for _ in 0..3 {
-        linux.read(OpenId(1), &file(10_000), (0, 65_536), seconds(0));
+        linux.read(OpenId(1), &file(10_000), 0, 65_536, seconds(0));
     }
-    assert_eq!(sent(&mut linux), [Request::DataRead]);
+    assert_eq!(sent(&mut linux), [LinuxRequest::DataRead]);
 }
 
 #[test]
@@ -16,19 +16,19 @@ fn a_sequential_reader_has_windows_up_to_128_kib() {
     let size = 1 << 20;
     let mut linux = with_file(CacheOptions::default(), size);
     for block in 0..256 {
-        linux.read(OpenId(1), &file(size), (block * 4096, 4096), seconds(0));
+        linux.read(OpenId(1), &file(size), block * 4096, 4096, seconds(0));
     }
     let requests = sent(&mut linux);
     let ahead = requests
         .iter()
-        .filter(|request| **request == Request::ReadAhead)
+        .filter(|request| **request == LinuxRequest::ReadAhead)
         .count();
     // 16 KiB, then 32 and 64, then 128 KiB each.
     assert_eq!((requests.len(), ahead), (11, 10), "{requests:?}");
     // Who asks for much at once is given it at once.
     let mut linux = with_file(CacheOptions::default(), size);
-    linux.read(OpenId(1), &file(size), (0, size), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::DataRead]);
+    linux.read(OpenId(1), &file(size), 0, size, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::DataRead]);
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn any_reads_bring_each_page_once() {
             let size = 200 * 4096;
             let mut linux = with_file(CacheOptions::default(), size);
             for block in (0..200).map(|block| block * step % 200) {
-                linux.read(OpenId(1), &file(size), (block * 4096, count * 4096), seconds(0));
+                linux.read(OpenId(1), &file(size), block * 4096, count * 4096, seconds(0));
             }
             sent(&mut linux);
-            linux.read(OpenId(2), &file(size), (0, size), seconds(0));
+            linux.read(OpenId(2), &file(size), 0, size, seconds(0));
             let again = sent(&mut linux);
             assert!(
                 step % 2 == 0 || again.is_empty(),
@@ -55,43 +55,53 @@ fn any_reads_bring_each_page_once() {
 fn after_its_attributes_were_set_a_file_is_read_again() {
     let size = 24 * 4096;
     let mut linux = with_file(CacheOptions::default(), size);
-    linux.read(OpenId(1), &file(size), (0, size), seconds(0));
-    linux.read(OpenId(2), &file(size), (0, size), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::DataRead]);
+    linux.read(OpenId(1), &file(size), 0, size, seconds(0));
+    linux.read(OpenId(2), &file(size), 0, size, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::DataRead]);
     linux.set_attributes(&file(size), true, seconds(1));
-    linux.read(OpenId(3), &file(size), (0, size), seconds(1));
-    linux.read(OpenId(4), &file(size), (0, size), seconds(1));
-    assert_eq!(sent(&mut linux), [Request::SetAttributes, Request::DataRead]);
+    linux.read(OpenId(3), &file(size), 0, size, seconds(1));
+    linux.read(OpenId(4), &file(size), 0, size, seconds(1));
+    assert_eq!(
+        sent(&mut linux),
+        [LinuxRequest::SetAttributes, LinuxRequest::DataRead]
+    );
 }
 
 #[test]
 fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_write() {
     let mut linux = linux(CacheOptions::default());
-    linux.look_up(WHO, (ROOT, b"new"), None, Intent::OpenOrMake, seconds(0));
-    linux.make(Request::CreateFile, (ROOT, b"new"), &file(0), false, seconds(0));
-    linux.write(ObjectId(2), (0, 100), Writing::default(), seconds(0));
-    linux.write(ObjectId(2), (100, 5000), Writing::default(), seconds(0));
+    linux.look_up(WHO, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(0));
+    linux.make(
+        LinuxRequest::CreateFile,
+        ROOT,
+        b"new",
+        &file(0),
+        false,
+        seconds(0),
+    );
+    linux.write(ObjectId(2), 0, 100, Writing::default(), seconds(0));
+    linux.write(ObjectId(2), 100, 5000, Writing::default(), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
         [
-            Request::Access,
-            Request::FirstUse,
-            Request::CreateFile,
-            Request::Write
+            LinuxRequest::Access,
+            LinuxRequest::FirstUse,
+            LinuxRequest::CreateFile,
+            LinuxRequest::Write
         ]
     );
-    linux.write(ObjectId(2), (0, 200_000), Writing::default(), seconds(0));
+    linux.write(ObjectId(2), 0, 200_000, Writing::default(), seconds(0));
     linux.make_durable(ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
         [
-            Request::Write,
-            Request::Write,
-            Request::Write,
-            Request::Write,
-            Request::Commit
+            LinuxRequest::Write,
+            LinuxRequest::Write,
+            LinuxRequest::Write,
+            LinuxRequest::Write,
+            LinuxRequest::Commit
         ]
     );
     // Our own changes leave everything believed.
@@ -106,18 +116,18 @@ fn what_has_to_be_durable_goes_with_each_write() {
         ..Writing::default()
     };
     let mut linux = with_file(CacheOptions::default(), 0);
-    linux.write(ObjectId(2), (0, 100), durable, seconds(0));
-    assert_eq!(sent(&mut linux), [Request::Write]);
-    linux.write(ObjectId(2), (100, 100_000), durable, seconds(0));
+    linux.write(ObjectId(2), 0, 100, durable, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::Write]);
+    linux.write(ObjectId(2), 100, 100_000, durable, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::Write, Request::Write, Request::Commit]
+        [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]
     );
     linux.make_durable(ObjectId(2), seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "nothing is left for close(2)");
     linux.options.sync = true;
-    linux.write(ObjectId(2), (0, 100), Writing::default(), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::Write], "as with the option sync");
+    linux.write(ObjectId(2), 0, 100, Writing::default(), seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::Write], "as with the option sync");
 }
 
 #[test]
@@ -127,29 +137,29 @@ fn direct_reads_and_writes_go_past_the_page_cache() {
         ..Writing::default()
     };
     let mut linux = with_file(CacheOptions::default(), 0);
-    linux.write(ObjectId(2), (0, 10), Writing::default(), seconds(0));
-    linux.write(ObjectId(2), (4096, 64 << 10), direct, seconds(0));
+    linux.write(ObjectId(2), 0, 10, Writing::default(), seconds(0));
+    linux.write(ObjectId(2), 4096, 64 << 10, direct, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::Write, Request::Write],
+        [LinuxRequest::Write, LinuxRequest::Write],
         "what was written before goes first"
     );
-    linux.write(ObjectId(2), (0, 65 << 10), direct, seconds(0));
+    linux.write(ObjectId(2), 0, 65 << 10, direct, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::Write, Request::Write, Request::Commit]
+        [LinuxRequest::Write, LinuxRequest::Write, LinuxRequest::Commit]
     );
     for _ in 0..2 {
-        linux.read_direct(&file(3 << 20), (0, 2 << 20), seconds(0));
-        assert_eq!(sent(&mut linux), [Request::DataRead; 2]);
+        linux.read_direct(&file(3 << 20), 0, 2 << 20, seconds(0));
+        assert_eq!(sent(&mut linux), [LinuxRequest::DataRead; 2]);
     }
-    linux.read_direct(&file(3 << 20), (2 << 20, 2 << 20), seconds(0));
+    linux.read_direct(&file(3 << 20), 2 << 20, 2 << 20, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::DataRead; 2],
+        [LinuxRequest::DataRead; 2],
         "and one to find the end"
     );
-    linux.read_direct(&file(3 << 20), (4 << 20, 4096), seconds(0));
+    linux.read_direct(&file(3 << 20), 4 << 20, 4096, seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "which is counted already");
 }
 
@@ -171,9 +181,9 @@ fn a_page_that_is_written_in_part_is_read_before_where_the_file_is_open_to_be_re
         ((100, 8100), both, 2),
     ] {
         let mut linux = with_file(CacheOptions::default(), 9000);
-        linux.write(ObjectId(2), range, how, seconds(0));
-        assert_eq!(sent(&mut linux), vec![Request::DataRead; reads], "{range:?}");
-        linux.write(ObjectId(2), range, how, seconds(0));
+        linux.write(ObjectId(2), range.0, range.1, how, seconds(0));
+        assert_eq!(sent(&mut linux), vec![LinuxRequest::DataRead; reads], "{range:?}");
+        linux.write(ObjectId(2), range.0, range.1, how, seconds(0));
         assert_eq!(sent(&mut linux), nothing(), "{range:?} is kept");
     }
 }
@@ -186,8 +196,7 @@ fn pages_here_and_there_are_forgotten_beyond_the_limit() {
     let size = (limit + 2) * STRIDE * PAGE;
     let mut linux = with_file(CacheOptions::default(), size);
     let read = |linux: &mut Linux, number: u64| {
-        let range = (number * STRIDE * PAGE, PAGE);
-        linux.read(OpenId(1), &file(size), range, seconds(0));
+        linux.read(OpenId(1), &file(size), number * STRIDE * PAGE, PAGE, seconds(0));
         linux.forgotten()
     };
     for number in 1..=limit {
@@ -201,7 +210,8 @@ fn pages_here_and_there_are_forgotten_beyond_the_limit() {
     for number in 0..=limit {
         linux.write(
             ObjectId(2),
-            (number * STRIDE * PAGE, PAGE),
+            number * STRIDE * PAGE,
+            PAGE,
             Writing::default(),
             seconds(0),
         );
@@ -209,7 +219,7 @@ fn pages_here_and_there_are_forgotten_beyond_the_limit() {
     assert!(linux.objects[&ObjectId(2)].dirty.is_empty());
     let writes = sent(&mut linux)
         .iter()
-        .filter(|one| **one == Request::Write)
+        .filter(|one| **one == LinuxRequest::Write)
         .count();
     assert_eq!(writes, RANGES_MAX + 1);
 }

@@ -16,14 +16,21 @@ fn a_listing_is_asked_for_once_and_teaches_its_names() {
         linux.closed(OpenId(1), ROOT, at);
         sent(linux)
     };
-    assert_eq!(list(&mut linux, seconds(0)), [Request::ListPlus]);
+    assert_eq!(list(&mut linux, seconds(0)), [LinuxRequest::ListPlus]);
     assert_eq!(list(&mut linux, seconds(1)), nothing());
-    linux.look_up(WHO, (ROOT, b"name5"), Some(&file(10)), Intent::Use, seconds(1));
-    assert_eq!(sent(&mut linux), [Request::Access], "the name is known");
+    linux.look_up(
+        WHO,
+        ROOT,
+        b"name5",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(1),
+    );
+    assert_eq!(sent(&mut linux), [LinuxRequest::Access], "the name is known");
     // Our own change voids the listing, but not its names.
-    linux.unlink((ROOT, b"name7"), seconds(1));
+    linux.unlink(ROOT, b"name7", seconds(1));
     sent(&mut linux);
-    assert_eq!(list(&mut linux, seconds(1)), [Request::ListPlus]);
+    assert_eq!(list(&mut linux, seconds(1)), [LinuxRequest::ListPlus]);
 }
 
 /// Names of 12 bytes.
@@ -33,7 +40,8 @@ fn many(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Has a program list these names, told in parts of so many, and look at each if it wants to; READDIRPLUSes and READDIRs.
+/// Has a program list these names, told in parts of so many, and look at each if it wants to;
+/// READDIRPLUSes and READDIRs.
 fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (usize, usize) {
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let mut of_object = 10;
@@ -44,7 +52,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
             of_object += 1;
             if looks {
                 let object = seen(of_object, ObjectKind::Regular, 1);
-                linux.look_up(WHO, (ROOT, name), Some(&object), Intent::Use, seconds(0));
+                linux.look_up(WHO, ROOT, name, Some(&object), LookupIntent::Use, seconds(0));
                 linux.stat(&object, seconds(0));
             }
         }
@@ -53,7 +61,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
     linux.closed(OpenId(1), ROOT, seconds(0));
     let requests = sent(linux);
     let count = |request| requests.iter().filter(|sent| **sent == request).count();
-    (count(Request::ListPlus), count(Request::ListPlain))
+    (count(LinuxRequest::ListPlus), count(LinuxRequest::ListPlain))
 }
 
 #[test]
@@ -94,8 +102,8 @@ fn no_reply_is_larger_than_the_server_prefers() {
         .map(|number| format!("name{number:08}").into_bytes())
         .collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    // An entry takes 36 bytes: 1,817 fit into the first reply and twice that into the next, 452 into 16 KiB, and 110 into what is asked for instead
-    // of 7 bytes.
+    // An entry takes 36 bytes: 1,817 fit into the first reply and twice that into the next, 452
+    // into 16 KiB, and 110 into what is asked for instead of 7 bytes.
     for (list_size, requests) in [(1 << 20, 3), (16 << 10, 23), (7, 91)] {
         let mut linux = linux(CacheOptions {
             plus: PlusMode::Never,
@@ -105,7 +113,7 @@ fn no_reply_is_larger_than_the_server_prefers() {
         linux.list(OpenId(1), ROOT, true, &names, seconds(0));
         assert_eq!(
             sent(&mut linux),
-            vec![Request::ListPlain; requests],
+            vec![LinuxRequest::ListPlain; requests],
             "{list_size}"
         );
     }

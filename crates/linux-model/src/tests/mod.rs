@@ -1,5 +1,5 @@
-//! What the model sends for single operations, each by the rule of the kernel that it follows. Whole workloads are held to a
-//! kernel's counts in curt-bench.
+//! What the model sends for single operations, each by the rule of the kernel that it follows.
+//! Whole workloads are held to a kernel's counts in curt-bench.
 
 mod client;
 mod data;
@@ -7,10 +7,10 @@ mod listings;
 
 use core::time::Duration;
 
+use super::lookup::LookupIntent;
 use super::ranges::RANGES_MAX;
-use super::walking::Intent;
-use super::{Linux, ObjectId, OpenId, Options, Request, Seen, Who, Writing};
-use curt_policy::{CacheOptions, Interval, LookupCache, Moment, ObjectKind, PlusMode};
+use super::{Linux, LinuxRequest, ObjectId, OpenId, Options, Seen, Who, Writing};
+use curt_policy::{CacheOptions, LookupCache, Moment, ObjectKind, PlusMode, TimeoutRange};
 
 const ROOT: ObjectId = ObjectId(1);
 const WHO: Who = Who(7);
@@ -54,20 +54,20 @@ fn options(cache: CacheOptions) -> Options {
 /// A client that has looked `f` up, and may do everything.
 fn with_file(cache: CacheOptions, size: u64) -> Linux {
     let mut linux = linux(cache);
-    linux.look_up(WHO, (ROOT, b"f"), Some(&file(size)), Intent::Use, seconds(0));
-    linux.permit(WHO, ObjectId(2), seconds(0));
+    linux.look_up(WHO, ROOT, b"f", Some(&file(size)), LookupIntent::Use, seconds(0));
+    linux.check_access(WHO, ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::Access, Request::FirstUse, Request::Access]
+        [LinuxRequest::Access, LinuxRequest::FirstUse, LinuxRequest::Access]
     );
     linux
 }
 
-fn sent(linux: &mut Linux) -> Vec<Request> {
+fn sent(linux: &mut Linux) -> Vec<LinuxRequest> {
     linux.take_sent()
 }
 
-fn nothing() -> [Request; 0] {
+fn nothing() -> [LinuxRequest; 0] {
     []
 }
 
@@ -106,10 +106,10 @@ fn a_change_throws_the_time_back() {
 #[test]
 fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
     let mut fresh = linux(CacheOptions::default());
-    fresh.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Open, seconds(0));
-    assert_eq!(sent(&mut fresh), [Request::Access, Request::FirstUse]);
-    fresh.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Open, seconds(0));
-    assert_eq!(sent(&mut fresh), [Request::OpenCheck]);
+    fresh.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
+    assert_eq!(sent(&mut fresh), [LinuxRequest::Access, LinuxRequest::FirstUse]);
+    fresh.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
+    assert_eq!(sent(&mut fresh), [LinuxRequest::OpenCheck]);
     let mut nocto = with_file(
         CacheOptions {
             close_to_open: false,
@@ -117,38 +117,45 @@ fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
         },
         10,
     );
-    nocto.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Open, seconds(1));
+    nocto.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(1));
     assert_eq!(sent(&mut nocto), nothing());
 }
 
 #[test]
 fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(0));
-    assert_eq!(sent(&mut linux), [Request::FirstUse]);
+    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse]);
     for second in [1, 29] {
-        linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(second));
-        linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(second));
+        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(second));
+        linux.look_up(
+            WHO,
+            ROOT,
+            b"f",
+            Some(&file(10)),
+            LookupIntent::Use,
+            seconds(second),
+        );
         assert_eq!(sent(&mut linux), nothing(), "{second}");
     }
     // The directory's 30 seconds are over; one request serves its rights and both names.
-    linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(30));
-    linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(30));
-    assert_eq!(sent(&mut linux), [Request::AttributesExpired]);
+    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(30));
+    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(30));
+    assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
     // Somebody changes it: rights and names are asked for anew once that is seen.
     linux.see(&Seen {
         stamp: 1,
         ..directory()
     });
-    linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(200));
-    linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(200));
+    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(200));
+    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(200));
     assert_eq!(
         sent(&mut linux),
         [
-            Request::AttributesExpired,
-            Request::Access,
-            Request::NameAgain,
-            Request::NameAgain
+            LinuxRequest::AttributesExpired,
+            LinuxRequest::Access,
+            LinuxRequest::NameAgain,
+            LinuxRequest::NameAgain
         ]
     );
 }
@@ -167,11 +174,11 @@ fn lookupcache_decides_which_names_are_believed() {
             },
             10,
         );
-        linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(0));
+        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         sent(&mut linux);
-        linux.look_up(WHO, (ROOT, b"no"), None, Intent::Use, seconds(0));
+        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         assert_eq!(sent(&mut linux).len(), missing, "{names:?}");
-        linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(0));
+        linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(0));
         assert_eq!(sent(&mut linux).len(), present, "{names:?}");
     }
 }
@@ -187,26 +194,26 @@ fn noac_asks_each_time() {
     );
     linux.stat(&file(10), seconds(0));
     linux.stat(&file(10), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::AttributesExpired; 2]);
+    assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired; 2]);
 }
 
 #[test]
 fn what_the_server_refuses_was_asked_for() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    linux.refused(Request::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::RemoveDirectory]);
-    linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(1));
+    linux.refused(LinuxRequest::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::RemoveDirectory]);
+    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(1));
     assert_eq!(sent(&mut linux), nothing(), "nothing has changed");
-    for again in [Request::FirstUse; 2] {
-        linux.look_up(WHO, (ROOT, b"new"), None, Intent::OpenOrMake, seconds(1));
-        linux.refused(Request::CreateFile, ROOT, Some(b"new"), seconds(1));
-        assert_eq!(sent(&mut linux), [again, Request::CreateFile]);
+    for again in [LinuxRequest::FirstUse; 2] {
+        linux.look_up(WHO, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(1));
+        linux.refused(LinuxRequest::CreateFile, ROOT, Some(b"new"), seconds(1));
+        assert_eq!(sent(&mut linux), [again, LinuxRequest::CreateFile]);
     }
-    linux.write(ObjectId(2), (0, 100_000), Writing::default(), seconds(1));
+    linux.write(ObjectId(2), 0, 100_000, Writing::default(), seconds(1));
     linux.fail_to_write(ObjectId(2), seconds(1));
     assert_eq!(
         sent(&mut linux),
-        [Request::Write; 2],
+        [LinuxRequest::Write; 2],
         "there is nothing to commit"
     );
 }
@@ -214,11 +221,15 @@ fn what_the_server_refuses_was_asked_for() {
 #[test]
 fn what_is_made_exclusively_has_its_times_set() {
     let mut linux = linux(CacheOptions::default());
-    linux.look_up(WHO, (ROOT, b"new"), None, Intent::Make, seconds(0));
-    linux.make(Request::CreateFile, (ROOT, b"new"), &file(0), true, seconds(0));
+    linux.look_up(WHO, ROOT, b"new", None, LookupIntent::Make, seconds(0));
+    linux.make(LinuxRequest::CreateFile, ROOT, b"new", &file(0), true, seconds(0));
     assert_eq!(
         sent(&mut linux),
-        [Request::Access, Request::CreateFile, Request::SetAttributes]
+        [
+            LinuxRequest::Access,
+            LinuxRequest::CreateFile,
+            LinuxRequest::SetAttributes
+        ]
     );
 }
 
@@ -226,11 +237,11 @@ fn what_is_made_exclusively_has_its_times_set() {
 fn a_removed_file_that_is_open_is_moved_aside_until_its_last_close() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.opened(ObjectId(2), seconds(0));
-    linux.unlink((ROOT, b"f"), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::FirstUse, Request::Rename]);
+    linux.unlink(ROOT, b"f", seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse, LinuxRequest::Rename]);
     linux.closed(OpenId(1), ObjectId(2), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::Remove]);
-    linux.look_up(WHO, (ROOT, b"f"), None, Intent::Use, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::Remove]);
+    linux.look_up(WHO, ROOT, b"f", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "the name is known to be missing");
 }
 
@@ -238,38 +249,41 @@ fn a_removed_file_that_is_open_is_moved_aside_until_its_last_close() {
 fn a_moved_file_is_looked_at_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.rename((ROOT, b"f"), (ROOT, b"g"), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::Rename]);
-    linux.look_up(WHO, (ROOT, b"g"), Some(&file(10)), Intent::Use, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::Rename]);
+    linux.look_up(WHO, ROOT, b"g", Some(&file(10)), LookupIntent::Use, seconds(0));
     linux.stat(&file(10), seconds(0));
-    linux.look_up(WHO, (ROOT, b"f"), None, Intent::Use, seconds(0));
-    assert_eq!(sent(&mut linux), [Request::AttributesExpired]);
+    linux.look_up(WHO, ROOT, b"f", None, LookupIntent::Use, seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
 }
 
 #[test]
 fn changed_rights_are_asked_for_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.set_attributes(&file(10), true, seconds(0));
-    linux.permit(WHO, ObjectId(2), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::SetAttributes, Request::Access]);
+    linux.check_access(WHO, ObjectId(2), seconds(0));
+    assert_eq!(
+        sent(&mut linux),
+        [LinuxRequest::SetAttributes, LinuxRequest::Access]
+    );
     linux.set_attributes(&file(10), false, seconds(0));
-    linux.permit(WHO, ObjectId(2), seconds(0));
-    assert_eq!(sent(&mut linux), [Request::SetAttributes]);
+    linux.check_access(WHO, ObjectId(2), seconds(0));
+    assert_eq!(sent(&mut linux), [LinuxRequest::SetAttributes]);
 }
 
 #[test]
 fn a_link_is_read_once() {
     let mut linux = linux(CacheOptions::default());
     let link = seen(3, ObjectKind::Symlink, 4);
-    linux.look_up(WHO, (ROOT, b"l"), Some(&link), Intent::Use, seconds(0));
+    linux.look_up(WHO, ROOT, b"l", Some(&link), LookupIntent::Use, seconds(0));
     sent(&mut linux);
     linux.read_link(&link, seconds(0));
     linux.read_link(&link, seconds(1));
-    assert_eq!(sent(&mut linux), [Request::LinkTarget]);
+    assert_eq!(sent(&mut linux), [LinuxRequest::LinkTarget]);
 }
 
 #[test]
 fn actimeo_holds_for_files_and_directories() {
-    let ten = Interval {
+    let ten = TimeoutRange {
         min: Duration::from_secs(10),
         max: Duration::from_secs(10),
     };
@@ -282,46 +296,55 @@ fn actimeo_holds_for_files_and_directories() {
         10,
     );
     for second in 0..10 {
-        linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(second));
+        linux.look_up(
+            WHO,
+            ROOT,
+            b"f",
+            Some(&file(10)),
+            LookupIntent::Use,
+            seconds(second),
+        );
         linux.stat(&file(10), seconds(second));
     }
     assert_eq!(sent(&mut linux), nothing());
-    linux.look_up(WHO, (ROOT, b"f"), Some(&file(10)), Intent::Use, seconds(10));
+    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(10));
     linux.stat(&file(10), seconds(10));
-    assert_eq!(sent(&mut linux), [Request::AttributesExpired; 2]);
+    assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired; 2]);
 }
 
 #[test]
 fn memory_is_bounded_and_what_it_costs_is_told() {
-    const ROOM: usize = 100;
+    const ENTRIES_MAX: usize = 100;
     let mut linux = linux(CacheOptions::default());
-    linux.room = ROOM;
+    linux.room = ENTRIES_MAX;
     let look = |linux: &mut Linux, number: usize| {
         let object = seen(number as u64 + 10, ObjectKind::Regular, 1);
         let name = number.to_string();
         linux.look_up(
             WHO,
-            (ROOT, name.as_bytes()),
+            ROOT,
+            name.as_bytes(),
             Some(&object),
-            Intent::Use,
+            LookupIntent::Use,
             seconds(0),
         );
     };
     // The root is one of the objects.
-    (0..ROOM - 1).for_each(|number| look(&mut linux, number));
-    assert_eq!((linux.objects.len(), linux.forgotten()), (ROOM, 0));
-    look(&mut linux, ROOM);
+    (0..ENTRIES_MAX - 1).for_each(|number| look(&mut linux, number));
+    assert_eq!((linux.objects.len(), linux.forgotten()), (ENTRIES_MAX, 0));
+    look(&mut linux, ENTRIES_MAX);
     assert_eq!((linux.objects.len(), linux.forgotten()), (2, 1));
-    for number in 0..10 * ROOM {
+    for number in 0..10 * ENTRIES_MAX {
         linux.look_up(
             WHO,
-            (ROOT, number.to_string().as_bytes()),
+            ROOT,
+            number.to_string().as_bytes(),
             None,
-            Intent::Use,
+            LookupIntent::Use,
             seconds(0),
         );
-        assert!(linux.names.len() <= ROOM && linux.objects.len() <= ROOM);
+        assert!(linux.names.len() <= ENTRIES_MAX && linux.objects.len() <= ENTRIES_MAX);
     }
-    (0..10 * ROOM).for_each(|number| look(&mut linux, number));
+    (0..10 * ENTRIES_MAX).for_each(|number| look(&mut linux, number));
     assert!(linux.forgotten() > 5);
 }

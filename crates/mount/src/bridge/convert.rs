@@ -3,33 +3,35 @@
 use std::time::Duration;
 
 use curt_client as client;
-use curt_client::plan::{self, Attributes, Kind, Timestamp};
+use curt_client::protocol::{self, Attributes, FileType, Timestamp};
 use curt_fuse as fuse;
 
-/// For how long the kernel may use a name without asking. There is no safe way to have it ask for the names of one directory again.
-/// The notification for a name waits for whoever works in that directory, perhaps with a silent server. That for all names (a new
-/// epoch, Linux 6.16 to 6.18) unmounts what is mounted anywhere below the mount point, and makes programs that run from there find
-/// their files "(deleted)". And nobody checks search permission for a name that the kernel has cached.
+/// For how long the kernel may use a name without asking. There is no safe way to have it ask for
+/// the names of one directory again. The notification for a name waits for whoever works in that
+/// directory, perhaps with a silent server. That for all names (a new epoch, Linux 6.16 to 6.18)
+/// unmounts what is mounted anywhere below the mount point, and makes programs that run from there
+/// find their files "(deleted)". And nobody checks search permission for a name that the kernel has
+/// cached.
 const NAME_VALID: Duration = Duration::ZERO;
 
 /// The block size for stat(2): what one READ or WRITE carries best.
 const BLOCK_SIZE: u32 = 1 << 20;
 
 /// S_IFMT's bits of a kind.
-pub(super) const fn type_bits(kind: Kind) -> u32 {
+pub(super) const fn type_bits(kind: FileType) -> u32 {
     match kind {
-        Kind::Fifo => 0o010_000,
-        Kind::Character => 0o020_000,
-        Kind::Directory => 0o040_000,
-        Kind::Block => 0o060_000,
-        Kind::Regular => 0o100_000,
-        Kind::Symlink => 0o120_000,
-        Kind::Socket => 0o140_000,
+        FileType::Fifo => 0o010_000,
+        FileType::Character => 0o020_000,
+        FileType::Directory => 0o040_000,
+        FileType::Block => 0o060_000,
+        FileType::Regular => 0o100_000,
+        FileType::Symlink => 0o120_000,
+        FileType::Socket => 0o140_000,
     }
 }
 
-pub(super) fn attributes(from: &Attributes) -> fuse::Attributes {
-    fuse::Attributes {
+pub(super) fn attributes(from: &Attributes) -> fuse::FuseAttr {
+    fuse::FuseAttr {
         inode: from.fileid,
         size: from.size,
         blocks: from.used.div_ceil(512),
@@ -45,25 +47,26 @@ pub(super) fn attributes(from: &Attributes) -> fuse::Attributes {
     }
 }
 
-fn time(from: Timestamp) -> fuse::Time {
-    fuse::Time {
+fn time(from: Timestamp) -> fuse::FuseTime {
+    fuse::FuseTime {
         seconds: from.seconds,
         nanoseconds: from.nanoseconds,
     }
 }
 
-pub(super) fn stat(from: &client::Stat) -> fuse::Stat {
-    fuse::Stat {
+pub(super) fn stat(from: &client::InodeStat) -> fuse::AttrOut {
+    fuse::AttrOut {
         attributes: attributes(&from.attributes),
         valid: from.valid,
     }
 }
 
-/// An object that was found. Inode ids are never used again within a mount, so all its objects have one `generation`, by which
-/// their handles are told from those of another mount. The kernel wants the root's to be 0.
-pub(super) fn found(from: &client::Found, generation: u32) -> fuse::Entry {
+/// An object that was found. Inode ids are never used again within a mount, so all its objects have
+/// one `generation`, by which their handles are told from those of another mount. The kernel wants
+/// the root's to be 0.
+pub(super) fn found(from: &client::FoundInode, generation: u32) -> fuse::EntryOut {
     let is_root = from.id == client::InodeId::ROOT;
-    fuse::Entry {
+    fuse::EntryOut {
         node: fuse::NodeId(from.id.0),
         generation: if is_root { 0 } else { u64::from(generation) },
         entry_valid: NAME_VALID,
@@ -72,16 +75,16 @@ pub(super) fn found(from: &client::Found, generation: u32) -> fuse::Entry {
     }
 }
 
-pub(super) fn entry(from: &client::Entry, generation: u32) -> fuse::Entry {
+pub(super) fn entry(from: &client::LookupResult, generation: u32) -> fuse::EntryOut {
     match from {
-        client::Entry::Positive(object) => found(object, generation),
-        client::Entry::Negative { .. } => fuse::Entry::missing(NAME_VALID),
+        client::LookupResult::Positive(object) => found(object, generation),
+        client::LookupResult::Negative { .. } => fuse::EntryOut::missing(NAME_VALID),
     }
 }
 
 /// What is to be set; the plan says what a protocol can express.
-pub(super) fn set_attributes(from: &fuse::SetAttributes) -> plan::SetAttributes {
-    plan::SetAttributes {
+pub(super) fn set_attributes(from: &fuse::SetattrIn) -> protocol::SetAttributes {
+    protocol::SetAttributes {
         mode: from.mode.map(|mode| mode & 0o7777),
         uid: from.uid,
         gid: from.gid,
@@ -91,11 +94,11 @@ pub(super) fn set_attributes(from: &fuse::SetAttributes) -> plan::SetAttributes 
     }
 }
 
-fn set_time(from: Option<fuse::SetTime>) -> plan::SetTime {
+fn set_time(from: Option<fuse::SetattrTime>) -> protocol::SetTime {
     match from {
-        None => plan::SetTime::Keep,
-        Some(fuse::SetTime::Now) => plan::SetTime::ServerTime,
-        Some(fuse::SetTime::To(time)) => plan::SetTime::Time(Timestamp {
+        None => protocol::SetTime::Keep,
+        Some(fuse::SetattrTime::Now) => protocol::SetTime::ServerTime,
+        Some(fuse::SetattrTime::To(time)) => protocol::SetTime::Time(Timestamp {
             seconds: time.seconds,
             nanoseconds: time.nanoseconds,
         }),
@@ -103,14 +106,14 @@ fn set_time(from: Option<fuse::SetTime>) -> plan::SetTime {
 }
 
 /// What mknod(2) is to make; a regular file is none of them.
-pub(super) fn node(new: &fuse::NewNode) -> Option<plan::Node> {
+pub(super) fn node(new: &fuse::MknodIn) -> Option<protocol::MknodType> {
     let (major, minor) = fuse::device_parts(new.device);
-    let device = plan::Device { major, minor };
+    let device = protocol::Device { major, minor };
     match new.mode & 0o170_000 {
-        0o010_000 => Some(plan::Node::Fifo),
-        0o020_000 => Some(plan::Node::Character(device)),
-        0o060_000 => Some(plan::Node::Block(device)),
-        0o140_000 => Some(plan::Node::Socket),
+        0o010_000 => Some(protocol::MknodType::Fifo),
+        0o020_000 => Some(protocol::MknodType::Character(device)),
+        0o060_000 => Some(protocol::MknodType::Block(device)),
+        0o140_000 => Some(protocol::MknodType::Socket),
         _ => None,
     }
 }
@@ -160,15 +163,18 @@ mod tests {
     #[test]
     fn only_what_mknod_makes_is_a_node() {
         let node_of = |mode| {
-            node(&fuse::NewNode {
+            node(&fuse::MknodIn {
                 mode,
                 device: fuse::device_number(8, 1),
             })
         };
-        assert_eq!(node_of(0o010_644), Some(plan::Node::Fifo));
+        assert_eq!(node_of(0o010_644), Some(protocol::MknodType::Fifo));
         assert_eq!(
             node_of(0o060_644),
-            Some(plan::Node::Block(plan::Device { major: 8, minor: 1 }))
+            Some(protocol::MknodType::Block(protocol::Device {
+                major: 8,
+                minor: 1
+            }))
         );
         assert_eq!(node_of(0o100_644), None);
     }

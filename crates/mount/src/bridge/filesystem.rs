@@ -5,33 +5,33 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEntry, Listener, RenameMode};
+use curt_client::{DirEmit, DirEntry, RenameMode};
 use curt_fuse::{
-    Context, Create, Entry, FileSystemSizes, Filesystem, FuseFh, Listing, Name, NewNode, NodeId, Open,
-    Opened, Read, ReadReply, Release, SetAttributes, Stat, Write,
+    AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
+    OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
-use super::offsets::Offsets;
-use super::operations::Operation;
-use super::{Bridge, Cancel, Directory, convert, in_use, inode};
+use super::cookie_offsets::CookieOffsets;
+use super::opcodes::FuseOpcode;
+use super::{Bridge, FuseInterrupt, FuseOpenDirectory, convert, in_use, inode};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
 const REGULAR: u32 = 0o100_000;
 const TYPE: u32 = 0o170_000;
 
-type Asked<'a> = Context<'a, Cancel>;
+type BridgeContext<'a> = FuseContext<'a, FuseInterrupt>;
 
 impl Filesystem for Bridge {
-    type Interruption = Cancel;
+    type Interruption = FuseInterrupt;
 
     fn silent_for(&self) -> Option<Duration> {
         self.client.silent_for()
     }
 
-    fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
-        self.operations.count(Operation::Lookup);
+    fn lookup(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
+        self.operations.count(FuseOpcode::Lookup);
         let caller = self.caller(context);
         let entry = match name {
             b"." => self.client.lookup_id(&caller, inode(parent)),
@@ -48,13 +48,19 @@ impl Filesystem for Bridge {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.operations.count(Operation::Forget);
+        self.operations.count(FuseOpcode::Forget);
         self.client.forget(inode(node), lookups);
     }
 
-    fn getattr(&self, context: &Asked<'_>, node: NodeId, _: Option<FuseFh>) -> Result<Stat, Errno> {
-        self.operations.count(Operation::Getattr);
-        // umount(8) asks this of the root before it does anything: a server that is gone must not keep it.
+    fn getattr(
+        &self,
+        context: &BridgeContext<'_>,
+        node: NodeId,
+        _: Option<FuseFh>,
+    ) -> Result<AttrOut, Errno> {
+        self.operations.count(FuseOpcode::Getattr);
+        // umount(8) asks this of the root before it does anything: a server that is gone must not
+        // keep it.
         if node == NodeId::ROOT {
             context.give_up_on_silence();
         }
@@ -70,8 +76,8 @@ impl Filesystem for Bridge {
         }
     }
 
-    fn setattr(&self, context: &Asked<'_>, node: NodeId, set: &SetAttributes) -> Result<Stat, Errno> {
-        self.operations.count(Operation::Setattr);
+    fn setattr(&self, context: &BridgeContext<'_>, node: NodeId, set: &SetattrIn) -> Result<AttrOut, Errno> {
+        self.operations.count(FuseOpcode::Setattr);
         if set.size.is_some() {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
@@ -86,28 +92,34 @@ impl Filesystem for Bridge {
         Ok(self.stat(node, &stat))
     }
 
-    fn readlink(&self, context: &Asked<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
-        self.operations.count(Operation::Readlink);
+    fn readlink(&self, context: &BridgeContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Readlink);
         target.extend_from_slice(&self.client.readlink(&self.caller(context), inode(node))?);
         Ok(())
     }
 
     fn symlink(
         &self,
-        context: &Asked<'_>,
+        context: &BridgeContext<'_>,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
-    ) -> Result<Entry, Errno> {
-        self.operations.count(Operation::Symlink);
+    ) -> Result<EntryOut, Errno> {
+        self.operations.count(FuseOpcode::Symlink);
         let made = self
             .client
             .symlink(&self.caller(context), inode(parent), name, target)?;
         Ok(self.found(&made))
     }
 
-    fn mknod(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry, Errno> {
-        self.operations.count(Operation::Mknod);
+    fn mknod(
+        &self,
+        context: &BridgeContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        new: &MknodIn,
+    ) -> Result<EntryOut, Errno> {
+        self.operations.count(FuseOpcode::Mknod);
         let caller = self.caller(context);
         let parent = inode(parent);
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
@@ -120,33 +132,39 @@ impl Filesystem for Bridge {
         Ok(self.found(&made))
     }
 
-    fn mkdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry, Errno> {
-        self.operations.count(Operation::Mkdir);
+    fn mkdir(
+        &self,
+        context: &BridgeContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<EntryOut, Errno> {
+        self.operations.count(FuseOpcode::Mkdir);
         let made = self
             .client
             .mkdir(&self.caller(context), inode(parent), name, mode & 0o7777)?;
         Ok(self.found(&made))
     }
 
-    fn unlink(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
-        self.operations.count(Operation::Unlink);
+    fn unlink(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Unlink);
         self.client.unlink(&self.caller(context), inode(parent), name)
     }
 
-    fn rmdir(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
-        self.operations.count(Operation::Rmdir);
-        self.let_last_closes_begin(context, (parent, name));
+    fn rmdir(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Rmdir);
+        self.wait_for_earlier_releases(context, parent, name);
         self.client.rmdir(&self.caller(context), inode(parent), name)
     }
 
     fn rename(
         &self,
-        context: &Asked<'_>,
+        context: &BridgeContext<'_>,
         from: (NodeId, &[u8]),
         to: (NodeId, &[u8]),
         flags: u32,
     ) -> Result<(), Errno> {
-        self.operations.count(Operation::Rename);
+        self.operations.count(FuseOpcode::Rename);
         const NO_REPLACE: u32 = 1;
         const EXCHANGE: u32 = 2;
         let mode = match flags {
@@ -155,7 +173,7 @@ impl Filesystem for Bridge {
             EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::INVAL),
         };
-        self.let_last_closes_begin(context, to);
+        self.wait_for_earlier_releases(context, to.0, to.1);
         self.client.rename(
             &self.caller(context),
             (inode(from.0), from.1),
@@ -164,16 +182,22 @@ impl Filesystem for Bridge {
         )
     }
 
-    fn link(&self, context: &Asked<'_>, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
-        self.operations.count(Operation::Link);
+    fn link(
+        &self,
+        context: &BridgeContext<'_>,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Result<EntryOut, Errno> {
+        self.operations.count(FuseOpcode::Link);
         let made = self
             .client
             .link(&self.caller(context), inode(node), inode(parent), name)?;
         Ok(self.found(&made))
     }
 
-    fn open(&self, context: &Asked<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
-        self.operations.count(Operation::Open);
+    fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
+        self.operations.count(FuseOpcode::Open);
         let caller = self.caller(context);
         let opened = self
             .client
@@ -183,12 +207,12 @@ impl Filesystem for Bridge {
 
     fn create(
         &self,
-        context: &Asked<'_>,
+        context: &BridgeContext<'_>,
         parent: NodeId,
         name: &[u8],
-        create: &Create,
-    ) -> Result<(Entry, Opened), Errno> {
-        self.operations.count(Operation::Create);
+        create: &CreateIn,
+    ) -> Result<(EntryOut, OpenOut), Errno> {
+        self.operations.count(FuseOpcode::Create);
         let flags = convert::open_flags(create.flags);
         let caller = self.caller(context);
         let (made, opened) = self
@@ -198,23 +222,36 @@ impl Filesystem for Bridge {
         Ok((entry, self.opened(&caller, entry.node, opened)))
     }
 
-    fn read(&self, context: &Asked<'_>, _: NodeId, read: &Read, reply: &ReadReply) -> Result<(), Errno> {
-        self.operations.count(Operation::Read);
+    fn read(
+        &self,
+        context: &BridgeContext<'_>,
+        _: NodeId,
+        read: &ReadIn,
+        reply: &ReadReply,
+    ) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Read);
         let file = self.files.get(read.fh)?;
         let count = usize::try_from(read.size).map_err(|_| Errno::INVAL)?;
-        let answer = Arc::new(Answer::to(reply));
-        let target: Arc<dyn ReadTarget> = Arc::<Answer>::clone(&answer);
+        let answer = Arc::new(KernelReadTarget::to(reply));
+        let target: Arc<dyn ReadTarget> = Arc::<KernelReadTarget>::clone(&answer);
         self.client
-            .read_to(&self.caller(context), &file, (read.offset, count), &target)?;
+            .read_to(&self.caller(context), &file, read.offset, count, &target)?;
         self.count_read(answer.bytes.load(Relaxed), file.flags().direct);
         Ok(())
     }
 
-    fn write(&self, context: &Asked<'_>, node: NodeId, write: &Write, data: &[u8]) -> Result<u32, Errno> {
-        self.operations.count(Operation::Write);
+    fn write(
+        &self,
+        context: &BridgeContext<'_>,
+        node: NodeId,
+        write: &WriteIn,
+        data: &[u8],
+    ) -> Result<u32, Errno> {
+        self.operations.count(FuseOpcode::Write);
         let file = self.files.get(write.fh)?;
         let caller = self.caller(context);
-        // Pages go back to where they are mapped, though the kernel may take an open file with O_APPEND for it.
+        // Pages go back to where they are mapped, though the kernel may take an open file with
+        // O_APPEND for it.
         let taken = if write.from_cache {
             self.client.write_at(&caller, &file, write.offset, data)
         } else {
@@ -228,9 +265,10 @@ impl Filesystem for Bridge {
         u32::try_from(taken).map_err(|_| Errno::OVERFLOW)
     }
 
-    fn statfs(&self, context: &Asked<'_>, node: NodeId) -> Result<FileSystemSizes, Errno> {
-        self.operations.count(Operation::Statfs);
-        // umount(8) without a utab entry asks this, too, and makes nothing of the answer. Everybody else wants it.
+    fn statfs(&self, context: &BridgeContext<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
+        self.operations.count(FuseOpcode::Statfs);
+        // umount(8) without a utab entry asks this, too, and makes nothing of the answer. Everybody
+        // else wants it.
         let is_umount = node == NodeId::ROOT && context.is_called("umount");
         if is_umount {
             context.give_up_on_silence();
@@ -239,7 +277,7 @@ impl Filesystem for Bridge {
             Err(Errno::INTR) if is_umount => self.client.last_statistics(inode(node)),
             other => other?,
         };
-        Ok(FileSystemSizes {
+        Ok(StatfsOut {
             blocks: sizes.blocks,
             blocks_free: sizes.blocks_free,
             blocks_available: sizes.blocks_available,
@@ -251,8 +289,8 @@ impl Filesystem for Bridge {
         })
     }
 
-    fn flush(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
-        self.operations.count(Operation::Flush);
+    fn flush(&self, context: &BridgeContext<'_>, _: NodeId, fh: FuseFh, _: u64) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Flush);
         let file = self.files.get(fh)?;
         if file.flags().write {
             // Data that are not sent when the wait ends are still written behind.
@@ -261,28 +299,34 @@ impl Filesystem for Bridge {
         self.client.flush(&self.caller(context), &file)
     }
 
-    fn release(&self, context: &Asked<'_>, _: NodeId, release: &Release) {
-        self.operations.count(Operation::Release);
+    fn release(&self, context: &BridgeContext<'_>, _: NodeId, release: &ReleaseIn) {
+        self.operations.count(FuseOpcode::Release);
         if let Some(file) = self.files.remove(release.fh) {
-            self.client.release_noting(&file, || context.arrived());
+            self.client.release_noting(&file, || context.mark_received());
         }
     }
 
-    fn fsync(&self, context: &Asked<'_>, _: NodeId, fh: FuseFh, data_only: bool) -> Result<(), Errno> {
-        self.operations.count(Operation::Fsync);
+    fn fsync(
+        &self,
+        context: &BridgeContext<'_>,
+        _: NodeId,
+        fh: FuseFh,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Fsync);
         self.client
             .fsync(&self.caller(context), &*self.files.get(fh)?, data_only)
     }
 
-    fn opendir(&self, context: &Asked<'_>, node: NodeId, _: u32) -> Result<Opened, Errno> {
-        self.operations.count(Operation::Opendir);
+    fn opendir(&self, context: &BridgeContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
+        self.operations.count(FuseOpcode::Opendir);
         let open = self.client.opendir(&self.caller(context), inode(node))?;
-        let directory = Arc::new(Directory {
+        let directory = Arc::new(FuseOpenDirectory {
             open,
-            offsets: Offsets::default(),
+            offsets: CookieOffsets::default(),
         });
         // No flag: the kernel's own copy of a listing would hide from us which names are looked up.
-        Ok(Opened {
+        Ok(OpenOut {
             fh: self.directories.add(directory),
             flags: 0,
         })
@@ -290,30 +334,31 @@ impl Filesystem for Bridge {
 
     fn readdir(
         &self,
-        context: &Asked<'_>,
+        context: &BridgeContext<'_>,
         _: NodeId,
-        (fh, offset): (FuseFh, u64),
-        listing: &mut Listing<'_>,
+        fh: FuseFh,
+        offset: u64,
+        listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
         self.operations.count(if listing.is_plus() {
-            Operation::Readdirplus
+            FuseOpcode::Readdirplus
         } else {
-            Operation::Readdir
+            FuseOpcode::Readdir
         });
         let directory = self.directories.get(fh)?;
         let cookie = directory.offsets.cookie(offset)?;
         let plus = listing.is_plus();
-        // The kernel asks so in the middle of a directory only if names were looked up that it was told before, perhaps by its
-        // own copies, which we do not hear of.
+        // The kernel asks so in the middle of a directory only if names were looked up that it was
+        // told before, perhaps by its own copies, which we do not hear of.
         if plus && offset != 0 {
             self.client.names_are_used(&directory.open);
         }
         let mut overflowed = false;
         let mut tell = |entry: &DirEntry<'_>| match directory.offsets.offset(entry.cookie) {
-            Some(offset) => self.tell(offset, listing, entry),
+            Some(offset) => self.emit(offset, listing, entry),
             None => {
                 overflowed = true;
-                Listener::Full
+                DirEmit::Full
             }
         };
         self.client
@@ -324,13 +369,13 @@ impl Filesystem for Bridge {
         Ok(())
     }
 
-    fn releasedir(&self, _: &Asked<'_>, _: NodeId, fh: FuseFh) {
-        self.operations.count(Operation::Releasedir);
+    fn releasedir(&self, _: &BridgeContext<'_>, _: NodeId, fh: FuseFh) {
+        self.operations.count(FuseOpcode::Releasedir);
         drop(self.directories.remove(fh));
     }
 
-    fn access(&self, context: &Asked<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
-        self.operations.count(Operation::Access);
+    fn access(&self, context: &BridgeContext<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+        self.operations.count(FuseOpcode::Access);
         // F_OK: the look-up that led here has answered it.
         if mask == 0 {
             return Ok(());
@@ -340,12 +385,12 @@ impl Filesystem for Bridge {
 }
 
 /// The answer to the kernel's READ, as the client knows it.
-struct Answer {
+struct KernelReadTarget {
     reply: ReadReply,
     bytes: AtomicU64,
 }
 
-impl Answer {
+impl KernelReadTarget {
     fn to(reply: &ReadReply) -> Self {
         Self {
             reply: reply.clone(),
@@ -354,7 +399,7 @@ impl Answer {
     }
 }
 
-impl ReadTarget for Answer {
+impl ReadTarget for KernelReadTarget {
     fn put(&self, pieces: &[&[u8]]) {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.bytes.store(bytes as u64, Relaxed);
@@ -363,11 +408,12 @@ impl ReadTarget for Answer {
 }
 
 impl Bridge {
-    /// Before a directory is removed or replaced: a program may just have closed the last removed file in it, but the kernel does not
-    /// wait for the RELEASE, which another thread may still be handling.
-    fn let_last_closes_begin(&self, context: &Asked<'_>, (parent, name): (NodeId, &[u8])) {
+    /// Before a directory is removed or replaced: a program may just have closed the last removed
+    /// file in it, but the kernel does not wait for the RELEASE, which another thread may still be
+    /// handling.
+    fn wait_for_earlier_releases(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) {
         if self.client.may_hold_removed_files(inode(parent), name) {
-            context.let_earlier_arrive();
+            context.wait_for_earlier();
         }
     }
 
@@ -401,8 +447,8 @@ impl Bridge {
         }
     }
 
-    fn tell(&self, offset: u64, listing: &mut Listing<'_>, entry: &DirEntry<'_>) -> Listener {
-        let name = Name {
+    fn emit(&self, offset: u64, listing: &mut DirentBuffer<'_>, entry: &DirEntry<'_>) -> DirEmit {
+        let name = Dirent {
             name: entry.name,
             inode: entry.fileid,
             next: offset,
@@ -410,9 +456,9 @@ impl Bridge {
         };
         let object = entry.found.as_ref().map(|found| self.found(found));
         if listing.push(&name, object.as_ref()) {
-            Listener::Took
+            DirEmit::Taken
         } else {
-            Listener::Full
+            DirEmit::Full
         }
     }
 }

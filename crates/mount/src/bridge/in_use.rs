@@ -1,14 +1,16 @@
-//! Names of the mount that are in use: something is mounted there or below, it is mounted elsewhere as well, or it is the program or the
-//! working directory of a process.
+//! Names of the mount that are in use: something is mounted there or below, it is mounted elsewhere
+//! as well, or it is the program or the working directory of a process.
 //!
-//! The kernel drops a name that it has cached when LOOKUP is answered with an error other than ENOMEM and EINTR (Linux,
-//! `fuse_dentry_revalidate`): it unmounts what is mounted there and below, for all users and in all namespaces, and whoever runs or
-//! works there finds its file "(deleted)". So a caller who is refused must not be told so where a name is in use: it is told ENOMEM,
-//! and the kernel keeps the name.
+//! The kernel drops a name that it has cached when LOOKUP is answered with an error other than
+//! ENOMEM and EINTR (Linux, `fuse_dentry_revalidate`): it unmounts what is mounted there and below,
+//! for all users and in all namespaces, and whoever runs or works there finds its file "(deleted)".
+//! So a caller who is refused must not be told so where a name is in use: it is told ENOMEM, and
+//! the kernel keeps the name.
 //!
-//! Owns the search for such names in /proc. It does not look at files, which would ask this very mount: names are compared by
-//! their bytes, wherever on the mount they are. That is ENOMEM for a few names too many, and never for one too few.
-//! Processes that the daemon cannot see (another user's, those outside its pid namespace) are not found.
+//! Owns the search for such names in /proc. It does not look at files, which would ask this very
+//! mount: names are compared by their bytes, wherever on the mount they are. That is ENOMEM for a
+//! few names too many, and never for one too few. Processes that the daemon cannot see (another
+//! user's, those outside its pid namespace) are not found.
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 use std::ffi::OsStr;
@@ -21,9 +23,10 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::helper::{Mounted, mounts};
+use crate::helper::{MountinfoLine, mounts};
 
-/// Whether the kernel may drop a name for whose LOOKUP this is the answer: it is gone, cannot be there, or is kept anyway.
+/// Whether the kernel may drop a name for whose LOOKUP this is the answer: it is gone, cannot be
+/// there, or is kept anyway.
 pub(super) fn may_drop(refusal: Errno) -> bool {
     matches!(
         refusal,
@@ -37,7 +40,8 @@ pub(super) fn may_drop(refusal: Errno) -> bool {
     )
 }
 
-/// Finds the names of one mount that are in use. One thread searches at a time; those who came before it began share what it finds.
+/// Finds the names of one mount that are in use. One thread searches at a time; those who came
+/// before it began share what it finds.
 #[derive(Debug)]
 pub(super) struct NamesInUse {
     device: (u32, u32),
@@ -96,7 +100,7 @@ impl NamesInUse {
 fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>> {
     let mut names = HashSet::new();
     // What a process sees mounted depends on its namespace and its root directory.
-    let mut views: HashMap<(PathBuf, PathBuf), Vec<Mounted>> = HashMap::new();
+    let mut views: HashMap<(PathBuf, PathBuf), Vec<MountinfoLine>> = HashMap::new();
     for entry in fs::read_dir(proc)? {
         let process = entry?.path();
         let is_number = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
@@ -121,7 +125,8 @@ fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>>
             }
         };
         for path in [Some(program), link("cwd")].into_iter().flatten() {
-            let is_below = |mounted: &Mounted| path != mounted.target && path.starts_with(&mounted.target);
+            let is_below =
+                |mounted: &MountinfoLine| path != mounted.target && path.starts_with(&mounted.target);
             let is_ours = places
                 .iter()
                 .any(|mounted| mounted.device == device && is_below(mounted));
@@ -137,8 +142,9 @@ fn add_last(path: &Path, names: &mut HashSet<Vec<u8>>) {
     names.extend(path.file_name().map(|name| name.as_bytes().to_vec()));
 }
 
-/// Adds the names on the way to what is mounted on the file system `device`, and of the parts of it that are mounted elsewhere.
-fn add_mounts(mounted: &[Mounted], device: (u32, u32), names: &mut HashSet<Vec<u8>>) {
+/// Adds the names on the way to what is mounted on the file system `device`, and of the parts of it
+/// that are mounted elsewhere.
+fn add_mounts(mounted: &[MountinfoLine], device: (u32, u32), names: &mut HashSet<Vec<u8>>) {
     for below in mounted.iter().filter(|mounted| mounted.device == device) {
         add_last(&below.root, names);
         for upon in mounted.iter().filter(|upon| upon.parent == below.id) {

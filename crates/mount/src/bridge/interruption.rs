@@ -5,15 +5,15 @@ use curt_rpc::client::Interrupt;
 
 /// An interrupt of the client that a FUSE session can raise.
 #[derive(Debug, Clone)]
-pub struct Cancel(pub(super) Interrupt);
+pub struct FuseInterrupt(pub(super) Interrupt);
 
-impl Default for Cancel {
+impl Default for FuseInterrupt {
     fn default() -> Self {
         Self(Interrupt::new())
     }
 }
 
-impl Interruption for Cancel {
+impl Interruption for FuseInterrupt {
     fn raise(&self) {
         self.0.raise();
     }

@@ -1,75 +1,76 @@
 //! FUSE request -> client call -> FUSE reply.
 //!
-//! Owns the numbers of open files, the lifetimes of the kernel's caches and their invalidation; every decision about requests
-//! is the client's. Architecture invariants: no lifetime is longer than the client's own knowledge; a change of data that an
-//! open finds is notified before the open is answered, with no lock held; access is decided by the client alone, never by
-//! the kernel from cached mode bits.
+//! Owns the numbers of open files, the lifetimes of the kernel's caches and their invalidation;
+//! every decision about requests is the client's. Architecture invariants: no lifetime is longer
+//! than the client's own knowledge; a change of data that an open finds is notified before the open
+//! is answered, with no lock held; access is decided by the client alone, never by the kernel from
+//! cached mode bits.
 
-mod changes;
 mod convert;
+mod cookie_offsets;
 mod filesystem;
-mod handles;
+mod fuse_fh;
 mod in_use;
 mod interruption;
-mod offsets;
-mod operations;
+mod invalidation;
+mod opcodes;
 mod pending;
-mod rechecks;
+mod revalidation;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
-use curt_client::{Caller, Client, DataState, Found, InodeId, OpenDirectory, OpenFile, Stat};
-use curt_fuse::{Context, Entry, NodeId, Notifier, Opened, open_reply};
+use curt_client::{Caller, Client, FoundInode, InodeId, InodeStat, OpenDirectory, OpenFile, PageCacheState};
+use curt_fuse::{EntryOut, FuseContext, NodeId, Notifier, OpenOut, open_reply};
 
-pub use changes::Changes;
-pub use interruption::Cancel;
-pub use rechecks::Rechecks;
+pub use interruption::FuseInterrupt;
+pub use invalidation::InvalidationQueue;
+pub use revalidation::OpenFileRevalidation;
 
-use handles::Handles;
+use cookie_offsets::CookieOffsets;
+use fuse_fh::FuseFhTable;
 use in_use::NamesInUse;
-use offsets::Offsets;
-use operations::Operations;
+use opcodes::FuseOpcodeCounts;
 
 /// Answers the kernel's requests by calls of a client.
 #[derive(Debug)]
 pub struct Bridge {
     client: Arc<Client>,
     callers: CallerTable,
-    files: Handles<OpenFile>,
-    directories: Handles<Directory>,
-    changes: Arc<Changes>,
+    files: FuseFhTable<OpenFile>,
+    directories: FuseFhTable<FuseOpenDirectory>,
+    changes: Arc<InvalidationQueue>,
     notifier: OnceLock<Notifier>,
     in_use: OnceLock<NamesInUse>,
     /// Of all objects, in the kernel's handles: it differs from one mount to the next.
     generation: u32,
-    operations: Operations,
+    operations: FuseOpcodeCounts,
 }
 
 /// A directory that the kernel has open.
 #[derive(Debug)]
-struct Directory {
+struct FuseOpenDirectory {
     open: OpenDirectory,
-    offsets: Offsets,
+    offsets: CookieOffsets,
 }
 
 impl Bridge {
     /// A bridge to this client, whose observer `changes` is.
     #[must_use]
-    pub fn new(client: Arc<Client>, callers: CallerTable, changes: Arc<Changes>) -> Self {
+    pub fn new(client: Arc<Client>, callers: CallerTable, changes: Arc<InvalidationQueue>) -> Self {
         client.serves_kernel();
         Self {
             client,
             callers,
-            files: Handles::default(),
-            directories: Handles::default(),
+            files: FuseFhTable::default(),
+            directories: FuseFhTable::default(),
             changes,
             notifier: OnceLock::new(),
             in_use: OnceLock::new(),
             generation: random(),
-            operations: Operations::default(),
+            operations: FuseOpcodeCounts::default(),
         }
     }
 
@@ -85,13 +86,13 @@ impl Bridge {
         let _ = self.in_use.set(NamesInUse::new(device));
     }
 
-    fn found(&self, found: &Found) -> Entry {
-        self.changes.hears(found.id, found.attributes.size);
+    fn found(&self, found: &FoundInode) -> EntryOut {
+        self.changes.note_replied_size(found.id, found.attributes.size);
         convert::found(found, self.generation)
     }
 
-    fn stat(&self, node: NodeId, stat: &Stat) -> curt_fuse::Stat {
-        self.changes.hears(inode(node), stat.attributes.size);
+    fn stat(&self, node: NodeId, stat: &InodeStat) -> curt_fuse::AttrOut {
+        self.changes.note_replied_size(inode(node), stat.attributes.size);
         convert::stat(stat)
     }
 
@@ -101,7 +102,7 @@ impl Bridge {
         self.operations.snapshot()
     }
 
-    fn caller(&self, context: &Context<'_, Cancel>) -> Caller {
+    fn caller(&self, context: &FuseContext<'_, FuseInterrupt>) -> Caller {
         self.callers.caller(
             context.tid,
             context.uid,
@@ -111,19 +112,19 @@ impl Bridge {
     }
 
     /// Keeps an opened file, and tells the kernel of changed data first.
-    fn opened(&self, caller: &Caller, node: NodeId, opened: curt_client::Opened) -> Opened {
-        let is_untold = self.changes.take(inode(node));
-        if is_untold || opened.data == DataState::Changed {
+    fn opened(&self, caller: &Caller, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
+        let is_untold = self.changes.take_pending(inode(node));
+        if is_untold || opened.data == PageCacheState::Changed {
             let drop_copies = || {
                 let known = self.client.last_attributes(inode(node));
                 if let (Some(notifier), Some(stat)) = (self.notifier.get(), known) {
-                    changes::renew(notifier, node, stat.attributes.size);
+                    invalidation::renew(notifier, node, stat.attributes.size);
                 }
             };
             self.client
                 .drop_copies(caller, &opened.file, is_untold, drop_copies);
         }
-        Opened {
+        OpenOut {
             fh: self.files.add(opened.file),
             flags: open_reply::KEEP_CACHE,
         }

@@ -1,33 +1,33 @@
 //! What a mount did between two reports of it.
 
-use super::words::MountReport;
+use super::messages::MountReport;
 
 /// How two reports of one mount point go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Succession {
+pub enum ReportContinuity {
     /// The same mount, later.
-    Later,
+    SameMount,
     /// Another daemon, or one that was restarted: its numbers do not continue the earlier ones.
-    Anew,
+    Restarted,
 }
 
 impl MountReport {
     /// Whether this report continues an earlier one of the same mount point.
     #[must_use]
-    pub fn succession(&self, earlier: &Self) -> Succession {
+    pub fn succession(&self, earlier: &Self) -> ReportContinuity {
         let is_same = self.pid == earlier.pid
             && self.source == earlier.source
             && self.age_seconds >= earlier.age_seconds
             && self.counters.requests.total() >= earlier.counters.requests.total();
         if is_same {
-            Succession::Later
+            ReportContinuity::SameMount
         } else {
-            Succession::Anew
+            ReportContinuity::Restarted
         }
     }
 
-    /// The report of the time between `earlier` and this one: sums are differences, the age is the time between; other values are
-    /// the present ones.
+    /// The report of the time between `earlier` and this one: sums are differences, the age is the
+    /// time between; other values are the present ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let fuse = self.fuse.iter().map(|(operation, now)| {
@@ -74,12 +74,15 @@ mod tests {
     #[test]
     fn a_daemon_that_began_again_goes_on_from_nothing() {
         let first = report(10.0, 4, 30);
-        assert_eq!(report(12.0, 4, 30).succession(&first), Succession::Later);
-        assert_eq!(report(1.0, 4, 30).succession(&first), Succession::Anew);
+        assert_eq!(
+            report(12.0, 4, 30).succession(&first),
+            ReportContinuity::SameMount
+        );
+        assert_eq!(report(1.0, 4, 30).succession(&first), ReportContinuity::Restarted);
         let another = MountReport {
             pid: 8,
             ..report(12.0, 4, 30)
         };
-        assert_eq!(another.succession(&first), Succession::Anew);
+        assert_eq!(another.succession(&first), ReportContinuity::Restarted);
     }
 }

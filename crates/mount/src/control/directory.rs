@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// `/run/curt` for root; `$XDG_RUNTIME_DIR/curt` for others, or `/tmp/curt-UID` where that is not set.
+/// `/run/curt` for root; `$XDG_RUNTIME_DIR/curt` for others, or `/tmp/curt-UID` where that is not
+/// set.
 #[must_use]
 pub fn directory() -> PathBuf {
     let user = rustix::process::geteuid();

@@ -1,7 +1,8 @@
 //! A mount's report in the kernel's format, `/proc/self/mountstats`, and the file that holds it.
 //!
-//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, because FUSE has none; programs that read such numbers
-//! (mountstats(8), node_exporter) read them here. docs/figures.md says what every field counts.
+//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, because FUSE has none;
+//! programs that read such numbers (mountstats(8), node_exporter) read them here. docs/figures.md
+//! says what every field counts.
 
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -16,13 +17,14 @@ use curt_trace::mountstats::{BYTES, EVENTS, Mountstats};
 use curt_trace::{ClientCounter, OperationFigure};
 use tracing::warn;
 
-use super::listening::Controlled;
-use super::words::MountReport;
+use super::messages::MountReport;
+use super::server::ControlTarget;
 
 /// Bytes of a page, as the kernel counts pages read and written.
 const PAGE: u64 = 4096;
 
-/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that NFSv3 has and we know of (linux/nfs_fs_sb.h).
+/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that NFSv3 has and we know of
+/// (linux/nfs_fs_sb.h).
 const CAP_READDIRPLUS: u32 = 1;
 const CAP_HARDLINKS: u32 = 1 << 1;
 const CAP_SYMLINKS: u32 = 1 << 2;
@@ -156,8 +158,9 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     })
 }
 
-/// Removes the files that killed daemons of this user have left in `directory`. A file is left alone if its process runs, or its
-/// control socket answers (the process may have another id in its own namespace), or if it belongs to another user.
+/// Removes the files that killed daemons of this user have left in `directory`. A file is left
+/// alone if its process runs, or its control socket answers (the process may have another id in its
+/// own namespace), or if it belongs to another user.
 pub fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
@@ -176,7 +179,8 @@ pub fn sweep(directory: &Path) {
     }
 }
 
-/// The process that a file of this name belongs to: `PID.mountstats`, or what it writes before that has this name.
+/// The process that a file of this name belongs to: `PID.mountstats`, or what it writes before that
+/// has this name.
 fn process_of(name: &str) -> Option<u32> {
     let (process, rest) = name.split_once('.')?;
     let process = process.parse().ok()?;
@@ -191,20 +195,25 @@ fn is_running(directory: &Path, process: u32) -> bool {
         || answer.map_or_else(|error| !gone.contains(&error.kind()), |_| true)
 }
 
-/// The file `PID.mountstats` beside the control socket, written again and again by a thread; dropped, both end.
+/// The file `PID.mountstats` beside the control socket, written again and again by a thread;
+/// dropped, both end.
 #[derive(Debug)]
-pub struct StatsFile {
+pub struct MountstatsFile {
     path: PathBuf,
     stop: Option<Sender<()>>,
     writer: Option<thread::JoinHandle<()>>,
 }
 
-impl StatsFile {
+impl MountstatsFile {
     /// Writes it now, and then every `interval`.
     ///
     /// # Errors
     /// It cannot be written, or no thread be started.
-    pub fn keep(directory: &Path, interval: Duration, mount: Arc<dyn Controlled>) -> std::io::Result<Self> {
+    pub fn keep(
+        directory: &Path,
+        interval: Duration,
+        mount: Arc<dyn ControlTarget>,
+    ) -> std::io::Result<Self> {
         sweep(directory);
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         write_whole(&path, &text(&mount.report()))?;
@@ -233,7 +242,7 @@ impl StatsFile {
     }
 }
 
-impl Drop for StatsFile {
+impl Drop for MountstatsFile {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(writer) = self.writer.take() {
@@ -250,7 +259,7 @@ mod tests {
     use curt_trace::ClientCounters;
 
     use super::*;
-    use crate::control::NotRemounted;
+    use crate::control::RemountError;
 
     fn report() -> MountReport {
         let counters = ClientCounters::default();
@@ -281,19 +290,19 @@ mod tests {
         assert_eq!(bytes(&report()), [5_904, 0, 4_096, 0, 4_097, 0, 2, 0]);
     }
 
-    struct Speaker;
+    struct FixedReport;
 
-    impl Controlled for Speaker {
+    impl ControlTarget for FixedReport {
         fn report(&self) -> MountReport {
             report()
         }
 
-        fn remount(&self, _: &str, _: bool) -> Result<String, NotRemounted> {
-            Err(NotRemounted::Refused(String::new()))
+        fn remount(&self, _: &str, _: bool) -> Result<String, RemountError> {
+            Err(RemountError::Refused(String::new()))
         }
 
-        fn origin(&self) -> curt_trace::events::Origin {
-            curt_trace::events::Origin::default()
+        fn origin(&self) -> curt_trace::events::RecordedProcess {
+            curt_trace::events::RecordedProcess::default()
         }
     }
 
@@ -303,7 +312,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let names = || std::fs::read_dir(&directory).unwrap().count();
-        let kept = StatsFile::keep(&directory, Duration::from_millis(1), Arc::new(Speaker)).unwrap();
+        let kept = MountstatsFile::keep(&directory, Duration::from_millis(1), Arc::new(FixedReport)).unwrap();
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         let first = std::fs::metadata(&path).unwrap();
         let is_another = || std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino());

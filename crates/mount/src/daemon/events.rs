@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use curt_rpc::client::Events;
+use curt_rpc::client::TransportEvents;
 use curt_trace::{ClientCounter, ClientCounters};
 
 /// Counts for a client that is created only after its transport.
 #[derive(Debug, Default)]
-pub(super) struct WireEvents(OnceLock<Arc<ClientCounters>>);
+pub(super) struct TransportEventCounter(OnceLock<Arc<ClientCounters>>);
 
-impl WireEvents {
+impl TransportEventCounter {
     /// From now on events are counted here.
     pub(super) fn count_in(&self, counters: Arc<ClientCounters>) {
         // A transport has one client.
@@ -23,7 +23,7 @@ impl WireEvents {
     }
 }
 
-impl Events for WireEvents {
+impl TransportEvents for TransportEventCounter {
     fn sent(&self, _: usize) {}
 
     fn received(&self, _: usize) {}

@@ -1,12 +1,12 @@
 //! A mount's life: from a plan to a live mount, its signals, and its end.
 
-mod alone;
-mod connecting;
-mod ending;
+mod connect;
 mod events;
-mod place;
-mod running;
-mod surroundings;
+mod mount_control;
+mod mount_point;
+mod process_settings;
+mod shutdown;
+mod unmounted_client;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,32 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use curt_client::caller::CallerTable;
-use curt_client::mounting::Mounted;
-use curt_client::threads::{SystemClock, Threads};
+use curt_client::mounting::MountedExport;
+use curt_client::threads::{BackgroundThreads, MonotonicClock};
 use curt_client::{Client, Environment};
-use curt_fuse::{Device, Ended, Mount, MountFlags, MountOptions, Session, SessionOptions, Wishes};
-use curt_policy::Users;
+use curt_fuse::{
+    FuseDevice, FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions,
+    RequestedFeatures,
+};
+use curt_policy::MountUsers;
 use curt_rpc::client::Interrupt;
 use curt_trace::probe;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
-use crate::bridge::{Bridge, Changes, Rechecks};
+use crate::bridge::{Bridge, InvalidationQueue, OpenFileRevalidation};
 use crate::control::{
-    self, Controlled, Watching,
-    metrics::{self, Metrics},
-    mountstats::StatsFile,
+    self, ControlTarget, RequestOriginCounter,
+    metrics::{self, MetricsListener},
+    mountstats::MountstatsFile,
 };
 use crate::explain::Explainer;
-use crate::helper::{ExitStatus, Failure};
-use crate::observed::{Observed, Probes};
-use crate::options::{Allow, Atime, Settings, Source, shown};
-pub use alone::ClientAlone;
-use events::WireEvents;
-use running::Running;
+use crate::helper::{ExitStatus, MountFailure};
+use crate::observed::{ObservedFilesystem, TracepointObserver};
+use crate::options::{AllowedUsers, Atime, MountSource, Settings, format_options};
+use events::TransportEventCounter;
+use mount_control::MountControl;
+pub use unmounted_client::UnmountedClient;
 
 /// The type that mountinfo shows.
 pub const TYPE: &str = "fuse.curt";
@@ -44,18 +47,19 @@ pub const TYPE: &str = "fuse.curt";
 /// Threads for read-ahead and writing behind.
 const BACKGROUND_THREADS: usize = 16;
 
-/// How far the kernel reads ahead, in KiB: enough that a READ is always under way while the server is near, and little enough
-/// that what arrives is still in the processors' caches when it is read. What a distant server needs is read ahead by the client.
+/// How far the kernel reads ahead, in KiB: enough that a READ is always under way while the server
+/// is near, and little enough that what arrives is still in the processors' caches when it is read.
+/// What a distant server needs is read ahead by the client.
 const READ_AHEAD_KIB: u32 = 2048;
 
 /// How long the server may take to hear that the export is not mounted any more.
-const UNMOUNT_PATIENCE: Duration = Duration::from_secs(1);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is to be mounted, where and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct MountSpec {
     /// The server and its export.
-    pub source: Source,
+    pub source: MountSource,
     /// The mount point.
     pub target: PathBuf,
     /// The options.
@@ -68,80 +72,81 @@ pub struct Plan {
 
 /// How far a mount has come.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum MountProgress<'a> {
     /// The mount can be used.
     Live,
     /// The server does not answer; mounting is retried in the foreground for so many minutes.
-    Waiting(&'a Failure, u32),
+    RetryingInForeground(&'a MountFailure, u32),
     /// The server does not answer; mounting is retried in the background (`bg`).
-    Retrying(&'a Failure),
+    RetryingInBackground(&'a MountFailure),
 }
 
 /// Checks what can be checked without the server and without mounting.
 ///
 /// # Errors
 /// The mount point cannot be mounted on.
-pub fn check(plan: &Plan) -> Result<(), Failure> {
-    place::mount_point(&plan.target, &plan.source.text()).map(drop)
+pub fn check(plan: &MountSpec) -> Result<(), MountFailure> {
+    mount_point::mount_point(&plan.target, &plan.source.text()).map(drop)
 }
 
 /// Mounts, and serves the mount until it is unmounted.
 ///
 /// # Errors
 /// Mounting failed, or the session did.
-pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> {
+pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(), MountFailure> {
     if let Some(namespace) = &plan.namespace {
-        place::enter_namespace(namespace)?;
+        mount_point::enter_namespace(namespace)?;
     }
-    surroundings::prepare();
-    let target = place::mount_point(&plan.target, &plan.source.text())?;
-    let plan = Plan {
+    process_settings::prepare();
+    let target = mount_point::mount_point(&plan.target, &plan.source.text())?;
+    let plan = MountSpec {
         settings: settled(&plan.settings),
         ..plan.clone()
     };
-    // Before the server is asked anything: whoever wants figures at a place that is taken has no mount.
+    // Before the server is asked anything: whoever wants figures at a place that is taken has no
+    // mount.
     let metrics = plan.settings.figures.metrics.as_ref();
     let metrics = metrics.map(listen_for_figures).transpose()?;
     // Dropped last: what happens at the end is kept, too.
     let ring = control::keep_ring(
-        running::origin(&plan.source.text(), &target),
+        mount_control::origin(&plan.source.text(), &target),
         plan.settings.figures.ring,
     );
-    let changes = Arc::new(Changes::default());
+    let changes = Arc::new(InvalidationQueue::default());
     let environment = Environment {
-        clock: Arc::new(SystemClock),
-        background: Arc::new(Threads::new(BACKGROUND_THREADS)),
-        observer: Some(Arc::<Changes>::clone(&changes)),
+        clock: Arc::new(MonotonicClock),
+        background: Arc::new(BackgroundThreads::new(BACKGROUND_THREADS)),
+        observer: Some(Arc::<InvalidationQueue>::clone(&changes)),
     };
-    let events = Arc::new(WireEvents::default());
+    let events = Arc::new(TransportEventCounter::default());
     let mut told = false;
-    let mounted = connecting::connect(&plan, &environment, &events, &mut |failure| {
+    let mounted = connect::connect(&plan, &environment, &events, &mut |failure| {
         if std::mem::replace(&mut told, true) {
             return;
         }
         progress(if plan.settings.transport.background {
-            Progress::Retrying(failure)
+            MountProgress::RetryingInBackground(failure)
         } else {
-            Progress::Waiting(failure, connecting::retry_minutes(&plan.settings))
+            MountProgress::RetryingInForeground(failure, connect::retry_minutes(&plan.settings))
         });
     })?;
     let mut settings = plan.settings.clone();
-    let client = Arc::new(connecting::client(&mounted, &mut settings, &environment)?);
+    let client = Arc::new(connect::client(&mounted, &mut settings, &environment)?);
     events.count_in(Arc::clone(client.live_counters()));
     let bridge = Arc::new(Bridge::new(
         Arc::clone(&client),
         CallerTable::new(environment.clock),
         Arc::clone(&changes),
     ));
-    let mut live = Live::begin(&plan, &target, settings, client, &bridge, &changes)?;
+    let mut live = LiveMount::begin(&plan, &target, settings, client, &bridge, &changes)?;
     live.offer_figures(metrics);
     info!(source = live.running.source, mount_point = %target.display(), "mounted");
-    tell_mount(&plan, &live.running.settings.lock());
+    trace_mount(&plan, &live.running.settings.lock());
     probe!(NfsMount {
         server: &live.running.source,
         name: target.as_os_str().as_bytes()
     });
-    progress(Progress::Live);
+    progress(MountProgress::Live);
     let ended = live.until_end(&mounted);
     if ended.is_err()
         && let Some(ring) = ring
@@ -152,11 +157,11 @@ pub fn run(plan: &Plan, progress: &dyn Fn(Progress<'_>)) -> Result<(), Failure> 
 }
 
 /// Emits the events of what is mounted, and with which options.
-fn tell_mount(plan: &Plan, settings: &Settings) {
+fn trace_mount(plan: &MountSpec, settings: &Settings) {
     probe!(NfsMountPath {
         name: &plan.source.path[..]
     });
-    for option in shown(settings).split(',') {
+    for option in format_options(settings).split(',') {
         match option.split_once('=') {
             Some((option, value)) => probe!(NfsMountAssign { option, value }),
             None => probe!(NfsMountOption { option }),
@@ -165,9 +170,9 @@ fn tell_mount(plan: &Plan, settings: &Settings) {
 }
 
 /// Listens at the address for metrics, if the options name one.
-fn listen_for_figures(place: &metrics::Place) -> Result<Metrics, Failure> {
-    Metrics::bind(place).map_err(|error| {
-        Failure::lasting(
+fn listen_for_figures(place: &metrics::MetricsAddress) -> Result<MetricsListener, MountFailure> {
+    MetricsListener::bind(place).map_err(|error| {
+        MountFailure::lasting(
             ExitStatus::System,
             format!("metrics={place}: {error}"),
             "choose another place, or leave it out",
@@ -180,57 +185,57 @@ fn settled(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let generic = &mut settings.generic;
     if rustix::process::geteuid().is_root() {
-        if generic.allow == Allow::Default {
-            generic.allow = Allow::Other;
+        if generic.allow == AllowedUsers::Default {
+            generic.allow = AllowedUsers::Other;
         }
     } else {
         generic.nosuid = true;
         generic.nodev = true;
     }
-    settings.cache.users = if generic.allow == Allow::Default {
-        Users::One
+    settings.cache.users = if generic.allow == AllowedUsers::Default {
+        MountUsers::One
     } else {
-        Users::Many
+        MountUsers::Many
     };
     settings
 }
 
 /// The bridge and its observers.
-type Seen = Observed<Bridge, (Probes, Arc<Explainer>)>;
+type LinuxObjectState = ObservedFilesystem<Bridge, (TracepointObserver, Arc<Explainer>)>;
 
 /// A mount that is live, and what ends with it.
-struct Live {
-    running: Arc<Running>,
-    mount: Arc<Mount>,
-    session: Session<Seen>,
-    changes: Arc<Changes>,
-    rechecks: Rechecks,
-    control: Option<control::Listening>,
-    figures: Figures,
+struct LiveMount {
+    running: Arc<MountControl>,
+    mount: Arc<FuseMount>,
+    session: FuseSession<LinuxObjectState>,
+    changes: Arc<InvalidationQueue>,
+    rechecks: OpenFileRevalidation,
+    control: Option<control::ControlSocket>,
+    figures: PublishedStatistics,
 }
 
 /// How a mount's figures are published beside its control socket.
 #[derive(Default)]
-struct Figures {
-    file: Option<StatsFile>,
-    served: Option<metrics::Serving>,
+struct PublishedStatistics {
+    file: Option<MountstatsFile>,
+    served: Option<metrics::MetricsServer>,
 }
 
-impl Live {
+impl LiveMount {
     fn begin(
-        plan: &Plan,
+        plan: &MountSpec,
         target: &Path,
         settings: Settings,
         client: Arc<Client>,
         bridge: &Arc<Bridge>,
-        changes: &Arc<Changes>,
-    ) -> Result<Self, Failure> {
+        changes: &Arc<InvalidationQueue>,
+    ) -> Result<Self, MountFailure> {
         let system = |what: &str, error: std::io::Error| {
-            Failure::lasting(ExitStatus::System, format!("{what}: {error}"), "")
+            MountFailure::lasting(ExitStatus::System, format!("{what}: {error}"), "")
         };
         let source = plan.source.text();
-        let (mount, device) = Mount::new(target, &mount_options(&source, &settings))
-            .map_err(|error| Failure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
+        let (mount, device) = FuseMount::new(target, &mount_options(&source, &settings))
+            .map_err(|error| MountFailure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
         // FUSE's file systems have no device of their own: their major number is 0.
@@ -238,18 +243,18 @@ impl Live {
             bridge.set_device((0, minor));
         }
         let explainer = Arc::new(Explainer::new(Arc::clone(&client)));
-        let observers = (Probes::new(&client), Arc::clone(&explainer));
-        let observed = Arc::new(Observed::new(Arc::clone(bridge), observers));
-        let session = start_session(device, observed, &settings).inspect_err(|_| ending::detach(&mount))?;
-        explainer.set_arrivals(session.arrivals());
+        let observers = (TracepointObserver::new(&client), Arc::clone(&explainer));
+        let observed = Arc::new(ObservedFilesystem::new(Arc::clone(bridge), observers));
+        let session = start_session(device, observed, &settings).inspect_err(|_| shutdown::detach(&mount))?;
+        explainer.set_request_barrier(session.request_barrier());
         changes
-            .tell(session.notifier(), reading_revalidates(&plan.settings))
+            .start(session.notifier(), reading_revalidates(&plan.settings))
             .map_err(|error| system("no thread", error))?;
-        let rechecks = Rechecks::start(bridge).map_err(|error| system("no thread", error))?;
-        ending::on_signals(Arc::clone(&mount), Arc::clone(&client))
+        let rechecks = OpenFileRevalidation::start(bridge).map_err(|error| system("no thread", error))?;
+        shutdown::on_signals(Arc::clone(&mount), Arc::clone(&client))
             .map_err(|error| system("signals", error))?;
         let table = plan.table && rustix::process::geteuid().is_root();
-        let running = Arc::new(Running {
+        let running = Arc::new(MountControl {
             source,
             mount_point: target.to_owned(),
             client,
@@ -258,9 +263,9 @@ impl Live {
             settings: Mutex::new(settings),
             since: Instant::now(),
             table,
-            watching: Watching::default(),
+            request_origins: RequestOriginCounter::default(),
         });
-        if table && let Err(error) = running.show(&running.settings.lock()) {
+        if table && let Err(error) = running.publish_utab(&running.settings.lock()) {
             warn!(%error, "/run/mount/utab does not show this mount");
         }
         match mount.set_read_ahead(READ_AHEAD_KIB) {
@@ -270,7 +275,7 @@ impl Live {
                 .set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
             Err(error) => debug!(%error, "the kernel's read-ahead stays as it is"),
         }
-        let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&running);
+        let speaker: Arc<dyn ControlTarget> = Arc::<MountControl>::clone(&running);
         let control = control::listen(&control::directory(), speaker)
             .inspect_err(
                 |error| warn!(%error, "no control socket: curt stat and remount do not reach this mount"),
@@ -283,16 +288,16 @@ impl Live {
             changes: Arc::clone(changes),
             rechecks,
             control,
-            figures: Figures::default(),
+            figures: PublishedStatistics::default(),
         })
     }
 
     /// Keeps the mountstats file, and serves metrics if the options say so.
-    fn offer_figures(&mut self, metrics: Option<Metrics>) {
-        let speaker: Arc<dyn Controlled> = Arc::<Running>::clone(&self.running);
+    fn offer_figures(&mut self, metrics: Option<MetricsListener>) {
+        let speaker: Arc<dyn ControlTarget> = Arc::<MountControl>::clone(&self.running);
         let interval = self.running.settings.lock().figures.mountstats;
         if !interval.is_zero() {
-            let kept = StatsFile::keep(&control::directory(), interval, Arc::clone(&speaker));
+            let kept = MountstatsFile::keep(&control::directory(), interval, Arc::clone(&speaker));
             self.figures.file = kept
                 .inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount"))
                 .ok();
@@ -306,14 +311,14 @@ impl Live {
     }
 
     /// Waits for the end of the mount, and removes what belonged to it.
-    fn until_end(self, mounted: &Mounted) -> Result<(), Failure> {
+    fn until_end(self, mounted: &MountedExport) -> Result<(), MountFailure> {
         let ended = self.session.wait();
         // The place in the tree first: whoever forced the end wants it gone.
-        ending::detach(&self.mount);
+        shutdown::detach(&self.mount);
         drop(self.control);
         drop(self.figures);
         if self.running.table {
-            self.running.hide();
+            self.running.remove_from_utab();
         }
         self.changes.end();
         drop(self.rechecks);
@@ -323,13 +328,13 @@ impl Live {
             name: self.running.mount_point.as_os_str().as_bytes()
         });
         self.session.interrupt_all();
-        ending::write_back(&self.running.client);
+        shutdown::write_back(&self.running.client);
         mounted
             .mount_service
-            .unmount(UNMOUNT_PATIENCE, &Interrupt::never());
+            .unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
         match ended {
-            Ended::Unmounted | Ended::Aborted => Ok(()),
-            Ended::Failed(error) => Err(Failure::lasting(
+            FuseSessionEnd::Unmounted | FuseSessionEnd::Aborted => Ok(()),
+            FuseSessionEnd::Failed(error) => Err(MountFailure::lasting(
                 ExitStatus::System,
                 format!("the connection to the kernel failed: {error}"),
                 "",
@@ -354,7 +359,7 @@ fn mount_options(source: &str, settings: &Settings) -> MountOptions {
             sync: generic.sync,
             dirsync: generic.dirsync,
         },
-        allow_other: generic.allow != Allow::Default,
+        allow_other: generic.allow != AllowedUsers::Default,
     }
 }
 
@@ -362,22 +367,26 @@ fn reading_revalidates(settings: &Settings) -> bool {
     !settings.cache.attribute_cache
 }
 
-fn start_session(device: Device, seen: Arc<Seen>, settings: &Settings) -> Result<Session<Seen>, Failure> {
+fn start_session(
+    device: FuseDevice,
+    seen: Arc<LinuxObjectState>,
+    settings: &Settings,
+) -> Result<FuseSession<LinuxObjectState>, MountFailure> {
     let locks = settings.local_locks;
     let only_user = match settings.generic.allow {
-        Allow::Root => Some(rustix::process::geteuid().as_raw()),
-        Allow::Default | Allow::Other => None,
+        AllowedUsers::Root => Some(rustix::process::geteuid().as_raw()),
+        AllowedUsers::Default | AllowedUsers::Other => None,
     };
-    let wishes = Wishes {
+    let wishes = RequestedFeatures {
         posix_locks: !locks.posix,
         flock_locks: !locks.flock,
         reading_revalidates: reading_revalidates(settings),
     };
-    let options = SessionOptions {
-        wishes,
+    let options = FuseSessionOptions {
+        features: wishes,
         only_user,
-        ..SessionOptions::default()
+        ..FuseSessionOptions::default()
     };
-    Session::start(device, seen, &options)
-        .map_err(|error| Failure::lasting(ExitStatus::System, error.to_string(), ""))
+    FuseSession::start(device, seen, &options)
+        .map_err(|error| MountFailure::lasting(ExitStatus::System, error.to_string(), ""))
 }

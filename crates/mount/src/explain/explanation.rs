@@ -1,76 +1,77 @@
 //! One explanation: the requests that were sent and saved while a command runs, and for whom.
 //!
-//! Owns the counts and the model of Linux, under one lock that is the last in the order: it is taken while a request is counted,
-//! perhaps under an inode's. Sums are exact whatever had to be forgotten: each request is counted for its cause and procedure, and
-//! also for a path and a process, of which only a limited number is kept.
+//! Owns the counts and the model of Linux, under one lock that is the last in the order: it is
+//! taken while a request is counted, perhaps under an inode's. Sums are exact whatever had to be
+//! forgotten: each request is counted for its cause and procedure, and also for a path and a
+//! process, of which only a limited number is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use curt_fuse::NodeId;
-use curt_linux_model::{FileOperation, LinuxClient, OperationContext, Options, Request, Seen, Who};
+use curt_linux_model::{FileOperation, LinuxClient, LinuxRequest, OperationContext, Options, Seen, Who};
 use curt_policy::Moment;
-use curt_trace::scope::{self, Entered, Scope};
-use curt_trace::under_way::{Mark, UnderWay};
+use curt_trace::in_progress::{WorkCounts, WorkMark};
+use curt_trace::scope::{self, RequestScope, ScopeGuard};
 use curt_trace::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
 use parking_lot::Mutex;
 
-use super::family::Family;
-use super::paths::{PATHS_MAX, PathNumber, Paths};
-use super::report::{CauseRow, Explained, PathRow, ProcessRow};
-use super::tally::{Tallies, Tally};
+use super::paths::{PATHS_MAX, PathIndex, PathTable};
+use super::process_tree::ProcessTree;
+use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow};
+use super::tally::{RequestTallies, RequestTally};
 
 /// Paths of one cause that are counted one by one at most.
 const COUNTED_PATHS_MAX: usize = 1 << 14;
 /// Processes that are counted one by one at most.
 const PROCESSES_MAX: usize = 1024;
 /// The most processes to list.
-const PROCESSES_TOLD: usize = 20;
+const PROCESSES_LISTED_MAX: usize = 20;
 /// How often to check whether somebody still waits, in milliseconds.
-const LOOK_MILLISECONDS: u64 = 1000;
+const CHECK_MILLISECONDS: u64 = 1000;
 /// Objects whose last user is remembered, at most.
 const USERS_MAX: usize = 1 << 16;
 
 /// What is known of one command's requests.
-pub(super) struct Explanation {
+pub(super) struct CommandExplanation {
     head: u32,
     began: Instant,
     /// When somebody was last seen to wait for it, in milliseconds since the beginning.
     looked: AtomicU64,
     /// Marks the work done for the command's processes, so that its end can be awaited.
-    mark: Mark,
-    counts: Mutex<Counts>,
+    mark: WorkMark,
+    counts: Mutex<ExplainCounts>,
 }
 
-struct Counts {
-    family: Family,
-    paths: Paths,
+struct ExplainCounts {
+    processes: ProcessTree,
+    paths: PathTable,
     linux: LinuxClient,
     /// By cause and procedure.
     sent: Vec<[u64; PROCEDURES.len()]>,
     others: [u64; PROCEDURES.len()],
     linux_sent: Vec<[u64; PROCEDURES.len()]>,
     spared: Vec<u64>,
-    by_path: Vec<Tallies<PathNumber>>,
-    by_process: Tallies<u32>,
+    by_path: Vec<RequestTallies<PathIndex>>,
+    by_process: RequestTallies<u32>,
     names: HashMap<u32, String>,
     /// The last user of each object, to whom background work on it is attributed.
     users: HashMap<u64, u32>,
     operations: u64,
 }
 
-impl Explanation {
+impl CommandExplanation {
     pub(super) fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
         let nothing = || Cause::ALL.iter().map(|_| [0; PROCEDURES.len()]).collect();
         Self {
             head,
             began: now,
             looked: AtomicU64::new(0),
-            mark: Mark::another(),
-            counts: Mutex::new(Counts {
-                family: Family::new(head),
-                paths: Paths::new(PATHS_MAX),
+            mark: WorkMark::another(),
+            counts: Mutex::new(ExplainCounts {
+                processes: ProcessTree::new(head),
+                paths: PathTable::new(PATHS_MAX),
                 linux: LinuxClient::new(options, root),
                 sent: nothing(),
                 others: [0; PROCEDURES.len()],
@@ -78,9 +79,9 @@ impl Explanation {
                 spared: vec![0; Rule::ALL.len()],
                 by_path: Cause::ALL
                     .iter()
-                    .map(|_| Tallies::new(COUNTED_PATHS_MAX))
+                    .map(|_| RequestTallies::new(COUNTED_PATHS_MAX))
                     .collect(),
-                by_process: Tallies::new(PROCESSES_MAX),
+                by_process: RequestTallies::new(PROCESSES_MAX),
                 names: HashMap::new(),
                 users: HashMap::new(),
                 operations: 0,
@@ -94,20 +95,20 @@ impl Explanation {
     }
 
     /// What is in progress for the command.
-    pub(super) fn under_way(&self) -> UnderWay {
-        self.mark.under_way()
+    pub(super) fn under_way(&self) -> WorkCounts {
+        self.mark.counts()
     }
 
     /// Whether somebody waits for it.
     pub(super) fn is_wanted(&self) -> bool {
-        self.counts.lock().family.has_head()
+        self.counts.lock().processes.has_head()
     }
 
     /// Whether nobody waits for it any more; checked once a second.
     pub(super) fn is_abandoned(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Relaxed: of two who look at once both look.
-        if now < self.looked.load(Relaxed) + LOOK_MILLISECONDS {
+        if now < self.looked.load(Relaxed) + CHECK_MILLISECONDS {
             return false;
         }
         self.looked.store(now, Relaxed);
@@ -118,8 +119,9 @@ impl Explanation {
         Moment::from_start(self.began.elapsed())
     }
 
-    /// A thread's operation on an object, or on a name in it, begins. Until the returned value is dropped, this thread works for it.
-    pub(super) fn enter(&self, thread: u32, node: NodeId, name: Option<&[u8]>) -> Entered {
+    /// A thread's operation on an object, or on a name in it, begins. Until the returned value is
+    /// dropped, this thread works for it.
+    pub(super) fn enter(&self, thread: u32, node: NodeId, name: Option<&[u8]>) -> ScopeGuard {
         let mut counts = self.counts.lock();
         let mut path = counts.paths.of(node);
         if let Some(name) = name {
@@ -137,9 +139,9 @@ impl Explanation {
         };
         let mark = match counts.process(thread) {
             Some(_) => self.mark,
-            None => Mark::NONE,
+            None => WorkMark::NONE,
         };
-        scope::enter(Scope {
+        scope::enter(RequestScope {
             process: thread,
             object: node.0,
             path: path.0,
@@ -148,15 +150,16 @@ impl Explanation {
         })
     }
 
-    /// An operation has ended with this outcome. To be called before the value that [`Explanation::enter`] returned is dropped.
-    pub(super) fn happened(&self, who: Who, operation: &FileOperation<'_>) {
+    /// An operation has ended with this outcome. To be called before the value that
+    /// [`CommandExplanation::enter`] returned is dropped.
+    pub(super) fn completed(&self, who: Who, operation: &FileOperation<'_>) {
         let now = self.now();
         let scope = scope::current();
         let mut counts = self.counts.lock();
         if let FileOperation::Lookup(_, _, Some(found)) | FileOperation::Create { made: found, .. } =
             operation
         {
-            counts.paths.reached(NodeId(found.id.0), PathNumber(scope.path));
+            counts.paths.reached(NodeId(found.id.0), PathIndex(scope.path));
         }
         let thread = scope.process;
         if counts.process(thread).is_none() {
@@ -172,23 +175,24 @@ impl Explanation {
         counts.take_linux(self.head);
     }
 
-    /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is in progress any more.
-    pub(super) fn report(&self, paths: usize, is_settled: bool) -> Explained {
+    /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is
+    /// in progress any more.
+    pub(super) fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
         let mut counts = self.counts.lock();
         counts.linux.finish();
         let head = self.head;
         counts.take_linux(head);
-        Explained {
+        ExplainReport {
             unfinished: !is_settled,
             ..counts.report(paths)
         }
     }
 }
 
-impl Counts {
+impl ExplainCounts {
     /// The process of a thread of the command's.
     fn process(&mut self, thread: u32) -> Option<u32> {
-        let member = self.family.member(thread)?;
+        let member = self.processes.member(thread)?;
         if self.names.len() < 2 * PROCESSES_MAX && !self.names.contains_key(&member.pid) {
             self.names.insert(member.pid, member.name);
         }
@@ -196,20 +200,20 @@ impl Counts {
     }
 
     /// For whom something is done in this scope, and about which path.
-    fn attributed(&mut self, scope: &Scope) -> (Option<u32>, PathNumber) {
+    fn attributed(&mut self, scope: &RequestScope) -> (Option<u32>, PathIndex) {
         if scope.path != 0 {
-            return (self.process(scope.process), PathNumber(scope.path));
+            return (self.process(scope.process), PathIndex(scope.path));
         }
         let user = self.users.get(&scope.object).copied().unwrap_or(scope.process);
         let path = if scope.object == 0 {
-            PathNumber(0)
+            PathIndex(0)
         } else {
             self.paths.of(NodeId(scope.object))
         };
         (self.process(user), path)
     }
 
-    fn count(&mut self, (cause, process, path): (Cause, u32, PathNumber), count: impl Fn(&mut Tally)) {
+    fn count(&mut self, cause: Cause, process: u32, path: PathIndex, count: impl Fn(&mut RequestTally)) {
         self.by_path[cause.index()].count(path, &count);
         self.by_process.count(process, &count);
     }
@@ -221,21 +225,21 @@ impl Counts {
                 *calls += 1;
             }
             let process = self.process(sent.context.thread).unwrap_or(head);
-            let path = PathNumber(sent.context.path);
-            self.count((cause, process, path), |tally| tally.linux += 1);
+            let path = PathIndex(sent.context.path);
+            self.count(cause, process, path, |tally| tally.linux += 1);
         }
     }
 
-    fn report(&self, paths: usize) -> Explained {
-        let (processes, processes_rest) = self.by_process.largest(PROCESSES_TOLD);
-        let process = |(pid, tally): (u32, Tally)| ProcessRow {
+    fn report(&self, paths: usize) -> ExplainReport {
+        let (processes, processes_rest) = self.by_process.largest(PROCESSES_LISTED_MAX);
+        let process = |(pid, tally): (u32, RequestTally)| ProcessRow {
             pid,
             name: self.names.get(&pid).cloned().unwrap_or_default(),
             sent: tally.sent,
             linux: tally.linux,
             spared: tally.spared,
         };
-        Explained {
+        ExplainReport {
             causes: Cause::ALL
                 .iter()
                 .filter_map(|cause| self.row(*cause, paths))
@@ -255,7 +259,7 @@ impl Counts {
         let spared = Rule::ALL.iter().zip(&self.spared);
         let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
         let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
-        let path = |(path, tally): (PathNumber, Tally)| PathRow {
+        let path = |(path, tally): (PathIndex, RequestTally)| PathRow {
             path: self.paths.text(path),
             sent: tally.sent,
             linux: tally.linux,
@@ -286,35 +290,35 @@ fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; PROCEDURES.len()]>) -> BTree
 }
 
 /// The cause in our words of a request that Linux would have sent.
-const fn cause(request: Request) -> Cause {
+const fn cause(request: LinuxRequest) -> Cause {
     match request {
-        Request::OpenCheck => Cause::OpenCheck,
-        Request::NameCheck => Cause::NameCheck,
-        Request::AttributesExpired => Cause::AttributesExpired,
-        Request::ListingCheck => Cause::ListingCheck,
-        Request::FirstUse => Cause::FirstUse,
-        Request::NameAgain => Cause::NameAgain,
-        Request::Access => Cause::Access,
-        Request::LinkTarget => Cause::LinkTarget,
-        Request::DataRead => Cause::DataRead,
-        Request::ReadAhead => Cause::ReadAhead,
-        Request::Write => Cause::Write,
-        Request::Commit => Cause::Commit,
-        Request::SetAttributes => Cause::SetAttributes,
-        Request::CreateFile
-        | Request::CreateDirectory
-        | Request::CreateLink
-        | Request::CreateNode
-        | Request::HardLink => Cause::Create,
-        Request::Remove | Request::RemoveDirectory => Cause::Remove,
-        Request::Rename => Cause::Rename,
-        Request::ListPlus | Request::ListPlain => Cause::Listing,
-        Request::Statfs => Cause::Statfs,
+        LinuxRequest::OpenCheck => Cause::OpenCheck,
+        LinuxRequest::NameCheck => Cause::NameCheck,
+        LinuxRequest::AttributesExpired => Cause::AttributesExpired,
+        LinuxRequest::ListingCheck => Cause::ListingCheck,
+        LinuxRequest::FirstUse => Cause::FirstUse,
+        LinuxRequest::NameAgain => Cause::NameAgain,
+        LinuxRequest::Access => Cause::Access,
+        LinuxRequest::LinkTarget => Cause::LinkTarget,
+        LinuxRequest::DataRead => Cause::DataRead,
+        LinuxRequest::ReadAhead => Cause::ReadAhead,
+        LinuxRequest::Write => Cause::Write,
+        LinuxRequest::Commit => Cause::Commit,
+        LinuxRequest::SetAttributes => Cause::SetAttributes,
+        LinuxRequest::CreateFile
+        | LinuxRequest::CreateDirectory
+        | LinuxRequest::CreateLink
+        | LinuxRequest::CreateNode
+        | LinuxRequest::HardLink => Cause::Create,
+        LinuxRequest::Remove | LinuxRequest::RemoveDirectory => Cause::Remove,
+        LinuxRequest::Rename => Cause::Rename,
+        LinuxRequest::ListPlus | LinuxRequest::ListPlain => Cause::Listing,
+        LinuxRequest::Statfs => Cause::Statfs,
     }
 }
 
-impl Watcher for Explanation {
-    fn sent(&self, procedure: u32, scope: &Scope) {
+impl Watcher for CommandExplanation {
+    fn sent(&self, procedure: u32, scope: &RequestScope) {
         let cause = scope.cause.unwrap_or_else(|| Cause::of_procedure(procedure));
         let mut counts = self.counts.lock();
         let procedure = usize::try_from(procedure).unwrap_or(usize::MAX);
@@ -324,18 +328,18 @@ impl Watcher for Explanation {
         match counts.attributed(scope) {
             (Some(process), path) => {
                 counts.sent[cause.index()][procedure] += 1;
-                counts.count((cause, process, path), |tally| tally.sent += 1);
+                counts.count(cause, process, path, |tally| tally.sent += 1);
             }
             (None, _) => counts.others[procedure] += 1,
         }
     }
 
-    fn counted(&self, counter: ClientCounter, scope: &Scope) {
+    fn counted(&self, counter: ClientCounter, scope: &RequestScope) {
         let Some(rule) = Rule::of(counter) else { return };
         let mut counts = self.counts.lock();
         if let (Some(process), path) = counts.attributed(scope) {
             counts.spared[rule.index()] += 1;
-            counts.count((rule.cause(), process, path), |tally| tally.spared += 1);
+            counts.count(rule.cause(), process, path, |tally| tally.spared += 1);
         }
     }
 }

@@ -1,14 +1,17 @@
-//! Explaining a command's requests: the cause of each, the rule that saved each one not sent, and what Linux would have sent.
+//! Explaining a command's requests: the cause of each, the rule that saved each one not sent, and
+//! what Linux would have sent.
 //!
-//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one, the kernel may not cache
-//! attributes, so that every operation of the command is seen here (this is a [`crate::observed::Observer`]). The client answers
-//! from its memory what the kernel would have answered from its own, so the requests stay the same, with one exception
-//! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed load more.
+//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one,
+//! the kernel may not cache attributes, so that every operation of the command is seen here (this
+//! is a [`crate::observed::Observer`]). The client answers from its memory what the kernel would
+//! have answered from its own, so the requests stay the same, with one exception
+//! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
+//! load more.
 
 mod explanation;
-mod family;
-mod observing;
+mod observer;
 mod paths;
+mod process_tree;
 mod report;
 mod tally;
 
@@ -20,40 +23,40 @@ use std::time::{Duration, Instant};
 
 use curt_client::mounting::transfer_size;
 use curt_client::{Client, InodeId};
-use curt_fuse::Arrivals;
+use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
 use curt_policy::ObjectKind;
 use curt_trace::Watcher;
 use parking_lot::Mutex;
 
-pub use report::{CauseRow, Explained, PathRow, ProcessRow, Rest};
+pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, UnlistedRequests};
 
-use explanation::Explanation;
+use explanation::CommandExplanation;
 
 use crate::options::Settings;
 
 /// How long what the command began may take to end, including the writing of its data.
-const SETTLING: Duration = Duration::from_secs(8);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often to check whether it has.
-const LOOK: Duration = Duration::from_millis(1);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Explains on request.
 pub struct Explainer {
     client: Arc<Client>,
     is_on: AtomicBool,
-    present: Mutex<Option<Arc<Explanation>>>,
-    arrivals: OnceLock<Arrivals>,
+    present: Mutex<Option<Arc<CommandExplanation>>>,
+    request_barrier: OnceLock<RequestBarrier>,
 }
 
 /// Why nothing is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotExplained {
+pub enum ExplainError {
     /// Another command is being explained.
     #[error("process {0} is having a command explained on this mount; one at a time")]
     Busy(u32),
     /// Too much else watches.
     #[error("too many watch this mount")]
-    Watched,
+    TooManyWatchers,
     /// This process has not begun anything.
     #[error("this process has nothing explained on this mount")]
     Nothing,
@@ -67,27 +70,27 @@ impl Explainer {
             client,
             is_on: AtomicBool::new(false),
             present: Mutex::new(None),
-            arrivals: OnceLock::new(),
+            request_barrier: OnceLock::new(),
         }
     }
 
     /// Sets what shows whether all requests of the kernel have arrived here.
-    pub fn set_arrivals(&self, arrivals: Arrivals) {
+    pub fn set_request_barrier(&self, arrivals: RequestBarrier) {
         // There is one session for one explainer.
-        let _ = self.arrivals.set(arrivals);
+        let _ = self.request_barrier.set(arrivals);
     }
 
-    /// From now on explains the requests of `head` and its descendants, with `linux` as the options of the Linux client to compare
-    /// with. Replaces an explanation whose head is gone.
+    /// From now on explains the requests of `head` and its descendants, with `linux` as the options
+    /// of the Linux client to compare with. Replaces an explanation whose head is gone.
     ///
     /// # Errors
     /// Somebody else's command is being explained.
-    pub fn begin(&self, head: u32, linux: &Settings) -> Result<(), NotExplained> {
+    pub fn begin(&self, head: u32, linux: &Settings) -> Result<(), ExplainError> {
         let mut present = self.present.lock();
         if let Some(other) = present.as_ref().filter(|other| other.is_wanted()) {
-            return Err(NotExplained::Busy(other.head()));
+            return Err(ExplainError::Busy(other.head()));
         }
-        self.put_away(&mut present);
+        self.clear(&mut present);
         let limits = self.client.server_limits();
         let options = Options {
             cache: linux.cache,
@@ -103,13 +106,13 @@ impl Explainer {
             kind: ObjectKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
             stamp: root.map_or(0, |stat| {
-                observing::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
+                observer::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
             }),
         };
-        let explanation = Arc::new(Explanation::new(head, options, root, Instant::now()));
-        let watcher: Arc<dyn Watcher> = Arc::<Explanation>::clone(&explanation);
+        let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));
+        let watcher: Arc<dyn Watcher> = Arc::<CommandExplanation>::clone(&explanation);
         if !self.client.wire().watchers().add(watcher) {
-            return Err(NotExplained::Watched);
+            return Err(ExplainError::TooManyWatchers);
         }
         *present = Some(explanation);
         // Relaxed: an operation that is under way may be seen or not.
@@ -117,44 +120,47 @@ impl Explainer {
         Ok(())
     }
 
-    /// Ends the explanation and returns it, with at most `paths` paths for each cause. Before that, waits for at most 8 s until all
-    /// that the command began has ended and its data are written.
+    /// Ends the explanation and returns it, with at most `paths` paths for each cause. Before that,
+    /// waits for at most 8 s until all that the command began has ended and its data are written.
     ///
     /// # Errors
     /// There is no explanation of `head`.
-    pub fn end(&self, head: u32, paths: usize) -> Result<Explained, NotExplained> {
+    pub fn end(&self, head: u32, paths: usize) -> Result<ExplainReport, ExplainError> {
         let present = self.present.lock().clone();
         let explanation = present
             .filter(|present| present.head() == head)
-            .ok_or(NotExplained::Nothing)?;
-        let deadline = Instant::now() + SETTLING;
-        // The last close may still be on its way, with bytes to be written; and what is written behind belongs to the command, too.
-        let is_settled = self.settle(&explanation, deadline) && {
+            .ok_or(ExplainError::Nothing)?;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        // The last close may still be on its way, with bytes to be written; and what is written
+        // behind belongs to the command, too.
+        let is_settled = self.wait_until_idle(&explanation, deadline) && {
             self.client
                 .write_all(deadline.saturating_duration_since(Instant::now()));
-            self.settle(&explanation, deadline)
+            self.wait_until_idle(&explanation, deadline)
         };
-        self.put_away(&mut self.present.lock());
+        self.clear(&mut self.present.lock());
         Ok(explanation.report(paths, is_settled))
     }
 
-    /// Waits until nothing of the command is in progress, neither in the kernel nor here; `false` if `deadline` came first.
-    fn settle(&self, explanation: &Explanation, deadline: Instant) -> bool {
+    /// Waits until nothing of the command is in progress, neither in the kernel nor here; `false`
+    /// if `deadline` came first.
+    fn wait_until_idle(&self, explanation: &CommandExplanation, deadline: Instant) -> bool {
         loop {
             let before = explanation.under_way();
-            let has_all = self.arrivals.get().is_none_or(Arrivals::have_all_come);
-            // The kernel holds back requests until others have ended, which therefore must not have been under way meanwhile.
+            let has_all = self.request_barrier.get().is_none_or(RequestBarrier::is_clear);
+            // The kernel holds back requests until others have ended, which therefore must not have
+            // been under way meanwhile.
             if before.now == 0 && has_all && explanation.under_way() == before {
                 return true;
             }
             if Instant::now() >= deadline {
                 return false;
             }
-            thread::sleep(LOOK);
+            thread::sleep(DRAIN_CHECK_INTERVAL);
         }
     }
 
-    fn put_away(&self, present: &mut Option<Arc<Explanation>>) {
+    fn clear(&self, present: &mut Option<Arc<CommandExplanation>>) {
         self.is_on.store(false, Relaxed);
         if let Some(former) = present.take() {
             let watcher: Arc<dyn Watcher> = former;
@@ -163,13 +169,13 @@ impl Explainer {
     }
 
     /// The present explanation.
-    fn present(&self) -> Option<Arc<Explanation>> {
+    fn present(&self) -> Option<Arc<CommandExplanation>> {
         if !self.is_on.load(Relaxed) {
             return None;
         }
         let mut present = self.present.lock();
         if present.as_ref().is_some_and(|present| present.is_abandoned()) {
-            self.put_away(&mut present);
+            self.clear(&mut present);
         }
         present.clone()
     }

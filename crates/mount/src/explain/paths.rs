@@ -1,7 +1,7 @@
 //! Paths, as numbers.
 //!
-//! Owns the names by which objects were reached while a command is explained. Bounded: beyond [`PATHS_MAX`] a name is shown as its
-//! directory, and without room for that as the mount.
+//! Owns the names by which objects were reached while a command is explained. Bounded: beyond
+//! [`PATHS_MAX`] a name is shown as its directory, and without room for that as the mount.
 
 use std::collections::HashMap;
 
@@ -14,43 +14,44 @@ const DEPTH_MAX: usize = 256;
 
 /// A path, by number; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct PathNumber(pub(super) u32);
+pub(super) struct PathIndex(pub(super) u32);
 
 /// The paths.
 #[derive(Debug)]
-pub(super) struct Paths {
-    all: Vec<(PathNumber, Box<[u8]>)>,
-    numbers: HashMap<(PathNumber, Box<[u8]>), PathNumber>,
-    nodes: HashMap<NodeId, PathNumber>,
+pub(super) struct PathTable {
+    all: Vec<(PathIndex, Box<[u8]>)>,
+    numbers: HashMap<(PathIndex, Box<[u8]>), PathIndex>,
+    nodes: HashMap<NodeId, PathIndex>,
     room: usize,
 }
 
 /// The mount's root.
-pub(super) const ROOT: PathNumber = PathNumber(1);
+pub(super) const ROOT: PathIndex = PathIndex(1);
 
-impl Paths {
+impl PathTable {
     pub(super) fn new(room: usize) -> Self {
         Self {
-            all: vec![(PathNumber(0), Box::default()), (PathNumber(0), Box::default())],
+            all: vec![(PathIndex(0), Box::default()), (PathIndex(0), Box::default())],
             numbers: HashMap::new(),
             nodes: HashMap::from([(NodeId::ROOT, ROOT)]),
             room,
         }
     }
 
-    /// The path of an object; if it was reached before the explanation began, a path with its number.
-    pub(super) fn of(&mut self, node: NodeId) -> PathNumber {
+    /// The path of an object; if it was reached before the explanation began, a path with its
+    /// number.
+    pub(super) fn of(&mut self, node: NodeId) -> PathIndex {
         if let Some(known) = self.nodes.get(&node) {
             return *known;
         }
         let name = format!("#{}", node.0);
-        let number = self.name(PathNumber(0), name.as_bytes());
+        let number = self.name(PathIndex(0), name.as_bytes());
         self.reached(node, number);
         number
     }
 
     /// The path of a name in a directory.
-    pub(super) fn name(&mut self, directory: PathNumber, name: &[u8]) -> PathNumber {
+    pub(super) fn name(&mut self, directory: PathIndex, name: &[u8]) -> PathIndex {
         let key = (directory, Box::from(name));
         if let Some(known) = self.numbers.get(&key) {
             return *known;
@@ -59,19 +60,19 @@ impl Paths {
             .ok()
             .filter(|_| self.all.len() < self.room)
         else {
-            return if directory == PathNumber(0) {
+            return if directory == PathIndex(0) {
                 ROOT
             } else {
                 directory
             };
         };
         self.all.push(key.clone());
-        self.numbers.insert(key, PathNumber(number));
-        PathNumber(number)
+        self.numbers.insert(key, PathIndex(number));
+        PathIndex(number)
     }
 
     /// An object was reached by this path.
-    pub(super) fn reached(&mut self, node: NodeId, path: PathNumber) {
+    pub(super) fn reached(&mut self, node: NodeId, path: PathIndex) {
         if node.0 != 0
             && node != NodeId::ROOT
             && (self.nodes.len() < self.room || self.nodes.contains_key(&node))
@@ -81,7 +82,7 @@ impl Paths {
     }
 
     /// Its text, from the mount's root.
-    pub(super) fn text(&self, path: PathNumber) -> String {
+    pub(super) fn text(&self, path: PathIndex) -> String {
         if path == ROOT {
             return "/".to_owned();
         }
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_path_is_told_from_the_root() {
-        let mut paths = Paths::new(PATHS_MAX);
+        let mut paths = PathTable::new(PATHS_MAX);
         let directory = paths.name(ROOT, b"src");
         paths.reached(NodeId(5), directory);
         let five = paths.of(NodeId(5));
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_a_name_is_told_as_its_directory() {
-        let mut paths = Paths::new(4);
+        let mut paths = PathTable::new(4);
         let directory = paths.name(ROOT, b"a");
         let last = paths.name(directory, b"last");
         assert_eq!(paths.text(last), "/a/last");

@@ -7,24 +7,28 @@ use serde::{Deserialize, Serialize};
 /// Why one mount's requests were sent, from when a command began until it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Explained {
-    /// A row for each cause of which a request was sent, would have been sent by Linux, or was saved.
+pub struct ExplainReport {
+    /// A row for each cause of which a request was sent, would have been sent by Linux, or was
+    /// saved.
     pub causes: Vec<CauseRow>,
     /// Requests that the command caused, by procedure.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that none of the command's processes caused, by procedure: with `requests`, all that the mount sent.
+    /// Requests that none of the command's processes caused, by procedure: with `requests`, all
+    /// that the mount sent.
     pub others: BTreeMap<String, u64>,
     /// What Linux would have sent for the command, by procedure.
     pub linux: BTreeMap<String, u64>,
     /// The command's processes that caused most requests.
     pub processes: Vec<ProcessRow>,
     /// The processes that are not in `processes`, together.
-    pub processes_rest: Rest,
+    pub processes_rest: UnlistedRequests,
     /// Operations of the command on this mount, as the kernel passed them on.
     pub operations: u64,
-    /// How often the model of Linux ran out of room and forgot everything: its numbers are then too large.
+    /// How often the model of Linux ran out of room and forgot everything: its numbers are then too
+    /// large.
     pub linux_forgot: u64,
-    /// Something of the command was still in progress when the wait ended: its requests may be missing.
+    /// Something of the command was still in progress when the wait ended: its requests may be
+    /// missing.
     pub unfinished: bool,
 }
 
@@ -43,7 +47,7 @@ pub struct CauseRow {
     /// The paths with most requests.
     pub paths: Vec<PathRow>,
     /// The paths that are not in `paths`, together.
-    pub paths_rest: Rest,
+    pub paths_rest: UnlistedRequests,
 }
 
 /// One path of a cause.
@@ -79,7 +83,7 @@ pub struct ProcessRow {
 /// What is not listed one by one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rest {
+pub struct UnlistedRequests {
     /// How many they are at least.
     pub count: u64,
     /// Requests that were sent.
@@ -90,7 +94,7 @@ pub struct Rest {
     pub spared: u64,
 }
 
-impl Explained {
+impl ExplainReport {
     /// Requests of the command.
     #[must_use]
     pub fn sent(&self) -> u64 {

@@ -1,19 +1,20 @@
-//! Counts by key, in bounded memory: the largest are kept one by one, the evicted ones as a sum, so that totals are exact.
+//! Counts by key, in bounded memory: the largest are kept one by one, the evicted ones as a sum, so
+//! that totals are exact.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::report::Rest;
+use super::report::UnlistedRequests;
 
 /// The counts of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct RequestTally {
     pub(super) sent: u64,
     pub(super) linux: u64,
     pub(super) spared: u64,
 }
 
-impl Tally {
+impl RequestTally {
     const fn size(&self) -> (u64, u64) {
         (self.sent + self.linux, self.spared)
     }
@@ -21,42 +22,43 @@ impl Tally {
 
 /// Counts by key.
 #[derive(Debug)]
-pub(super) struct Tallies<K> {
-    kept: HashMap<K, Tally>,
-    rest: Rest,
+pub(super) struct RequestTallies<K> {
+    largest: HashMap<K, RequestTally>,
+    rest: UnlistedRequests,
     room: usize,
 }
 
-impl<K: Copy + Eq + Hash + Ord> Tallies<K> {
+impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
     pub(super) fn new(room: usize) -> Self {
         Self {
-            kept: HashMap::new(),
-            rest: Rest::default(),
+            largest: HashMap::new(),
+            rest: UnlistedRequests::default(),
             room: room.max(2),
         }
     }
 
     /// Counts for `key`. Where there is no room for it the smaller half goes into the sum.
-    pub(super) fn count(&mut self, key: K, count: impl FnOnce(&mut Tally)) {
-        if self.kept.len() >= self.room && !self.kept.contains_key(&key) {
+    pub(super) fn count(&mut self, key: K, count: impl FnOnce(&mut RequestTally)) {
+        if self.largest.len() >= self.room && !self.largest.contains_key(&key) {
             self.make_room();
         }
-        count(self.kept.entry(key).or_default());
+        count(self.largest.entry(key).or_default());
     }
 
     fn make_room(&mut self) {
-        let mut all: Vec<(K, Tally)> = self.kept.drain().collect();
+        let mut all: Vec<(K, RequestTally)> = self.largest.drain().collect();
         let half = all.len() / 2;
         all.sort_by_key(|(key, tally)| (std::cmp::Reverse(tally.size()), *key));
         for (_, tally) in all.drain(half..) {
             add(&mut self.rest, &tally);
         }
-        self.kept.extend(all);
+        self.largest.extend(all);
     }
 
     /// The largest `most`, in order, and the sum of the others.
-    pub(super) fn largest(&self, most: usize) -> (Vec<(K, Tally)>, Rest) {
-        let mut all: Vec<(K, Tally)> = self.kept.iter().map(|(key, tally)| (*key, *tally)).collect();
+    pub(super) fn largest(&self, most: usize) -> (Vec<(K, RequestTally)>, UnlistedRequests) {
+        let mut all: Vec<(K, RequestTally)> =
+            self.largest.iter().map(|(key, tally)| (*key, *tally)).collect();
         all.sort_by_key(|(key, tally)| (std::cmp::Reverse(tally.size()), *key));
         let mut rest = self.rest;
         for (_, tally) in all.drain(most.min(all.len())..) {
@@ -66,7 +68,7 @@ impl<K: Copy + Eq + Hash + Ord> Tallies<K> {
     }
 }
 
-const fn add(rest: &mut Rest, tally: &Tally) {
+const fn add(rest: &mut UnlistedRequests, tally: &RequestTally) {
     rest.count += 1;
     rest.sent += tally.sent;
     rest.linux += tally.linux;
@@ -79,20 +81,20 @@ mod tests {
 
     #[test]
     fn sums_are_exact_whatever_had_to_go() {
-        let mut tallies = Tallies::new(8);
+        let mut tallies = RequestTallies::new(8);
         for round in 0..1000_u32 {
             tallies.count(round % 97, |tally| tally.sent += 1);
             tallies.count(1000, |tally| tally.sent += 1);
-            assert!(tallies.kept.len() <= 8);
+            assert!(tallies.largest.len() <= 8);
         }
         let (largest, rest) = tallies.largest(3);
         assert_eq!(
             largest[0],
             (
                 1000,
-                Tally {
+                RequestTally {
                     sent: 1000,
-                    ..Tally::default()
+                    ..RequestTally::default()
                 }
             )
         );
@@ -102,11 +104,11 @@ mod tests {
 
     #[test]
     fn up_to_the_limit_all_are_kept_and_one_beyond_it_half_go() {
-        let mut tallies = Tallies::new(8);
+        let mut tallies = RequestTallies::new(8);
         for key in 0..8_u32 {
             (0..=key).for_each(|_| tallies.count(key, |tally| tally.spared += 1));
         }
-        assert_eq!(tallies.largest(8).1, Rest::default());
+        assert_eq!(tallies.largest(8).1, UnlistedRequests::default());
         tallies.count(8, |tally| tally.linux += 1);
         let (largest, rest) = tallies.largest(8);
         assert_eq!(largest.len(), 5);

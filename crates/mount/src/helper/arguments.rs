@@ -1,4 +1,5 @@
-//! The arguments that mount(8) gives to `/sbin/mount.curt`: `SOURCE DIR [-sfnvrwh] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
+//! The arguments that mount(8) gives to `/sbin/mount.curt`: `SOURCE DIR [-sfnvrwh] [-N NAMESPACE]
+//! [-t TYPE] [-o OPTIONS]`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use thiserror::Error;
 
 /// What a helper was asked to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Arguments {
+pub struct HelperArguments {
     /// `server:/path`.
     pub source: String,
     /// Where to mount it.
@@ -30,7 +31,7 @@ pub struct Arguments {
 
 /// Why the arguments cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ArgumentsError {
+pub enum HelperArgumentsError {
     /// An option that no helper has.
     #[error("unknown option '{0}'")]
     Unknown(String),
@@ -47,9 +48,9 @@ pub enum ArgumentsError {
     NotText,
 }
 
-impl Arguments {
+impl HelperArguments {
     /// Reads what stands behind the program's name.
-    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ArgumentsError> {
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, HelperArgumentsError> {
         let mut parsed = Self::default();
         let mut operands = Vec::new();
         let mut words = arguments.into_iter();
@@ -64,8 +65,9 @@ impl Arguments {
         if parsed.help || parsed.version {
             return Ok(parsed);
         }
-        let [source, target] = <[OsString; 2]>::try_from(operands).map_err(|_| ArgumentsError::Operands)?;
-        parsed.source = source.into_string().map_err(|_| ArgumentsError::NotText)?;
+        let [source, target] =
+            <[OsString; 2]>::try_from(operands).map_err(|_| HelperArgumentsError::Operands)?;
+        parsed.source = source.into_string().map_err(|_| HelperArgumentsError::NotText)?;
         parsed.target = PathBuf::from(target);
         Ok(parsed)
     }
@@ -75,7 +77,7 @@ impl Arguments {
         &mut self,
         word: &str,
         rest: &mut impl Iterator<Item = OsString>,
-    ) -> Result<(), ArgumentsError> {
+    ) -> Result<(), HelperArgumentsError> {
         for (position, letter) in word.char_indices().skip(1) {
             match letter {
                 's' => self.option("sloppy"),
@@ -91,8 +93,8 @@ impl Arguments {
                     let value = if here.is_empty() {
                         let value = rest
                             .next()
-                            .ok_or_else(|| ArgumentsError::NoValue(format!("-{letter}")))?;
-                        value.into_string().map_err(|_| ArgumentsError::NotText)?
+                            .ok_or_else(|| HelperArgumentsError::NoValue(format!("-{letter}")))?;
+                        value.into_string().map_err(|_| HelperArgumentsError::NotText)?
                     } else {
                         here.to_owned()
                     };
@@ -103,7 +105,7 @@ impl Arguments {
                     }
                     return Ok(());
                 }
-                _ => return Err(ArgumentsError::Unknown(word.to_owned())),
+                _ => return Err(HelperArgumentsError::Unknown(word.to_owned())),
             }
         }
         Ok(())
@@ -120,10 +122,10 @@ impl Arguments {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
-    use super::{Arguments, ArgumentsError};
+    use super::{HelperArguments, HelperArgumentsError};
 
-    fn parse(words: &str) -> Result<Arguments, ArgumentsError> {
-        Arguments::parse(words.split_whitespace().map(Into::into))
+    fn parse(words: &str) -> Result<HelperArguments, HelperArgumentsError> {
+        HelperArguments::parse(words.split_whitespace().map(Into::into))
     }
 
     #[test]
@@ -147,14 +149,14 @@ mod tests {
     fn wrong_arguments_are_named() {
         assert_eq!(
             parse("nas:/ /mnt -q"),
-            Err(ArgumentsError::Unknown("-q".to_owned()))
+            Err(HelperArgumentsError::Unknown("-q".to_owned()))
         );
         assert_eq!(
             parse("nas:/ /mnt -o"),
-            Err(ArgumentsError::NoValue("-o".to_owned()))
+            Err(HelperArgumentsError::NoValue("-o".to_owned()))
         );
-        assert_eq!(parse("nas:/"), Err(ArgumentsError::Operands));
-        assert_eq!(parse("nas:/ /mnt more"), Err(ArgumentsError::Operands));
+        assert_eq!(parse("nas:/"), Err(HelperArgumentsError::Operands));
+        assert_eq!(parse("nas:/ /mnt more"), Err(HelperArgumentsError::Operands));
         assert!(parse("-h").unwrap().help);
     }
 }

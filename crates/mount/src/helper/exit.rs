@@ -24,7 +24,7 @@ pub enum ExitStatus {
 
 /// Why a mount failed, as the user is told: what happened, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct MountFailure {
     /// The status to end with.
     pub status: ExitStatus,
     /// What happened, in mount.nfs's phrases.
@@ -35,7 +35,7 @@ pub struct Failure {
     pub passing: bool,
 }
 
-impl Failure {
+impl MountFailure {
     /// A permanent failure.
     #[must_use]
     pub fn lasting(status: ExitStatus, what: impl Into<String>, advice: impl Into<String>) -> Self {
@@ -59,7 +59,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for MountFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         if !self.advice.is_empty() {
@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for MountFailure {}
 
 impl ExitStatus {
     /// The status with this number.

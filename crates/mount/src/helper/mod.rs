@@ -1,12 +1,13 @@
-//! What mount(8) and its users expect of a mount helper: arguments, exit statuses, phrases, and the table of options.
+//! What mount(8) and its users expect of a mount helper: arguments, exit statuses, phrases, and the
+//! table of options.
 
 mod arguments;
 mod exit;
 mod mountinfo;
 mod utab;
 
-pub use arguments::{Arguments, ArgumentsError};
-pub use exit::{ExitStatus, Failure};
+pub use arguments::{HelperArguments, HelperArgumentsError};
+pub use exit::{ExitStatus, MountFailure};
 pub(crate) use mountinfo::mounts;
-pub use mountinfo::{Mounted, mounted_at};
+pub use mountinfo::{MountinfoLine, mounted_at};
 pub use utab::{Utab, UtabEntry};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountinfoLine {
     /// Names the mount.
     pub id: u32,
     /// The mount that it is mounted on.
@@ -23,7 +23,7 @@ pub struct Mounted {
 }
 
 /// The topmost mount at exactly `target`, if there is one.
-pub fn mounted_at(target: &Path) -> std::io::Result<Option<Mounted>> {
+pub fn mounted_at(target: &Path) -> std::io::Result<Option<MountinfoLine>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     Ok(mounts(&text)
         .into_iter()
@@ -31,12 +31,12 @@ pub fn mounted_at(target: &Path) -> std::io::Result<Option<Mounted>> {
 }
 
 /// All mounts of a mountinfo file, in its order.
-pub(crate) fn mounts(text: &[u8]) -> Vec<Mounted> {
+pub(crate) fn mounts(text: &[u8]) -> Vec<MountinfoLine> {
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// `36 35 98:0 /root /target options [tags] - type source super-options`
-fn parse(line: &[u8]) -> Option<Mounted> {
+fn parse(line: &[u8]) -> Option<MountinfoLine> {
     let fields: Vec<_> = line.split(|&byte| byte == b' ').collect();
     let text = |index: usize| std::str::from_utf8(fields.get(index)?).ok();
     let path = |index: usize| {
@@ -45,7 +45,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     };
     let (major, minor) = text(2)?.split_once(':')?;
     let dash = fields.iter().position(|field| *field == b"-")?;
-    Some(Mounted {
+    Some(MountinfoLine {
         id: text(0)?.parse().ok()?,
         parent: text(1)?.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
@@ -90,11 +90,11 @@ pub(super) fn escape(field: &std::ffi::OsStr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mounted, escape, parse, unescape};
+    use super::{MountinfoLine, escape, parse, unescape};
 
     #[test]
     fn a_line_is_understood_with_and_without_tags() {
-        let expected = Some(Mounted {
+        let expected = Some(MountinfoLine {
             id: 57,
             parent: 29,
             device: (0, 61),

@@ -1,7 +1,8 @@
-//! /run/mount/utab: the options of a mount that the kernel does not know of. `mount` and `findmnt -m` print them.
+//! /run/mount/utab: the options of a mount that the kernel does not know of. `mount` and
+//! `findmnt -m` print them.
 //!
-//! libmount owns the format: a line of `NAME=value` pairs, values escaped as in fstab(5), changed under a lock on
-//! /run/mount/utab.lock by writing a new file over the old one.
+//! libmount owns the format: a line of `NAME=value` pairs, values escaped as in fstab(5), changed
+//! under a lock on /run/mount/utab.lock by writing a new file over the old one.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

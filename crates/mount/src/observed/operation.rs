@@ -1,13 +1,15 @@
 //! What an observer sees: an operation that begins, and its outcome.
 
 use curt_fuse::{
-    Create, Entry, FuseFh, Listing, NewNode, NodeId, Open, Opened, Read, Release, SetAttributes, Stat, Write,
+    AttrOut, CreateIn, DirentBuffer, EntryOut, FuseFh, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReleaseIn,
+    SetattrIn, WriteIn,
 };
 use rustix::io::Errno;
 
-/// Who asks. The thread is 0 where the kernel asks of its own accord, or the caller is in a process-id namespace that we do not see.
+/// Who asks. The thread is 0 where the kernel asks of its own accord, or the caller is in a
+/// process-id namespace that we do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct FuseCaller {
     /// The thread.
     pub thread: u32,
     /// The user for file access.
@@ -22,26 +24,26 @@ pub struct Asker {
     missing_docs,
     reason = "the names are those of the methods of Filesystem, whose documentation says what each does"
 )]
-pub enum Operation<'a> {
+pub enum FuseOperation<'a> {
     Lookup((NodeId, &'a [u8])),
     Getattr(NodeId),
-    Setattr(NodeId, &'a SetAttributes),
+    Setattr(NodeId, &'a SetattrIn),
     Readlink(NodeId),
     Symlink((NodeId, &'a [u8]), &'a [u8]),
-    Mknod((NodeId, &'a [u8]), &'a NewNode),
+    Mknod((NodeId, &'a [u8]), &'a MknodIn),
     Mkdir((NodeId, &'a [u8]), u32),
     Unlink((NodeId, &'a [u8])),
     Rmdir((NodeId, &'a [u8])),
     Rename((NodeId, &'a [u8]), (NodeId, &'a [u8])),
     Link(NodeId, (NodeId, &'a [u8])),
-    Open(NodeId, &'a Open),
-    Create((NodeId, &'a [u8]), &'a Create),
-    Read(NodeId, &'a Read),
+    Open(NodeId, &'a OpenIn),
+    Create((NodeId, &'a [u8]), &'a CreateIn),
+    Read(NodeId, &'a ReadIn),
     /// And how many bytes.
-    Write(NodeId, &'a Write, usize),
+    Write(NodeId, &'a WriteIn, usize),
     Statfs(NodeId),
     Flush(NodeId),
-    Release(NodeId, &'a Release),
+    Release(NodeId, &'a ReleaseIn),
     Fsync(NodeId),
     Opendir(NodeId),
     /// From a position, and whether what the names lead to is wanted, too.
@@ -53,7 +55,7 @@ pub enum Operation<'a> {
     Setlk(NodeId),
 }
 
-impl<'a> Operation<'a> {
+impl<'a> FuseOperation<'a> {
     /// The object that it is about, or the directory and the name in it.
     #[must_use]
     pub const fn place(&self) -> (NodeId, Option<&'a [u8]>) {
@@ -90,44 +92,49 @@ impl<'a> Operation<'a> {
 
 /// The answer of an operation that succeeded.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer<'a> {
+pub enum FuseOperationReply<'a> {
     /// What a name leads to; without a node: nothing.
-    Entry(&'a Entry),
+    Entry(&'a EntryOut),
     /// Attributes.
-    Stat(&'a Stat),
+    Stat(&'a AttrOut),
     /// A symbolic link's target.
     Target(&'a [u8]),
     /// An open file or directory.
-    Opened(&'a Opened),
+    Opened(&'a OpenOut),
     /// A file that was made and opened.
-    Created(&'a Entry, &'a Opened),
+    Created(&'a EntryOut, &'a OpenOut),
     /// Bytes that a READ returned, or a WRITE took.
     Bytes(usize),
     /// Names.
-    Listed(&'a Listing<'a>),
+    Listed(&'a DirentBuffer<'a>),
     /// Nothing further.
     Done,
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a>(pub Result<Answer<'a>, Errno>);
+pub struct FuseOperationResult<'a>(pub Result<FuseOperationReply<'a>, Errno>);
 
-impl Outcome<'_> {
+impl FuseOperationResult<'_> {
     /// What a name leads to, if it was found or made.
     #[must_use]
-    pub fn entry(&self) -> Option<&Entry> {
+    pub fn entry(&self) -> Option<&EntryOut> {
         match self.0 {
-            Ok(Answer::Entry(entry) | Answer::Created(entry, _)) if entry.node != NodeId(0) => Some(entry),
+            Ok(FuseOperationReply::Entry(entry) | FuseOperationReply::Created(entry, _))
+                if entry.node != NodeId(0) =>
+            {
+                Some(entry)
+            }
             Ok(_) | Err(_) => None,
         }
     }
 
-    /// 0, or the errno. A missing name is answered by an entry without a node, and is ENOENT to the program.
+    /// 0, or the errno. A missing name is answered by an entry without a node, and is ENOENT to the
+    /// program.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self.0 {
-            Ok(Answer::Entry(entry)) if entry.node == NodeId(0) => Some(Errno::NOENT),
+            Ok(FuseOperationReply::Entry(entry)) if entry.node == NodeId(0) => Some(Errno::NOENT),
             Ok(_) => None,
             Err(errno) => Some(errno),
         }

@@ -1,7 +1,7 @@
 //! Mount options of the Linux client that ours is compared with: those of nfs(5) alone.
 
+use super::option_string::split;
 use super::settings::Settings;
-use super::words::split;
 use super::{OptionError, parse, table};
 
 /// The settings of a Linux mount with these options.

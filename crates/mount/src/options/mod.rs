@@ -1,29 +1,31 @@
-//! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults, and Curt's own.
+//! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults,
+//! and Curt's own.
 //!
-//! `table.rs` has a row for each option and says how it is treated; none is ignored silently, except those that mount(8) reads
-//! itself. [`parse`] turns an option string into [`Settings`] and the remarks that a user should see.
+//! `table.rs` has a row for each option and says how it is treated; none is ignored silently,
+//! except those that mount(8) reads itself. [`parse`] turns an option string into [`Settings`] and
+//! the remarks that a user should see.
 
+mod format;
 mod linux;
+mod option_string;
 mod remount;
 mod row;
 mod settings;
-mod shown;
 mod source;
 mod table;
 mod values;
-mod words;
 
+pub use format::{format_options, format_utab_options};
 pub use linux::of_linux;
+pub use option_string::{OptionWord, split};
 pub use remount::remounted;
-pub use row::{Row, Takes, Verdict};
+pub use row::{OptionArity, OptionRow, OptionTreatment};
 pub use settings::{
-    Allow, Atime, FigureSettings, GenericSettings, LocalLocks, MemorySettings, Security, ServerSettings,
-    Settings, TransportSettings,
+    AllowedUsers, Atime, FigureSettings, GenericSettings, LocalLocks, MemorySettings, SecurityFlavor,
+    ServerSettings, Settings, TransportSettings,
 };
-pub use shown::{shown, shown_beside_the_kernel};
-pub use source::{Source, SourceError};
+pub use source::{MountSource, MountSourceError};
 pub use table::{TABLE, own};
-pub use words::{Word, split};
 
 use thiserror::Error;
 
@@ -77,26 +79,26 @@ pub enum Remark {
 
 /// The result of parsing an option string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedOptions {
     /// The values.
     pub settings: Settings,
     /// What to tell the user.
     pub remarks: Vec<Remark>,
     /// The words that were honoured, in order, as `curt stat` and utab show them.
-    pub honoured: Vec<Word>,
+    pub honoured: Vec<OptionWord>,
 }
 
 /// Reads an option string onto the defaults. Later words win over earlier ones, as in nfs(5).
-pub fn parse(options: &str) -> Result<Parsed, OptionError> {
+pub fn parse(options: &str) -> Result<ParsedOptions, OptionError> {
     parse_onto(Settings::default(), options)
 }
 
 /// Reads an option string onto settings that are in force: what `remount` does.
-pub fn parse_onto(settings: Settings, options: &str) -> Result<Parsed, OptionError> {
+pub fn parse_onto(settings: Settings, options: &str) -> Result<ParsedOptions, OptionError> {
     let words = split(options);
-    let mut parsed = Parsed {
+    let mut parsed = ParsedOptions {
         settings,
-        ..Parsed::default()
+        ..ParsedOptions::default()
     };
     // Wherever `sloppy` stands, it holds for the whole string.
     parsed.settings.generic.sloppy |= words.iter().any(|word| word.name == "sloppy");
@@ -106,7 +108,7 @@ pub fn parse_onto(settings: Settings, options: &str) -> Result<Parsed, OptionErr
     Ok(parsed)
 }
 
-fn absorb(parsed: &mut Parsed, word: &Word) -> Result<(), OptionError> {
+fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionError> {
     let option = word.text();
     let Some(row) = table::find(word) else {
         if !parsed.settings.generic.sloppy {
@@ -123,21 +125,22 @@ fn absorb(parsed: &mut Parsed, word: &Word) -> Result<(), OptionError> {
             wanted: wanted.to_owned(),
         })?;
     match row.verdict {
-        Verdict::Honoured(apply) => {
+        OptionTreatment::Honoured(apply) => {
             let value = word.value.as_deref().unwrap_or_default();
             apply(&mut parsed.settings, value).map_err(|wanted| OptionError::Value { option, wanted })?;
             parsed.honoured.retain(|earlier| earlier.name != word.name);
             parsed.honoured.push(word.clone());
         }
-        Verdict::Passed => keep(&mut parsed.settings.kept, word, option),
-        Verdict::Ignored(why) => parsed.remarks.push(Remark::Ignored { option, why }),
-        Verdict::Refused(instead) => return Err(OptionError::Refused { option, instead }),
+        OptionTreatment::Passed => keep(&mut parsed.settings.passed_through, word, option),
+        OptionTreatment::Ignored(why) => parsed.remarks.push(Remark::Ignored { option, why }),
+        OptionTreatment::Refused(instead) => return Err(OptionError::Refused { option, instead }),
     }
     Ok(())
 }
 
-/// Keeps a word that libmount, systemd or a desktop reads from the mount's line in utab (mount(8), `_netdev` and `x-*`).
-fn keep(kept: &mut Vec<String>, word: &Word, text: String) {
+/// Keeps a word that libmount, systemd or a desktop reads from the mount's line in utab (mount(8),
+/// `_netdev` and `x-*`).
+fn keep(kept: &mut Vec<String>, word: &OptionWord, text: String) {
     if word.name == "_netdev" || word.name.starts_with("x-") {
         kept.retain(|earlier| {
             split(earlier)

@@ -1,9 +1,10 @@
-//! What `remount` may change: `ro` and `rw`, the flags of the mount point, the caching timers and Curt's own caching options.
+//! What `remount` may change: `ro` and `rw`, the flags of the mount point, the caching timers and
+//! Curt's own caching options.
 
 use curt_policy::CacheOptions;
 
+use super::option_string::split;
 use super::settings::{GenericSettings, Settings};
-use super::words::split;
 use super::{OptionError, parse_onto};
 
 const INSTEAD: &str = "it cannot change while mounted; unmount and mount again";
@@ -16,7 +17,8 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
     let sloppy = split(options).iter().any(|word| word.name == "sloppy");
     let mut settings = current.clone();
     settings.generic.sloppy |= sloppy;
-    // A word may take back what one before it said, as in `defaults,sync`: what counts is where they lead.
+    // A word may take back what one before it said, as in `defaults,sync`: what counts is where
+    // they lead.
     let mut culprit = None;
     for word in split(options) {
         settings = parse_onto(settings, &word.text())?.settings;
@@ -58,7 +60,7 @@ fn fixed(settings: &Settings) -> Settings {
             allow: generic.allow,
             ..GenericSettings::default()
         },
-        kept: Vec::new(),
+        passed_through: Vec::new(),
         ..settings.clone()
     }
 }

@@ -4,22 +4,23 @@ use super::Settings;
 
 /// An option and how it is treated.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct OptionRow {
     /// Its name; `x-*` stands for every name that begins with `x-`.
     pub name: &'static str,
     /// The values that this row is about, if a name is treated differently by value.
     pub values: &'static [&'static str],
     /// Whether it takes a value.
-    pub takes: Takes,
-    /// For Curt's own options, how the value is written: a placeholder, or the possible words separated by `|`.
+    pub takes: OptionArity,
+    /// For Curt's own options, how the value is written: a placeholder, or the possible words
+    /// separated by `|`.
     pub written: &'static str,
     /// How it is treated.
-    pub verdict: Verdict,
+    pub verdict: OptionTreatment,
 }
 
 /// Whether an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
+pub enum OptionArity {
     /// `nocto`.
     Nothing,
     /// `timeo=600`.
@@ -33,7 +34,7 @@ pub(super) type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// How an option is treated.
 #[derive(Debug, Clone, Copy)]
-pub enum Verdict {
+pub enum OptionTreatment {
     /// It is honoured.
     Honoured(Apply),
     /// It asks for what is the case anyway; the text says why.
@@ -44,7 +45,7 @@ pub enum Verdict {
     Passed,
 }
 
-impl Takes {
+impl OptionArity {
     pub(super) fn check(self, value: Option<&str>) -> Result<(), &'static str> {
         match (self, value) {
             (Self::Nothing, Some(_)) => Err("takes no value"),
@@ -54,7 +55,7 @@ impl Takes {
     }
 }
 
-impl Row {
+impl OptionRow {
     /// Whether this row is about an option with this name and value.
     pub(super) fn is_about(&self, name: &str, value: Option<&str>) -> bool {
         let named = match self.name.strip_suffix('*') {

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use curt_policy::CacheOptions;
-use curt_rpc::client::{AddressFamily, Hardness};
+use curt_rpc::client::{AddressFamily, RecoveryMode};
 use curt_trace::events::RingLevel;
 
-use crate::control::metrics::Place;
+use crate::control::metrics::MetricsAddress;
 
-/// Everything that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without options.
+/// Everything that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without
+/// options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Where the server is and how its ports are found.
     pub server: ServerSettings,
     /// How requests are sent, and how long to wait for replies.
     pub transport: TransportSettings,
-    /// What is cached, and for how long. Whose requests arrive (`users`) is settled when it is known who mounts.
+    /// What is cached, and for how long. Whose requests arrive (`users`) is settled when it is
+    /// known who mounts.
     pub cache: CacheOptions,
     /// Bounds of what the mount may hold in memory.
     pub memory: MemorySettings,
@@ -24,11 +26,12 @@ pub struct Settings {
     /// Which kinds of lock stay on this machine.
     pub local_locks: LocalLocks,
     /// AUTH flavour of the requests.
-    pub security: Security,
+    pub security: SecurityFlavor,
     /// Options of every file system.
     pub generic: GenericSettings,
-    /// Words that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing here.
-    pub kept: Vec<String>,
+    /// Words that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing
+    /// here.
+    pub passed_through: Vec<String>,
 }
 
 /// Where the server is.
@@ -54,12 +57,13 @@ pub struct ServerSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportSettings {
     /// `hard`, `soft`, `softerr`.
-    pub hardness: Hardness,
+    pub hardness: RecoveryMode,
     /// `timeo=`: tenths of a second before a request counts as unanswered, 1 to 6000.
     pub timeo: u32,
     /// `retrans=`: how many retries before the user is told, or a soft mount gives up.
     pub retrans: u32,
-    /// `softreval`: while the server does not answer, cached data are served although they have expired.
+    /// `softreval`: while the server does not answer, cached data are served although they have
+    /// expired.
     pub softreval: bool,
     /// `nconnect=`: connections to the server, 1 to 16.
     pub nconnect: u8,
@@ -69,7 +73,8 @@ pub struct TransportSettings {
     pub rsize: Option<u32>,
     /// `wsize=` in bytes; `None`: what the server prefers, at most 1 MiB.
     pub wsize: Option<u32>,
-    /// `retry=`: minutes a mount is tried again; `None`: 2 in the foreground, 10,000 in the background.
+    /// `retry=`: minutes a mount is tried again; `None`: 2 in the foreground, 10,000 in the
+    /// background.
     pub retry: Option<u32>,
     /// `bg`: the first failure sends the mount to the background.
     pub background: bool,
@@ -80,9 +85,11 @@ pub struct TransportSettings {
 pub struct MemorySettings {
     /// `names_max=`: names remembered at most; `None`: the client's default.
     pub names: Option<u64>,
-    /// `dirty_max=`: bytes that the server has not on stable storage, at most; `None`: the client's default.
+    /// `dirty_max=`: bytes that the server has not on stable storage, at most; `None`: the client's
+    /// default.
     pub dirty_bytes: Option<u64>,
-    /// `listing_max=`: bytes that the names of listed directories take, at most; `None`: the client's default.
+    /// `listing_max=`: bytes that the names of listed directories take, at most; `None`: the
+    /// client's default.
     pub listing_bytes: Option<u64>,
 }
 
@@ -92,7 +99,7 @@ pub struct FigureSettings {
     /// `mountstats=`: how often the mountstats file is written; zero: there is none.
     pub mountstats: Duration,
     /// `metrics=`: where Prometheus can scrape.
-    pub metrics: Option<Place>,
+    pub metrics: Option<MetricsAddress>,
     /// `ring=`: which events are kept in a file that a crash leaves behind.
     pub ring: RingLevel,
 }
@@ -118,7 +125,7 @@ pub struct LocalLocks {
 
 /// AUTH flavour (RFC 5531, section 8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Security {
+pub enum SecurityFlavor {
     /// AUTH_SYS.
     #[default]
     Sys,
@@ -135,7 +142,8 @@ pub struct GenericSettings {
     pub noexec: bool,
     /// `nosuid`.
     pub nosuid: bool,
-    /// `nodev`, the default: the kernel opens device nodes without asking us, and checks no rights of a mount that leaves them to the server.
+    /// `nodev`, the default: the kernel opens device nodes without asking us, and checks no rights
+    /// of a mount that leaves them to the server.
     pub nodev: bool,
     /// `sync`: every write reaches stable storage before it returns.
     pub sync: bool,
@@ -146,7 +154,7 @@ pub struct GenericSettings {
     /// `nodiratime`.
     pub nodiratime: bool,
     /// Who may use the mount.
-    pub allow: Allow,
+    pub allow: AllowedUsers,
     /// `remount`: the mount is there already and its options change.
     pub remount: bool,
     /// `-s`, `sloppy`: unknown options are ignored with a warning.
@@ -167,7 +175,7 @@ pub enum Atime {
 
 /// Who may use the mount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Allow {
+pub enum AllowedUsers {
     /// Everybody if root mounts, else the user who mounted.
     #[default]
     Default,
@@ -188,7 +196,7 @@ impl Default for GenericSettings {
             dirsync: false,
             atime: Atime::default(),
             nodiratime: false,
-            allow: Allow::default(),
+            allow: AllowedUsers::default(),
             remount: false,
             sloppy: false,
         }
@@ -200,7 +208,7 @@ impl Default for Settings {
         Self {
             server: ServerSettings::default(),
             transport: TransportSettings {
-                hardness: Hardness::Hard,
+                hardness: RecoveryMode::Hard,
                 timeo: 600,
                 retrans: 2,
                 softreval: false,
@@ -215,9 +223,9 @@ impl Default for Settings {
             memory: MemorySettings::default(),
             figures: FigureSettings::default(),
             local_locks: LocalLocks::default(),
-            security: Security::Sys,
+            security: SecurityFlavor::Sys,
             generic: GenericSettings::default(),
-            kept: Vec::new(),
+            passed_through: Vec::new(),
         }
     }
 }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A server and the path of its export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct MountSource {
     /// Host name or address, without the brackets of an IPv6 address.
     pub host: String,
     /// Absolute path of the export.
@@ -15,7 +15,7 @@ pub struct Source {
 
 /// Why a source cannot be mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SourceError {
+pub enum MountSourceError {
     /// There is no colon between server and path.
     #[error("remote share not in 'host:dir' format")]
     Format,
@@ -30,24 +30,24 @@ pub enum SourceError {
     Port,
 }
 
-impl Source {
+impl MountSource {
     /// Reads what stands in an fstab line's first field.
-    pub fn parse(text: &str) -> Result<Self, SourceError> {
+    pub fn parse(text: &str) -> Result<Self, MountSourceError> {
         if let Some(rest) = text.strip_prefix("nfs://") {
             return Self::parse_url(rest);
         }
         let (host, path) = match text.strip_prefix('[') {
-            Some(rest) => rest.split_once("]:").ok_or(SourceError::Brackets)?,
-            None => text.split_once(':').ok_or(SourceError::Format)?,
+            Some(rest) => rest.split_once("]:").ok_or(MountSourceError::Brackets)?,
+            None => text.split_once(':').ok_or(MountSourceError::Format)?,
         };
         Self::of(host, path, None)
     }
 
-    fn parse_url(rest: &str) -> Result<Self, SourceError> {
-        let (authority, path) = rest.split_at(rest.find('/').ok_or(SourceError::Format)?);
+    fn parse_url(rest: &str) -> Result<Self, MountSourceError> {
+        let (authority, path) = rest.split_at(rest.find('/').ok_or(MountSourceError::Format)?);
         let (host, port) = match authority.strip_prefix('[') {
             Some(inner) => {
-                let (host, after) = inner.split_once(']').ok_or(SourceError::Brackets)?;
+                let (host, after) = inner.split_once(']').ok_or(MountSourceError::Brackets)?;
                 (host, after.strip_prefix(':'))
             }
             None => match authority.split_once(':') {
@@ -60,19 +60,19 @@ impl Source {
                 port.parse()
                     .ok()
                     .filter(|&port| port != 0)
-                    .ok_or(SourceError::Port)?,
+                    .ok_or(MountSourceError::Port)?,
             ),
             None => None,
         };
         Self::of(host, path, port)
     }
 
-    fn of(host: &str, path: &str, port: Option<u16>) -> Result<Self, SourceError> {
+    fn of(host: &str, path: &str, port: Option<u16>) -> Result<Self, MountSourceError> {
         if host.is_empty() {
-            return Err(SourceError::Format);
+            return Err(MountSourceError::Format);
         }
         if !path.starts_with('/') {
-            return Err(SourceError::RelativePath);
+            return Err(MountSourceError::RelativePath);
         }
         Ok(Self {
             host: host.to_owned(),
@@ -94,10 +94,10 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, SourceError};
+    use super::{MountSource, MountSourceError};
 
-    fn source(host: &str, path: &str, port: Option<u16>) -> Result<Source, SourceError> {
-        Ok(Source {
+    fn source(host: &str, path: &str, port: Option<u16>) -> Result<MountSource, MountSourceError> {
+        Ok(MountSource {
             host: host.to_owned(),
             path: path.to_owned(),
             port,
@@ -106,38 +106,53 @@ mod tests {
 
     #[test]
     fn servers_addresses_and_urls_are_understood() {
-        assert_eq!(Source::parse("nas:/export"), source("nas", "/export", None));
-        assert_eq!(Source::parse("192.0.2.1:/a:b"), source("192.0.2.1", "/a:b", None));
-        assert_eq!(Source::parse("[2001:db8::1]:/"), source("2001:db8::1", "/", None));
+        assert_eq!(MountSource::parse("nas:/export"), source("nas", "/export", None));
         assert_eq!(
-            Source::parse("[fe80::1%eth0]:/x"),
+            MountSource::parse("192.0.2.1:/a:b"),
+            source("192.0.2.1", "/a:b", None)
+        );
+        assert_eq!(
+            MountSource::parse("[2001:db8::1]:/"),
+            source("2001:db8::1", "/", None)
+        );
+        assert_eq!(
+            MountSource::parse("[fe80::1%eth0]:/x"),
             source("fe80::1%eth0", "/x", None)
         );
-        assert_eq!(Source::parse("nfs://nas/export"), source("nas", "/export", None));
         assert_eq!(
-            Source::parse("nfs://nas:20490/export"),
+            MountSource::parse("nfs://nas/export"),
+            source("nas", "/export", None)
+        );
+        assert_eq!(
+            MountSource::parse("nfs://nas:20490/export"),
             source("nas", "/export", Some(20490))
         );
         assert_eq!(
-            Source::parse("nfs://[::1]:2049/e"),
+            MountSource::parse("nfs://[::1]:2049/e"),
             source("::1", "/e", Some(2049))
         );
     }
 
     #[test]
     fn what_is_no_source_is_refused() {
-        assert_eq!(Source::parse("/export"), Err(SourceError::Format));
-        assert_eq!(Source::parse(":/export"), Err(SourceError::Format));
-        assert_eq!(Source::parse("[::1:/export"), Err(SourceError::Brackets));
-        assert_eq!(Source::parse("nas:export"), Err(SourceError::RelativePath));
-        assert_eq!(Source::parse("nfs://nas:0/e"), Err(SourceError::Port));
+        assert_eq!(MountSource::parse("/export"), Err(MountSourceError::Format));
+        assert_eq!(MountSource::parse(":/export"), Err(MountSourceError::Format));
+        assert_eq!(
+            MountSource::parse("[::1:/export"),
+            Err(MountSourceError::Brackets)
+        );
+        assert_eq!(
+            MountSource::parse("nas:export"),
+            Err(MountSourceError::RelativePath)
+        );
+        assert_eq!(MountSource::parse("nfs://nas:0/e"), Err(MountSourceError::Port));
     }
 
     #[test]
     fn a_source_reads_back_as_it_was_written() {
         for text in ["nas:/export", "[2001:db8::1]:/export"] {
             assert_eq!(
-                Source::parse(text).map(|source| source.text()),
+                MountSource::parse(text).map(|source| source.text()),
                 Ok(text.to_owned())
             );
         }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    OptionError, Parsed, Remark, Settings, TABLE, Verdict, own, parse, parse_onto, remounted, shown,
-    shown_beside_the_kernel, split,
+    OptionError, OptionTreatment, ParsedOptions, Remark, Settings, TABLE, format_utab_options, own, parse,
+    parse_onto, remounted, split,
 };
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
@@ -39,7 +39,8 @@ fn documented() -> Vec<(String, String)> {
     as_documented().into_iter().map(filled).collect()
 }
 
-/// The settings with every value away from its default, so that each option's effect shows, whichever way it goes.
+/// The settings with every value away from its default, so that each option's effect shows,
+/// whichever way it goes.
 fn opposite(option: &str) -> &'static str {
     match option.split('=').next().unwrap() {
         "ac" => "noac",
@@ -119,11 +120,12 @@ fn every_documented_option_has_its_documented_fate() {
                 }
                 other => panic!("{option}: {other:?}"),
             },
-            // What mount(8) wants to find in utab again is kept as it was written, and changes nothing else.
+            // What mount(8) wants to find in utab again is kept as it was written, and changes
+            // nothing else.
             "passed" => {
                 let mut parsed = outcome.unwrap_or_else(|error| panic!("{option}: {error}"));
-                parsed.settings.kept.clear();
-                assert_eq!(parsed, Parsed::default(), "{option}");
+                parsed.settings.passed_through.clear();
+                assert_eq!(parsed, ParsedOptions::default(), "{option}");
             }
             other => panic!("{option}: the documentation says {other:?}"),
         }
@@ -153,7 +155,7 @@ fn every_row_is_documented() {
             row.is_about(&words[0].name, words[0].value.as_deref())
         });
         assert!(found, "{} {:?} is not in docs/options.md", row.name, row.values);
-        if let Verdict::Refused(text) | Verdict::Ignored(text) = row.verdict {
+        if let OptionTreatment::Refused(text) | OptionTreatment::Ignored(text) = row.verdict {
             assert!(!text.is_empty(), "{} says nothing", row.name);
         }
     }
@@ -256,7 +258,7 @@ fn the_last_word_wins_and_is_shown_once() {
     let parsed = parse("ro,timeo=10,rw,timeo=20").unwrap();
     assert!(!parsed.settings.generic.read_only);
     assert_eq!(parsed.settings.transport.timeo, 20);
-    let shown: Vec<_> = parsed.honoured.iter().map(super::Word::text).collect();
+    let shown: Vec<_> = parsed.honoured.iter().map(super::OptionWord::text).collect();
     assert_eq!(shown, ["ro", "rw", "timeo=20"]);
 }
 
@@ -266,9 +268,9 @@ fn words_that_others_read_are_kept_once_and_shown_beside_the_kernel() {
         .unwrap()
         .settings;
     let expected = ["_netdev", "x-gvfs-name=b\\,c"].map(str::to_owned);
-    assert_eq!(current.kept, expected);
-    assert!(shown_beside_the_kernel(&current).ends_with(",_netdev,x-gvfs-name=b\\,c"));
-    assert_eq!(parse(&shown(&current)).unwrap().settings, current);
+    assert_eq!(current.passed_through, expected);
+    assert!(format_utab_options(&current).ends_with(",_netdev,x-gvfs-name=b\\,c"));
+    assert_eq!(parse(&super::format_options(&current)).unwrap().settings, current);
     let next = remounted(&current, "remount,ro,x-systemd.automount").unwrap();
-    assert_eq!(next.kept.len(), 3);
+    assert_eq!(next.passed_through.len(), 3);
 }

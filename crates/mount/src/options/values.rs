@@ -30,7 +30,8 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok(Some(number(text, 0..=u16::MAX, "")?).filter(|&port| port != 0))
 }
 
-/// Bytes of a READ or WRITE: rounded down to a multiple of 4096, from 4096 to 1 MiB (0: what the server prefers).
+/// Bytes of a READ or WRITE: rounded down to a multiple of 4096, from 4096 to 1 MiB (0: what the
+/// server prefers).
 pub(super) fn transfer(text: &str) -> Result<Option<u32>, String> {
     let bytes: u32 = number(text, 0..=u32::MAX, " (bytes)")?;
     Ok(Some(bytes)

@@ -1,24 +1,28 @@
 //! What is known of one object, for how long it is believed, and what a reply does to it.
 //!
-//! Owns the attribute timers (`acregmin` to `acdirmax`, `noac`), the order of replies that overtook each other, and the two
-//! epochs: `contents` (pages of a file, names of a directory) and `rights` (answers to ACCESS).
+//! Owns the attribute timers (`acregmin` to `acdirmax`, `noac`), the order of replies that overtook
+//! each other, and the two epochs: `contents` (pages of a file, names of a directory) and `rights`
+//! (answers to ACCESS).
 //!
 //! Invariants:
-//! - Attributes are dated by when their request was **sent**: whatever the server did later they do not show.
-//! - An older reply never replaces a newer one; where two replies cannot be ordered the next use asks.
-//! - An epoch ends whenever the object may have been changed by somebody else. A change of our own ends none if the server
-//!   proves that nobody came between (its before-attributes are what we knew; RFC 1813 §2.6, wcc_data).
+//! - Attributes are dated by when their request was **sent**: whatever the server did later they do
+//!   not show.
+//! - An older reply never replaces a newer one; where two replies cannot be ordered the next use
+//!   asks.
+//! - An epoch ends whenever the object may have been changed by somebody else. A change of our own
+//!   ends none if the server proves that nobody came between (its before-attributes are what we
+//!   knew; RFC 1813 §2.6, wcc_data).
 //!
 //! Must not know what is kept under an epoch, nor who waits.
 
 mod known;
+mod own_mutations;
 mod state;
-mod unsettled;
 
-pub use self::{state::AttributeState, unsettled::STEPS_MAX};
+pub use self::{own_mutations::STEPS_MAX, state::AttributeState};
 
 use crate::{
-    facts::{Before, Facts},
+    facts::{Facts, PreOpState},
     options::CacheOptions,
     time::Moment,
 };
@@ -26,7 +30,8 @@ use crate::{
 /// How good attributes are for the operation at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
-    /// Their request was sent after the operation began: asking again could tell nothing that the operation must know.
+    /// Their request was sent after the operation began: asking again could tell nothing that the
+    /// operation must know.
     Confirmed,
     /// Within their lifetime.
     Fresh,
@@ -36,9 +41,9 @@ pub enum Freshness {
     Unknown,
 }
 
-/// What becomes of a directory's freshness when the server has begun a new life since: names are kept, but each directory
-/// is asked about once before any is served. `sent_at` is when the request for its attributes was sent, `server_since` when
-/// the new life was noticed.
+/// What becomes of a directory's freshness when the server has begun a new life since: names are
+/// kept, but each directory is asked about once before any is served. `sent_at` is when the request
+/// for its attributes was sent, `server_since` when the new life was noticed.
 #[must_use]
 pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_since: Moment) -> Freshness {
     match freshness {
@@ -49,7 +54,7 @@ pub fn across_restart(freshness: Freshness, sent_at: Option<Moment>, server_sinc
 
 /// Attributes in a reply to a request that changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Report {
+pub struct AttributeReport {
     /// What it says.
     pub facts: Facts,
     /// When its request was first sent.
@@ -62,8 +67,9 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mutation {
     /// The object just before, if the server said so.
-    pub before: Option<Before>,
-    /// The object just after, if the server said so. Both are `None` when no reply came or it left them out.
+    pub before: Option<PreOpState>,
+    /// The object just after, if the server said so. Both are `None` when no reply came or it left
+    /// them out.
     pub after: Option<Facts>,
     /// When the request was first sent.
     pub sent_at: Moment,
@@ -77,19 +83,20 @@ pub struct Mutation {
 pub struct Absorbed {
     /// They are the newest that are known: keep them whole.
     pub adopted: bool,
-    /// The object may have been changed by somebody else since its contents were learned: pages and names of the former
-    /// epoch are void, and the kernel has to be told.
+    /// The object may have been changed by somebody else since its contents were learned: pages and
+    /// names of the former epoch are void, and the kernel has to be told.
     pub contents_changed: bool,
     /// Answers about access of the former epoch are void.
     pub rights_changed: bool,
-    /// Of a change of ours: the contents as they are known are those that it left, but for changes of ours that came
-    /// later. Then what it did may be remembered under the present epoch. Always false for other replies.
+    /// Of a change of ours: the contents as they are known are those that it left, but for changes
+    /// of ours that came later. Then what it did may be remembered under the present epoch. Always
+    /// false for other replies.
     pub stands: bool,
 }
 
 /// Notes which changes of ours had begun and ended when a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket {
+pub struct MutationTicket {
     own_changes: u64,
 }
 
@@ -110,7 +117,8 @@ pub enum GetattrDecision {
     Serve,
     /// Send GETATTR.
     Revalidate,
-    /// Send what was written first: until then the server's times and size are not those of the file.
+    /// Send what was written first: until then the server's times and size are not those of the
+    /// file.
     FlushFirst,
 }
 

@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use super::{
-    Absorbed, Freshness, Mutation, Report, Ticket,
-    known::{Known, Order},
-    unsettled::{Step, Unsettled},
+    Absorbed, AttributeReport, Freshness, Mutation, MutationTicket,
+    known::{KnownAttributes, ReplyOrder},
+    own_mutations::{UnsettledMutations, WccStep},
 };
 use crate::{
-    facts::{Before, Epoch, Facts, ServerTime},
+    facts::{Epoch, Facts, PreOpState, ServerTime},
     options::{CacheOptions, RacyGuard},
     time::Moment,
 };
@@ -16,12 +16,12 @@ use crate::{
 /// What is known of one object, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeState {
-    known: Option<Known>,
+    known: Option<KnownAttributes>,
     contents: Epoch,
     rights: Epoch,
     /// Counts the beginnings and ends of changes of ours.
     own_changes: u64,
-    unsettled: Option<Box<Unsettled>>,
+    unsettled: Option<Box<UnsettledMutations>>,
 }
 
 impl AttributeState {
@@ -43,8 +43,8 @@ impl AttributeState {
         self.known.map(|known| known.sent_at)
     }
 
-    /// The epoch of pages or names; `None` while changes of ours are on their way and what arrived does not fit together,
-    /// when nothing cached is to be served and nothing to be kept.
+    /// The epoch of pages or names; `None` while changes of ours are on their way and what arrived
+    /// does not fit together, when nothing cached is to be served and nothing to be kept.
     #[must_use]
     pub fn contents(&self) -> Option<Epoch> {
         let known = self.known?;
@@ -57,9 +57,10 @@ impl AttributeState {
         self.rights
     }
 
-    /// The server's time of the change that something learned by a request sent at `sent_at` could have missed for want of
-    /// a finer clock: the last one, or for what was known before a change of ours the last that was not ours
-    /// ([`RacyGuard::Auto`]). `None` if stamps differ after each change.
+    /// The server's time of the change that something learned by a request sent at `sent_at` could
+    /// have missed for want of a finer clock: the last one, or for what was known before a change
+    /// of ours the last that was not ours ([`RacyGuard::Auto`]). `None` if stamps differ after each
+    /// change.
     #[must_use]
     pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<ServerTime> {
         let known = self.known?;
@@ -77,31 +78,33 @@ impl AttributeState {
         let Some(known) = self.known else {
             return Freshness::Unknown;
         };
-        if self.is_doubted() {
+        if self.is_distrusted() {
             return Freshness::Expired;
         }
         if known.sent_at >= began {
             return Freshness::Confirmed;
         }
-        if known.believed(now, options).is_zero() {
+        if known.remaining_lifetime(now, options).is_zero() {
             Freshness::Expired
         } else {
             Freshness::Fresh
         }
     }
 
-    /// For how long from `now` the attributes will be believed: what may be promised to the kernel, before other limits.
+    /// For how long from `now` the attributes will be believed: what may be promised to the kernel,
+    /// before other limits.
     #[must_use]
     pub fn remaining(&self, now: Moment, options: &CacheOptions) -> Duration {
         match self.known {
-            Some(known) if !self.is_doubted() => known.believed(now, options),
+            Some(known) if !self.is_distrusted() => known.remaining_lifetime(now, options),
             Some(_) | None => Duration::ZERO,
         }
     }
 
-    /// Believe nothing until a request sent from `now` on is answered: after ESTALE, a lost reply, a lock, a reconnection.
-    pub fn doubt(&mut self, now: Moment) {
-        let doubted_at = &mut self.unsettled().doubted_at;
+    /// Believe nothing until a request sent from `now` on is answered: after ESTALE, a lost reply,
+    /// a lock, a reconnection.
+    pub fn distrust(&mut self, now: Moment) {
+        let doubted_at = &mut self.unsettled().distrusted_at;
         *doubted_at = Some(doubted_at.map_or(now, |before| before.max(now)));
     }
 
@@ -123,23 +126,25 @@ impl AttributeState {
         self.tidy();
     }
 
-    /// To be taken before a request is sent whose reply tells of contents (LOOKUP and listings of a directory, READ).
+    /// To be taken before a request is sent whose reply tells of contents (LOOKUP and listings of a
+    /// directory, READ).
     #[must_use]
-    pub const fn ticket(&self) -> Ticket {
-        Ticket {
+    pub const fn ticket(&self) -> MutationTicket {
+        MutationTicket {
             own_changes: self.own_changes,
         }
     }
 
-    /// Whether no change of ours was on its way at any time since the ticket was taken: then a reply cannot tell of a
-    /// state before one that we know of, whatever the stamps say.
+    /// Whether no change of ours was on its way at any time since the ticket was taken: then a
+    /// reply cannot tell of a state before one that we know of, whatever the stamps say.
     #[must_use]
-    pub fn is_undisturbed(&self, ticket: Ticket) -> bool {
+    pub fn is_undisturbed(&self, ticket: MutationTicket) -> bool {
         self.own_changes == ticket.own_changes && !self.is_changing()
     }
 
-    /// A request of ours that may change the object is about to be sent. Each call is answered by one of
-    /// [`Self::absorb_mutation`]. For a directory, the caller drops the names concerned now and again at the end.
+    /// A request of ours that may change the object is about to be sent. Each call is answered by
+    /// one of [`Self::absorb_mutation`]. For a directory, the caller drops the names concerned now
+    /// and again at the end.
     pub fn begin_mutation(&mut self) {
         self.own_changes = self.own_changes.wrapping_add(1);
         let in_flight = &mut self.unsettled().in_flight;
@@ -155,9 +160,9 @@ impl AttributeState {
     }
 
     /// Takes in attributes from a reply to a request that changed nothing.
-    pub fn absorb(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+    pub fn absorb(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let absorbed = self.take(report, options);
-        self.settle(absorbed)
+        self.explain_by_own_changes(absorbed)
     }
 
     /// Takes in the end of a change of ours, whether or not it succeeded.
@@ -166,7 +171,7 @@ impl AttributeState {
         let unsettled = self.unsettled();
         unsettled.in_flight = unsettled.in_flight.saturating_sub(1);
         let Some(after) = mutation.after else {
-            self.doubt(mutation.received_at);
+            self.distrust(mutation.received_at);
             // What was changed, and by whom, nobody can say.
             self.dispute_contents();
             return Absorbed {
@@ -174,7 +179,7 @@ impl AttributeState {
                 ..Absorbed::NOTHING
             };
         };
-        let step = mutation.before.map(|before| Step {
+        let step = mutation.before.map(|before| WccStep {
             before,
             after: after.as_before(),
         });
@@ -185,7 +190,7 @@ impl AttributeState {
             sent_at, received_at, ..
         } = mutation;
         let absorbed = self.take(
-            Report {
+            AttributeReport {
                 facts: after,
                 sent_at,
                 received_at,
@@ -195,15 +200,16 @@ impl AttributeState {
         if let Some(known) = self.known.as_mut().filter(|_| absorbed.adopted) {
             known.restart_timer(received_at, options);
         }
-        let joins = step.is_some_and(|step| self.joins(step));
-        let absorbed = self.settle(absorbed);
+        let joins = step.is_some_and(|step| self.follows_known_state(step));
+        let absorbed = self.explain_by_own_changes(absorbed);
         let stands = joins || (absorbed.adopted && self.contents().is_some());
         Absorbed { stands, ..absorbed }
     }
 
-    /// Takes in the attributes of an object that this client has just made and that did not exist before (a guarded or
-    /// exclusive CREATE, MKDIR, SYMLINK, MKNOD): nobody else's change can hide in its first stamp.
-    pub fn absorb_created(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+    /// Takes in the attributes of an object that this client has just made and that did not exist
+    /// before (a guarded or exclusive CREATE, MKDIR, SYMLINK, MKNOD): nobody else's change can hide
+    /// in its first stamp.
+    pub fn absorb_created(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let first = self.known.is_none();
         let absorbed = self.absorb(report, options);
         if let Some(known) = self.known.as_mut().filter(|_| first) {
@@ -213,10 +219,10 @@ impl AttributeState {
         absorbed
     }
 
-    fn take(&mut self, report: Report, options: &CacheOptions) -> Absorbed {
+    fn take(&mut self, report: AttributeReport, options: &CacheOptions) -> Absorbed {
         let Some(known) = self.known else {
-            self.known = Some(Known::first(report, options));
-            self.believe_again(report.sent_at);
+            self.known = Some(KnownAttributes::first(report, options));
+            self.clear_distrust(report.sent_at);
             self.contents = self.contents.next();
             self.rights = self.rights.next();
             return Absorbed {
@@ -227,30 +233,35 @@ impl AttributeState {
             };
         };
         match known.order(&report) {
-            Order::Older => Absorbed::NOTHING,
-            Order::Same => {
+            ReplyOrder::Older => Absorbed::NOTHING,
+            ReplyOrder::Same => {
                 let sent_at = known.sent_at.max(report.sent_at);
                 self.known = Some(known.confirm(report, sent_at, options));
-                self.believe_again(report.sent_at);
+                self.clear_distrust(report.sent_at);
                 Absorbed {
                     adopted: true,
                     ..Absorbed::NOTHING
                 }
             }
-            Order::Newer => {
+            ReplyOrder::Newer => {
                 let absorbed = self.replace(known, report, options);
-                self.believe_again(report.sent_at);
+                self.clear_distrust(report.sent_at);
                 absorbed
             }
-            Order::Unclear => {
+            ReplyOrder::Unclear => {
                 let absorbed = self.replace(known, report, options);
-                self.doubt(report.received_at);
+                self.distrust(report.received_at);
                 absorbed
             }
         }
     }
 
-    fn replace(&mut self, known: Known, report: Report, options: &CacheOptions) -> Absorbed {
+    fn replace(
+        &mut self,
+        known: KnownAttributes,
+        report: AttributeReport,
+        options: &CacheOptions,
+    ) -> Absorbed {
         let contents_at = self.contents_at(&known);
         let rights_changed = known.facts.rights_differ(&report.facts);
         if rights_changed {
@@ -269,31 +280,32 @@ impl AttributeState {
         }
     }
 
-    fn is_doubted(&self) -> bool {
+    fn is_distrusted(&self) -> bool {
         self.unsettled
             .as_ref()
-            .is_some_and(|unsettled| unsettled.doubted_at.is_some())
+            .is_some_and(|unsettled| unsettled.distrusted_at.is_some())
     }
 
     /// Lifts the doubt if the answered request was sent after it arose.
-    fn believe_again(&mut self, sent_at: Moment) {
+    fn clear_distrust(&mut self, sent_at: Moment) {
         if let Some(unsettled) = &mut self.unsettled
-            && unsettled.doubted_at.is_some_and(|doubted| sent_at >= doubted)
+            && unsettled.distrusted_at.is_some_and(|doubted| sent_at >= doubted)
         {
-            unsettled.doubted_at = None;
+            unsettled.distrusted_at = None;
         }
     }
 
     /// Whether the contents that are known lead, by way of changes of ours, to where `step` begins.
-    fn joins(&self, step: Step) -> bool {
+    fn follows_known_state(&self, step: WccStep) -> bool {
         let (Some(known), Some(unsettled)) = (self.known, &self.unsettled) else {
             return false;
         };
         unsettled.leads_to(self.contents_at(&known), step)
     }
 
-    /// Explains the newest attributes by changes of ours; what is left unexplained when none is in flight was done by others.
-    fn settle(&mut self, absorbed: Absorbed) -> Absorbed {
+    /// Explains the newest attributes by changes of ours; what is left unexplained when none is in
+    /// flight was done by others.
+    fn explain_by_own_changes(&mut self, absorbed: Absorbed) -> Absorbed {
         let (Some(known), Some(unsettled)) = (&mut self.known, &mut self.unsettled) else {
             return absorbed;
         };
@@ -317,7 +329,7 @@ impl AttributeState {
         }
     }
 
-    fn contents_at(&self, known: &Known) -> Before {
+    fn contents_at(&self, known: &KnownAttributes) -> PreOpState {
         let unsettled = self
             .unsettled
             .as_ref()
@@ -325,7 +337,7 @@ impl AttributeState {
         unsettled.unwrap_or(known.facts.as_before())
     }
 
-    fn unsettled(&mut self) -> &mut Unsettled {
+    fn unsettled(&mut self) -> &mut UnsettledMutations {
         self.unsettled.get_or_insert_default()
     }
 
@@ -333,7 +345,7 @@ impl AttributeState {
         if self
             .unsettled
             .as_deref()
-            .is_some_and(|unsettled| *unsettled == Unsettled::default())
+            .is_some_and(|unsettled| *unsettled == UnsettledMutations::default())
         {
             self.unsettled = None;
         }
@@ -341,8 +353,9 @@ impl AttributeState {
 }
 
 impl Facts {
-    /// Whether answers about access to the one may be wrong for the other: an owner, group or mode that differs, or a
-    /// change of attributes alone, which may be one of an access control list that NFSv3 does not show.
+    /// Whether answers about access to the one may be wrong for the other: an owner, group or mode
+    /// that differs, or a change of attributes alone, which may be one of an access control list
+    /// that NFSv3 does not show.
     fn rights_differ(&self, other: &Self) -> bool {
         (self.mode, self.uid, self.gid) != (other.mode, other.uid, other.gid)
             || (self.size == other.size && self.stamp.differs_in_attributes_only(other.stamp))

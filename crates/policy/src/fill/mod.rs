@@ -1,25 +1,30 @@
-//! Asking for a directory's names together: instead of one name, or instead of the attributes of one.
+//! Asking for a directory's names together: instead of one name, or instead of the attributes of
+//! one.
 //!
-//! Owns estimates of benefit; nothing here changes an answer, only what is requested. A reply with many names costs more bytes, and
-//! more work at the server, than a reply with one; it pays if enough of its names are used. That is not known beforehand, so it
-//! is estimated from: how many names of the directory were requested one by one, the directory's reported size, the benefit of
-//! such replies in this directory, in its siblings and on the whole mount, and the cost of a request.
+//! Owns estimates of benefit; nothing here changes an answer, only what is requested. A reply with
+//! many names costs more bytes, and more work at the server, than a reply with one; it pays if
+//! enough of its names are used. That is not known beforehand, so it is estimated from: how many
+//! names of the directory were requested one by one, the directory's reported size, the benefit of
+//! such replies in this directory, in its siblings and on the whole mount, and the cost of a
+//! request.
 //!
 //! Invariants:
-//! - Where nothing speaks for it the names of a directory are asked for together only after so many were asked for one by one that
-//!   it costs about as much again; where it was for nothing, only after so many that this is a small part of them, and after twice
-//!   as many the next time.
+//! - Where nothing speaks for it the names of a directory are asked for together only after so many
+//!   were asked for one by one that it costs about as much again; where it was for nothing, only
+//!   after so many that this is a small part of them, and after twice as many the next time.
 //! - The name that a request was sent for speaks for nothing: it would have been a request, too.
-//! - A mount where it does not pay is given up: at most [`RETRIES`] such requests in [`MOUNT_MISSES`] that ask for one name.
+//! - A mount where it does not pay is given up: at most [`RETRIES`] such requests in
+//!   [`MOUNT_MISSES`] that ask for one name.
 //!
-//! Must not know the protocol: READDIRPLUS of NFSv3 and READDIR of NFSv4 with attributes are both meant.
+//! Must not know the protocol: READDIRPLUS of NFSv3 and READDIR of NFSv4 with attributes are both
+//! meant.
 
+mod benefit;
 mod record;
-mod worth;
 
 pub use self::{
-    record::{Extent, LOSS_MISSES_MIN, Record},
-    worth::{MOUNT_MISSES, Mount, RETRIES},
+    benefit::{MOUNT_MISSES, MountFillRecord, RETRIES},
+    record::{FillRecord, LOSS_MISSES_MIN, ListedExtent},
 };
 
 use self::record::LOSS_SHARE;
@@ -30,13 +35,15 @@ use crate::{
     options::CacheOptions,
 };
 
-/// Names of a directory that are asked for one by one before its names are asked for together, where nothing is known.
+/// Names of a directory that are asked for one by one before its names are asked for together,
+/// where nothing is known.
 pub const MISSES_MIN: u32 = 2;
 
 /// Bytes of a name with its attributes and handle, about.
 const NAME_BYTES: u32 = 176;
 
-/// Bytes of names that cost what a request does where requests are quickest: 46 names, at 3 to 5 µs each for both sides.
+/// Bytes of names that cost what a request does where requests are quickest: 46 names, at 3 to 5 µs
+/// each for both sides.
 const REQUEST_BYTES_MIN: u64 = 8 * 1024;
 
 /// The same where they are slowest.
@@ -49,11 +56,12 @@ const BYTES_PER_MICROSECOND: u64 = 40;
 const BESIDE_FILLS_MIN: u32 = 2;
 
 /// So many times more misses are waited for where fills were not worth their bytes elsewhere.
-const DOUBT: u32 = 4;
+const UNPROVEN_FACTOR: u32 = 4;
 
-/// So many times more look-ups are waited for than cost as much, while parts of a listing were of some use and do not pay yet: of a
-/// large directory few names are known by then, so that few can be used.
-const PART_DOUBT: u64 = 8;
+/// So many times more look-ups are waited for than cost as much, while parts of a listing were of
+/// some use and do not pay yet: of a large directory few names are known by then, so that few can
+/// be used.
+const PART_UNPROVEN_FACTOR: u64 = 8;
 
 /// How often the number of misses that is waited for doubles at most.
 const DOUBLINGS_MAX: u8 = 12;
@@ -61,12 +69,12 @@ const DOUBLINGS_MAX: u8 = 12;
 /// What is known when a name of a directory has to be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FillView {
-    /// Of the directory. The name in question is counted ([`Record::missed`]).
-    pub record: Record,
+    /// Of the directory. The name in question is counted ([`FillRecord::missed`]).
+    pub record: FillRecord,
     /// What was remembered of the directory that it is in.
-    pub parent: Option<Record>,
-    /// Of the mount. The name in question is counted ([`Mount::missed`]).
-    pub mount: Mount,
+    pub parent: Option<FillRecord>,
+    /// Of the mount. The name in question is counted ([`MountFillRecord::missed`]).
+    pub mount: MountFillRecord,
     /// The directory's own size, if it is known.
     pub size: Option<u64>,
     /// What a request takes that carries little.
@@ -90,7 +98,7 @@ pub enum FillDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RevalidationView {
     /// Of the directory that the object is in. The object is counted as used.
-    pub record: Record,
+    pub record: FillRecord,
     /// What a request takes that carries little.
     pub round_trip: Duration,
 }
@@ -98,7 +106,7 @@ pub struct RevalidationView {
 /// How an object's attributes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Revalidation {
+pub enum RevalidationDecision {
     /// By themselves.
     Object,
     /// With those of all objects in its directory, in about so many bytes.
@@ -109,8 +117,8 @@ pub enum Revalidation {
 }
 
 impl CacheOptions {
-    /// Whether names may be asked for together: `dirfill=auto`, where replies with attributes are wanted and what they bring may
-    /// be served afterwards.
+    /// Whether names may be asked for together: `dirfill=auto`, where replies with attributes are
+    /// wanted and what they bring may be served afterwards.
     #[must_use]
     pub const fn fills(&self) -> bool {
         let keeps_names = match self.names {
@@ -139,12 +147,13 @@ pub fn decide(view: &FillView, options: &CacheOptions) -> FillDecision {
     }
 }
 
-/// Names that are asked for together of a directory that was listed and has more than one would ask for because of one: those beside
-/// the name in the listing, about as many as a reply of [`PLUS_SIZE_MAX`] holds.
+/// Names that are asked for together of a directory that was listed and has more than one would ask
+/// for because of one: those beside the name in the listing, about as many as a reply of
+/// [`PLUS_SIZE_MAX`] holds.
 pub const PART_NAMES: u32 = 1024;
 
-/// Decides how a name is asked for that such a listing has, of which nothing else is known: what programs do that read all names and
-/// then go through them in another order.
+/// Decides how a name is asked for that such a listing has, of which nothing else is known: what
+/// programs do that read all names and then go through them in another order.
 pub fn decide_part(view: &FillView, options: &CacheOptions) -> FillDecision {
     if !options.fills() || view.record.misses < part_misses_needed(view) {
         return FillDecision::Lookup;
@@ -166,7 +175,7 @@ fn part_misses_needed(view: &FillView) -> u32 {
         return doubled(misses(1).max(MISSES_MIN));
     }
     if record.has_spared {
-        return doubled(misses(PART_DOUBT).max(MISSES_MIN));
+        return doubled(misses(PART_UNPROVEN_FACTOR).max(MISSES_MIN));
     }
     if view.mount.has_given_up(unit) {
         return u32::MAX;
@@ -175,19 +184,19 @@ fn part_misses_needed(view: &FillView) -> u32 {
 }
 
 /// Decides how the attributes of an object are asked for that have expired.
-pub fn decide_revalidation(view: &RevalidationView, options: &CacheOptions) -> Revalidation {
-    let Record {
-        extent: Extent::Whole { bytes, .. },
+pub fn decide_revalidation(view: &RevalidationView, options: &CacheOptions) -> RevalidationDecision {
+    let FillRecord {
+        extent: ListedExtent::Whole { bytes, .. },
         used,
         alone,
         refreshed,
         ..
     } = view.record
     else {
-        return Revalidation::Object;
+        return RevalidationDecision::Object;
     };
-    // Objects of one directory that came together expire together, unless they change: then it shows in what the last reply
-    // spared, and one is asked about alone first.
+    // Objects of one directory that came together expire together, unless they change: then it
+    // shows in what the last reply spared, and one is asked about alone first.
     let expected = match refreshed {
         None => used,
         Some(1 | 0) => used.min(alone.saturating_add(1)),
@@ -195,11 +204,11 @@ pub fn decide_revalidation(view: &RevalidationView, options: &CacheOptions) -> R
     };
     let others = u64::from(expected.saturating_sub(1));
     if options.fills() && u64::from(bytes) <= others * 2 * request_bytes(view.round_trip) {
-        Revalidation::Directory {
+        RevalidationDecision::Directory {
             bytes: with_room(bytes),
         }
     } else {
-        Revalidation::Object
+        RevalidationDecision::Object
     }
 }
 
@@ -214,7 +223,7 @@ fn misses_needed(view: &FillView) -> u32 {
         return match (record.own.pays(unit), record.extent) {
             (true, _) if record.failures == 0 => cost.max(1),
             // The first names were of no use; neither will be the others.
-            (false, Extent::Part { .. }) => u32::MAX,
+            (false, ListedExtent::Part { .. }) => u32::MAX,
             (true | false, _) if has_given_up => u32::MAX,
             (true | false, _) => doubtful
                 .max(record.misses_per_loss(unit))
@@ -227,7 +236,7 @@ fn misses_needed(view: &FillView) -> u32 {
         (true, true, true) => cost.max(1),
         (true, false, true) => doubtful,
         _ if has_given_up => u32::MAX,
-        (true, true | false, false) => doubtful.saturating_mul(DOUBT),
+        (true, true | false, false) => doubtful.saturating_mul(UNPROVEN_FACTOR),
         (false, true | false, true | false) => doubtful,
     }
 }

@@ -3,9 +3,11 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessEntry, AccessMode, AskWhy, Credential, Epoch, Facts, Freshness, Moment, ObjectKind,
-    Rights,
-    access::{DENIAL_LIFETIME, Lesson, compare, decide_access, everybody_may_search, local_verdict},
+    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, Moment, ObjectKind,
+    Rights, UnixCredential,
+    access::{
+        DENIAL_LIFETIME, ModeBitsComparison, compare, decide_access, is_world_searchable, mode_bits_rights,
+    },
 };
 
 use crate::cases::{directory, file, for_each_case};
@@ -54,7 +56,7 @@ fn whoever_mode_bits_may_not_judge_is_judged_by_the_server_alone() {
     for_each_decision(|view, _, needs, _, decision| {
         let served = view.entry.is_some_and(|entry| entry.asked.contains(needs));
         if view.local.is_none() && !served && !needs.is_empty() {
-            assert_eq!(decision, AccessDecision::Ask(AskWhy::Unasked));
+            assert_eq!(decision, AccessDecision::Ask(AccessReason::Unasked));
         }
     });
 }
@@ -82,13 +84,14 @@ fn a_denial_is_never_our_own() {
     });
 }
 
-/// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before foreign data.
+/// With noaccesscheck, ACCESS is sent for others than uid 0 only to confirm a denial, or before
+/// foreign data.
 // SEMANTICS: perm-5.
 #[test]
 fn mode_bits_spare_every_access_but_two() {
     for_each_decision(|view, _, _, options, decision| {
         if options.access == AccessMode::ModeBits && view.local.is_some() {
-            assert_ne!(decision, AccessDecision::Ask(AskWhy::Unasked));
+            assert_ne!(decision, AccessDecision::Ask(AccessReason::Unasked));
         }
     });
 }
@@ -106,7 +109,7 @@ fn foreign_data_are_served_only_after_the_server_granted_something() {
                 "{view:?} {attributes:?} {options:?}"
             );
         }
-        if decision == AccessDecision::Ask(AskWhy::ForeignData) {
+        if decision == AccessDecision::Ask(AccessReason::ForeignData) {
             assert!(view.foreign_data && !asked);
         }
     });
@@ -130,7 +133,8 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
     });
 }
 
-/// Asking, absorbing and deciding again ends: neither kind of request is decided twice for the same reason.
+/// Asking, absorbing and deciding again ends: neither kind of request is decided twice for the same
+/// reason.
 #[test]
 fn an_answer_ends_the_asking() {
     let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
@@ -177,7 +181,7 @@ fn mode_bits_grant_what_a_local_file_system_would() {
                 ..file(0)
             };
             for (uid, gid, groups, shift) in people {
-                let granted = local_verdict(&facts, Credential { uid, gid, groups }).unwrap();
+                let granted = mode_bits_rights(&facts, UnixCredential { uid, gid, groups }).unwrap();
                 let bits = (mode >> shift) & 7;
                 assert_eq!(granted.contains(Rights::READ), bits & 4 != 0);
                 assert_eq!(granted.contains(Rights::MODIFY), bits & 2 != 0);
@@ -192,9 +196,9 @@ fn mode_bits_grant_what_a_local_file_system_would() {
                 assert_eq!(granted.contains(Rights::DELETE), delete);
             }
             assert_eq!(
-                local_verdict(
+                mode_bits_rights(
                     &facts,
-                    Credential {
+                    UnixCredential {
                         uid: 0,
                         gid: 0,
                         groups: &[]
@@ -210,8 +214,8 @@ fn mode_bits_grant_what_a_local_file_system_would() {
 fn everybody_may_search_where_all_three_classes_may() {
     for mode in 0..0o1000 {
         let open = mode & 0o100 != 0 && mode & 0o010 != 0 && mode & 0o001 != 0;
-        assert_eq!(everybody_may_search(&Facts { mode, ..directory(0) }), open);
-        assert!(!everybody_may_search(&Facts { mode, ..file(0) }));
+        assert_eq!(is_world_searchable(&Facts { mode, ..directory(0) }), open);
+        assert!(!is_world_searchable(&Facts { mode, ..file(0) }));
     }
 }
 
@@ -251,25 +255,38 @@ fn a_denial_is_young_for_a_second() {
     assert!(!young(DENIAL_LIFETIME));
 }
 
-/// Which way server and mode bits disagree; a read-only export's refusal of writing is no disagreement.
+/// Which way server and mode bits disagree; a read-only export's refusal of writing is no
+/// disagreement.
 // SEMANTICS: perm-6.
 #[test]
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
     let all = Rights::worth_asking(ObjectKind::Regular);
     let write = Rights::MODIFY.with(Rights::EXTEND);
-    assert_eq!(compare(Rights::READ, all, Rights::READ), Lesson::Agree);
+    assert_eq!(
+        compare(Rights::READ, all, Rights::READ),
+        ModeBitsComparison::Agree
+    );
     assert_eq!(
         compare(Rights::READ.with(write), all, Rights::READ),
-        Lesson::Agree
+        ModeBitsComparison::Agree
     );
-    assert_eq!(compare(Rights::NONE, all, Rights::READ), Lesson::ServerGrantsMore);
-    assert_eq!(compare(Rights::READ, all, Rights::NONE), Lesson::ServerGrantsLess);
+    assert_eq!(
+        compare(Rights::NONE, all, Rights::READ),
+        ModeBitsComparison::ServerGrantsMore
+    );
+    assert_eq!(
+        compare(Rights::READ, all, Rights::NONE),
+        ModeBitsComparison::ServerGrantsLess
+    );
     assert_eq!(
         compare(Rights::READ, all, Rights::EXECUTE),
-        Lesson::ServerGrantsLess
+        ModeBitsComparison::ServerGrantsLess
     );
     // Nothing is learned of what was not asked.
-    assert_eq!(compare(Rights::READ, write, Rights::NONE), Lesson::Agree);
+    assert_eq!(
+        compare(Rights::READ, write, Rights::NONE),
+        ModeBitsComparison::Agree
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeState, CacheOptions, Facts, Freshness, Interval, Moment, Mutation, ObjectKind, Report,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, Moment, Mutation, ObjectKind,
+    TimeoutRange,
     attributes::{GetattrDecision, STEPS_MAX, across_restart, decide_getattr},
 };
 
@@ -15,8 +16,8 @@ fn at(milliseconds: u32) -> Moment {
     Moment::from_start(Duration::from_millis(u64::from(milliseconds)))
 }
 
-fn report(facts: Facts, sent: u32, received: u32) -> Report {
-    Report {
+fn report(facts: Facts, sent: u32, received: u32) -> AttributeReport {
+    AttributeReport {
         facts,
         sent_at: at(sent),
         received_at: at(received),
@@ -100,7 +101,8 @@ fn attributes_asked_for_since_the_operation_began_are_confirmed_and_others_are_n
     assert_eq!(state.remaining(at(1001), &noac), Duration::ZERO);
 }
 
-/// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are asked for.
+/// 3, 6, 12, 24, 48, 60, 60 s; doubled at most once in each lifetime, however often attributes are
+/// asked for.
 // SEMANTICS: attr-1.
 #[test]
 fn the_lifetime_doubles_while_nothing_changes_but_a_storm_of_stats_does_not_drive_it_up() {
@@ -141,7 +143,7 @@ fn a_change_throws_the_lifetime_back() {
 fn the_lifetime_stays_within_the_bounds_in_force() {
     let state = known(file(1), 0, 0);
     for (min, max, wanted) in [(1, 2, 2), (5, 60, 5), (3, 60, 3), (0, 0, 0), (7, 5, 7)] {
-        let files = Interval {
+        let files = TimeoutRange {
             min: SECOND * min,
             max: SECOND * max,
         };
@@ -171,7 +173,8 @@ fn directories_have_their_own_interval() {
     assert_eq!(state.remaining(at(0), &CacheOptions::default()), SECOND * 30);
 }
 
-/// Every order in which two replies can be sent, executed and received: the later state wins, or both are doubted.
+/// Every order in which two replies can be sent, executed and received: the later state wins, or
+/// both are doubted.
 // SEMANTICS: attr-3.
 #[test]
 fn an_older_reply_never_replaces_a_newer_one() {
@@ -208,7 +211,8 @@ fn an_older_reply_never_replaces_a_newer_one() {
     });
 }
 
-/// Who changed it, with what, and what the server said: an epoch ends unless it is proven that only we did.
+/// Who changed it, with what, and what the server said: an epoch ends unless it is proven that only
+/// we did.
 #[test]
 fn the_contents_epoch_ends_exactly_when_others_may_have_changed_it() {
     let options = CacheOptions::default();

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AccessView, Before, CacheOptions, Facts, Freshness, Interval, LookupCache, ObjectKind,
-    PlusMode, RacyGuard, Rights, ServerTime, Stamp, Users, access::EntryView,
+    AccessMode, AccessView, CacheOptions, ChangeStamp, Facts, Freshness, LookupCache, MountUsers, ObjectKind,
+    PlusMode, PreOpState, RacyGuard, Rights, ServerTime, TimeoutRange, access::AccessEntryView,
 };
 
 /// Picks from lists; each run of a test's closure is another combination.
@@ -91,8 +91,8 @@ impl Cases {
             sloppy_open: self.pick(&[Duration::ZERO, SLOPPY]),
             access: self.pick(&[AccessMode::Server, AccessMode::ModeBits]),
             plus: self.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
-            users: self.pick(&[Users::One, Users::Many]),
-            directories: Interval {
+            users: self.pick(&[MountUsers::One, MountUsers::Many]),
+            directories: TimeoutRange {
                 min: MINUTE / 2,
                 max: MINUTE,
             },
@@ -103,7 +103,7 @@ impl Cases {
     pub(crate) fn access_view(&mut self) -> AccessView {
         let sets = [None, Some(Rights::NONE), Some(Rights::READ), Some(Rights::ALL)];
         let local = self.pick(&sets);
-        let entry = self.pick(&sets).map(|asked| EntryView {
+        let entry = self.pick(&sets).map(|asked| AccessEntryView {
             asked,
             granted: self
                 .pick(&[Rights::NONE, Rights::READ, Rights::ALL])
@@ -122,9 +122,9 @@ pub(crate) const SLOPPY: Duration = Duration::from_secs(3);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A stamp of so many milliseconds after a second long ago.
-pub(crate) fn stamp(mtime: u32, ctime: u32) -> Stamp {
+pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
     let time = |milliseconds: u32| ServerTime::new(1_000_001, milliseconds * 1_000_000);
-    Stamp::Times {
+    ChangeStamp::Times {
         mtime: time(mtime),
         ctime: time(ctime),
     }
@@ -150,7 +150,7 @@ pub(crate) fn directory(changed: u32) -> Facts {
     }
 }
 
-pub(crate) fn before(facts: &Facts) -> Option<Before> {
+pub(crate) fn before(facts: &Facts) -> Option<PreOpState> {
     Some(facts.as_before())
 }
 

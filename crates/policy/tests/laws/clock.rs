@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Freshness, ListingMode, Moment, Mutation, PlusMode, RacyGuard,
-    Report, ServerClock, ServerTime,
-    data::{DataLabel, Pages, decide_pages, learn_pages, learn_written},
+    AttributeReport, AttributeState, CacheOptions, Facts, Freshness, ListingMode, Moment, Mutation, PlusMode,
+    RacyGuard, ServerClock, ServerTime,
+    data::{PagesDecision, PagesLabel, decide_pages, learn_pages, learn_written},
     listing::{
-        GoOn, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX, decide_going_on,
-        decide_listing, wants_attributes,
+        ListingContinuation, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX,
+        decide_continuation, decide_listing, wants_attributes,
     },
     server_clock::{GUARD_MAX, GUARD_MIN},
 };
@@ -106,7 +106,8 @@ fn a_proven_mistake_doubles_the_guard_up_to_a_bound() {
     assert_eq!(last, GUARD_MAX);
 }
 
-/// A change of our own shows the server's present; an estimate beyond it came from a clock that was set back.
+/// A change of our own shows the server's present; an estimate beyond it came from a clock that was
+/// set back.
 #[test]
 fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
     let mut clock = ServerClock::new(Duration::ZERO);
@@ -131,8 +132,8 @@ fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
     });
 }
 
-fn report(facts: Facts, sent_at: Moment) -> Report {
-    Report {
+fn report(facts: Facts, sent_at: Moment) -> AttributeReport {
+    AttributeReport {
         facts,
         sent_at,
         received_at: sent_at.plus(MILLISECOND),
@@ -158,7 +159,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
         };
         let _ = state.absorb(report(now, at(2000)), &options);
         let pages = decide_pages(Some(label), &state, &clock, &options);
-        assert_eq!(pages == Pages::Keep, now == old, "{now:?}");
+        assert_eq!(pages == PagesDecision::Keep, now == old, "{now:?}");
     });
 }
 
@@ -176,7 +177,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
         let _ = state.absorb(report(file(1), at(1000)), &options);
         let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
         let pages = decide_pages(Some(label), &state, &clock, &options);
-        assert_eq!(pages == Pages::Keep, options.racy_guard == RacyGuard::Off);
+        assert_eq!(pages == PagesDecision::Keep, options.racy_guard == RacyGuard::Off);
     });
 }
 
@@ -206,7 +207,8 @@ fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
         assert_eq!(absorbed.contents_changed, !proven);
         let label = learn_written(held, &state, absorbed, at(2000));
         assert_eq!(label.is_some(), proven);
-        let kept = |label: Option<DataLabel>| decide_pages(label, &state, &clock, &options) == Pages::Keep;
+        let kept =
+            |label: Option<PagesLabel>| decide_pages(label, &state, &clock, &options) == PagesDecision::Keep;
         assert_eq!(kept(held), proven);
     });
 }
@@ -242,20 +244,20 @@ fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
     let mut restarts = 0;
     let cases = for_each_case(|case| {
         let options = CacheOptions {
-            listing: case.pick(&[ListingMode::GoOn, ListingMode::Restart]),
+            listing: case.pick(&[ListingMode::Continue, ListingMode::Restart]),
             ..CacheOptions::default()
         };
         let (directory, is_same) = (case.freshness(), case.bool());
         let is_believed = matches!(directory, Freshness::Confirmed | Freshness::Fresh);
         let expected = match options.listing {
-            ListingMode::GoOn => GoOn::Here,
-            ListingMode::Restart if !is_same => GoOn::FromTheStart,
-            ListingMode::Restart if is_believed => GoOn::Here,
-            ListingMode::Restart => GoOn::Revalidate,
+            ListingMode::Continue => ListingContinuation::FromCookie,
+            ListingMode::Restart if !is_same => ListingContinuation::FromStart,
+            ListingMode::Restart if is_believed => ListingContinuation::FromCookie,
+            ListingMode::Restart => ListingContinuation::Revalidate,
         };
-        let decision = decide_going_on(directory, is_same, &options);
+        let decision = decide_continuation(directory, is_same, &options);
         assert_eq!(decision, expected);
-        restarts += usize::from(decision == GoOn::FromTheStart);
+        restarts += usize::from(decision == ListingContinuation::FromStart);
     });
     assert_eq!((cases, restarts), (16, 4));
 }

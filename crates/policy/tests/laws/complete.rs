@@ -1,9 +1,9 @@
 //! What makes a directory complete, what ends that, and of which names it says nothing.
 
 use curt_policy::{
-    AttributeState, CacheOptions, Moment, Mutation, Report,
-    complete::{Pass, may_be_hidden, survives, survives_refusal, told},
-    names::Learned,
+    AttributeReport, AttributeState, CacheOptions, Moment, Mutation,
+    complete::{ListingScan, may_be_hidden, reply_label, stays_complete, stays_complete_after_refusal},
+    names::DentryUpdate,
 };
 
 use crate::cases::{directory, for_each_case};
@@ -13,8 +13,8 @@ fn at(milliseconds: u64) -> Moment {
 }
 
 /// A directory that was asked about at `sent`, its contents having changed at `changed`.
-fn report(changed: u32, sent: u64) -> Report {
-    Report {
+fn report(changed: u32, sent: u64) -> AttributeReport {
+    AttributeReport {
         facts: directory(changed),
         sent_at: at(sent),
         received_at: at(sent + 1),
@@ -28,7 +28,7 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
     let (mut complete, mut torn) = (0, 0);
     let cases = for_each_case(|cases| {
         let mut directory = AttributeState::unknown();
-        let mut pass = Pass::begin(directory.ticket());
+        let mut pass = ListingScan::begin(directory.ticket());
         let mut is_one = true;
         let mut changed = 100;
         for reply in 0..3_u64 {
@@ -45,7 +45,7 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
             }
             let sent_at = 10 + 10 * reply;
             let adopted = tells && directory.absorb(report(changed, sent_at), &options).adopted;
-            let label = told(ticket, &directory, adopted, at(sent_at));
+            let label = reply_label(ticket, &directory, adopted, at(sent_at));
             assert_eq!(label.is_some(), adopted && !ours);
             is_one &= adopted && !ours;
             assert_eq!(pass.add(label, reply == 2), is_one);
@@ -73,7 +73,7 @@ fn a_pass_completes_a_directory_only_if_all_its_replies_show_one_state() {
             torn += 1;
         }
         assert!(!pass.add(pass.label(), true), "nothing follows the end");
-        pass.tear();
+        pass.mark_inconsistent();
         assert_eq!((pass.label(), pass.complete()), (None, None));
     });
     assert_eq!((cases, complete, torn), (512, 2, 510));
@@ -85,8 +85,8 @@ fn a_pass_that_a_change_of_ours_met_or_that_is_of_a_former_state_is_not_kept() {
     let one_reply = |directory: &mut AttributeState| {
         let ticket = directory.ticket();
         let adopted = directory.absorb(report(100, 10), &options).adopted;
-        let mut pass = Pass::begin(ticket);
-        assert!(pass.add(told(ticket, directory, adopted, at(10)), true));
+        let mut pass = ListingScan::begin(ticket);
+        assert!(pass.add(reply_label(ticket, directory, adopted, at(10)), true));
         pass
     };
     let mut directory = AttributeState::unknown();
@@ -110,8 +110,8 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
     let mut directory = AttributeState::unknown();
     let ticket = directory.ticket();
     let adopted = directory.absorb(report(100, 10), &options).adopted;
-    let mut pass = Pass::begin(ticket);
-    assert!(pass.add(told(ticket, &directory, adopted, at(10)), true));
+    let mut pass = ListingScan::begin(ticket);
+    assert!(pass.add(reply_label(ticket, &directory, adopted, at(10)), true));
     let label = pass.complete().expect("one reply, one state");
     let later = curt_policy::NameLabel {
         sent_at: at(20),
@@ -121,18 +121,21 @@ fn completeness_survives_changes_of_ours_that_are_proven_and_no_others() {
         epoch: label.epoch.next(),
         ..label
     };
-    assert!(survives(label, Learned::Positive(later)));
-    assert!(survives(label, Learned::Negative(later)));
-    assert!(!survives(label, Learned::Positive(other)));
-    assert!(!survives(label, Learned::Drop));
-    assert!(!survives(label, Learned::Leave));
+    assert!(stays_complete(label, DentryUpdate::Positive(later)));
+    assert!(stays_complete(label, DentryUpdate::Negative(later)));
+    assert!(!stays_complete(label, DentryUpdate::Positive(other)));
+    assert!(!stays_complete(label, DentryUpdate::Forget));
+    assert!(!stays_complete(label, DentryUpdate::Unchanged));
     for is_listed in [false, true] {
-        assert!(survives_refusal(false, is_listed, true));
-        assert!(!survives_refusal(false, is_listed, false));
-        assert!(!survives_refusal(true, is_listed, false));
+        assert!(stays_complete_after_refusal(false, is_listed, true));
+        assert!(!stays_complete_after_refusal(false, is_listed, false));
+        assert!(!stays_complete_after_refusal(true, is_listed, false));
     }
-    assert!(!survives_refusal(true, false, true), "EEXIST proves a name");
-    assert!(survives_refusal(true, true, true), "that was known");
+    assert!(
+        !stays_complete_after_refusal(true, false, true),
+        "EEXIST proves a name"
+    );
+    assert!(stays_complete_after_refusal(true, true, true), "that was known");
 }
 
 // SEMANTICS: name-4.

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use curt_policy::{
-    CacheOptions, FillMode, Interval, LookupCache, PlusMode,
+    CacheOptions, FillMode, LookupCache, PlusMode, TimeoutRange,
     fill::{
-        Extent, FillDecision, FillView, MISSES_MIN, MOUNT_MISSES, Mount, RETRIES, Record, Revalidation,
-        RevalidationView, decide, decide_part, decide_revalidation,
+        FillDecision, FillRecord, FillView, ListedExtent, MISSES_MIN, MOUNT_MISSES, MountFillRecord, RETRIES,
+        RevalidationDecision, RevalidationView, decide, decide_part, decide_revalidation,
     },
     listing::{PLUS_SIZE_MAX, SIZE_MIN},
 };
@@ -18,17 +18,17 @@ const LAN: Duration = Duration::from_micros(200);
 const WAN: Duration = Duration::from_millis(10);
 
 /// A directory of which `misses` names were asked for.
-fn missed(misses: u32) -> Record {
-    let mut record = Record::default();
+fn missed(misses: u32) -> FillRecord {
+    let mut record = FillRecord::default();
     (0..misses).for_each(|_| record.missed());
     record
 }
 
-fn view(record: Record, size: u64) -> FillView {
+fn view(record: FillRecord, size: u64) -> FillView {
     FillView {
         record,
         parent: None,
-        mount: Mount::default(),
+        mount: MountFillRecord::default(),
         size: Some(size),
         round_trip: LAN,
     }
@@ -64,7 +64,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
             attribute_cache: cases.bool(),
             directories: cases.pick(&[
                 default.directories,
-                Interval {
+                TimeoutRange {
                     min: Duration::ZERO,
                     max: Duration::ZERO,
                 },
@@ -84,7 +84,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
             decide(&view(many, 1000), &options) != FillDecision::Lookup,
             expected
         );
-        many.filled((10, 2000), false, true, true);
+        many.filled(10, 2000, false, true, true);
         (0..10).for_each(|_| many.used());
         let asked = decide_revalidation(
             &RevalidationView {
@@ -93,7 +93,7 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
             },
             &options,
         );
-        assert_eq!(asked != Revalidation::Object, expected);
+        assert_eq!(asked != RevalidationDecision::Object, expected);
     });
     assert_eq!((cases, on), (144, 4));
 }
@@ -123,7 +123,7 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
         let needed = sizes.map(|size| {
             misses_until(&FillView {
                 round_trip,
-                ..view(Record::default(), size)
+                ..view(FillRecord::default(), size)
             })
             .unwrap()
         });
@@ -133,13 +133,13 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
     let by_time = [LOOPBACK, Duration::from_millis(1), WAN].map(|round_trip| {
         misses_until(&FillView {
             round_trip,
-            ..view(Record::default(), 262_144)
+            ..view(FillRecord::default(), 262_144)
         })
         .unwrap()
     });
     assert_eq!(by_time, [128, 26, 4]);
     // 500,000 names of 20 bytes: nobody who wants a few pays for them.
-    assert_eq!(misses_until(&view(Record::default(), 10_000_000)), None);
+    assert_eq!(misses_until(&view(FillRecord::default(), 10_000_000)), None);
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
     for size in [0, 60, 4096, 40_000, 4_000_000, u64::MAX] {
         for extent in [None, Some((10, 2000)), Some((u32::MAX, u32::MAX))] {
             for at_end in [false, true] {
-                let mut record = Record::default();
-                if let Some(read) = extent {
-                    record.filled(read, false, at_end, true);
+                let mut record = FillRecord::default();
+                if let Some((names, bytes)) = extent {
+                    record.filled(names, bytes, false, at_end, true);
                     (0..1000).for_each(|_| record.spared());
                 }
                 (0..4000).for_each(|_| record.missed());
@@ -167,7 +167,7 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
 #[test]
 fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
     let mut record = missed(2);
-    record.filled((180, 32_000), false, false, false);
+    record.filled(180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
     // Had they been of use, the next ones are asked for.
     (0..40).for_each(|_| record.spared());
@@ -181,7 +181,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
     let mut needed = Vec::new();
     for _ in 0..5 {
         // Changed by others, so that all its names are void again.
-        record.filled((10, 2000), false, true, true);
+        record.filled(10, 2000, false, true, true);
         let misses = misses_until(&view(record, 240)).unwrap();
         needed.push(misses);
         (0..misses).for_each(|_| record.missed());
@@ -192,7 +192,7 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
         "2,000 bytes are a fiftieth of 12 requests of 8 KiB"
     );
     record.spared();
-    record.filled((10, 2000), false, true, true);
+    record.filled(10, 2000, false, true, true);
     assert_eq!(misses_until(&view(record, 240)), Some(12), "one was of use");
     record.spared();
     assert_eq!(misses_until(&view(record, 240)), Some(1), "so is the last one");
@@ -205,12 +205,12 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
 /// Each fill brings the name that it was sent for, and is of no use beyond that.
 #[test]
 fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
-    let mut record = Record::default();
+    let mut record = FillRecord::default();
     let mut fills = 0;
     for _ in 0..1000 {
         record.missed();
         if decide(&view(record, 240), &CacheOptions::default()) != FillDecision::Lookup {
-            record.filled((10, 2000), false, true, true);
+            record.filled(10, 2000, false, true, true);
             fills += 1;
         }
     }
@@ -220,7 +220,7 @@ fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
 #[test]
 fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     let parent = |fills: u32, names: u32, spared: u32| {
-        let mut parent = Record::default();
+        let mut parent = FillRecord::default();
         (0..fills).for_each(|_| parent.filled_below(names, true));
         (0..spared).for_each(|_| parent.spared_below());
         Some(parent)
@@ -228,7 +228,7 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     let needed = |parent| {
         misses_until(&FillView {
             parent,
-            ..view(Record::default(), 240)
+            ..view(FillRecord::default(), 240)
         })
         .unwrap()
     };
@@ -237,18 +237,19 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     assert_eq!(needed(parent(4, 40, 26)), 2, "few names were wanted");
     assert_eq!(needed(parent(4, 200, 0)), 8, "none was");
     // The parent's own names being wanted says nothing of those of its directories.
-    let mut own = Record::default();
-    own.filled((5000, 900_000), false, true, true);
+    let mut own = FillRecord::default();
+    own.filled(5000, 900_000, false, true, true);
     (0..5000).for_each(|_| own.spared());
     assert_eq!(needed(Some(own)), 2);
 }
 
-/// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount where fills are worth nothing;
-/// how many are sent. `holds_it`: whether each brings at least the name that it was sent for.
-fn fills_for_nothing(mount: &mut Mount, directories: u32, misses: u32, holds_it: bool) -> u32 {
+/// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount
+/// where fills are worth nothing; how many are sent. `holds_it`: whether each brings at least the
+/// name that it was sent for.
+fn fills_for_nothing(mount: &mut MountFillRecord, directories: u32, misses: u32, holds_it: bool) -> u32 {
     let mut fills = 0;
     for _ in 0..directories {
-        let mut record = Record::default();
+        let mut record = FillRecord::default();
         for _ in 0..misses {
             record.missed();
             mount.missed();
@@ -257,7 +258,7 @@ fn fills_for_nothing(mount: &mut Mount, directories: u32, misses: u32, holds_it:
                 ..view(record, 240)
             };
             if fills_now(&view) {
-                record.filled((10, 2000), false, true, holds_it);
+                record.filled(10, 2000, false, true, holds_it);
                 mount.filled(10, holds_it);
                 fills += 1;
             }
@@ -269,7 +270,7 @@ fn fills_for_nothing(mount: &mut Mount, directories: u32, misses: u32, holds_it:
 #[test]
 fn a_mount_where_fills_are_for_nothing_gives_them_up() {
     for holds_it in [false, true] {
-        let mut mount = Mount::default();
+        let mut mount = MountFillRecord::default();
         assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
         // From then on hardly one of a thousand requests may be lost.
         let misses = 100 * MOUNT_MISSES;
@@ -284,10 +285,10 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
 
 #[test]
 fn a_mount_that_gave_fills_up_learns_anew() {
-    let mut mount = Mount::default();
+    let mut mount = MountFillRecord::default();
     assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
-        let record = Record::default();
+        let record = FillRecord::default();
         misses_until(&FillView {
             mount,
             ..view(record, 240)
@@ -314,17 +315,17 @@ fn a_mount_that_gave_fills_up_learns_anew() {
 
 #[test]
 fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
-    let mut mount = Mount::default();
+    let mut mount = MountFillRecord::default();
     fills_for_nothing(&mut mount, 100, 2, false);
-    let mut record = Record::default();
-    record.filled((10, 2000), false, true, true);
+    let mut record = FillRecord::default();
+    record.filled(10, 2000, false, true, true);
     (0..9).for_each(|_| record.spared());
     let own = FillView {
         mount,
         ..view(record, 240)
     };
     assert_eq!(misses_until(&own), Some(1));
-    let mut parent = Record::default();
+    let mut parent = FillRecord::default();
     for _ in 0..4 {
         parent.filled_below(10, true);
         (0..9).for_each(|_| parent.spared_below());
@@ -332,13 +333,13 @@ fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
     let beside = FillView {
         mount,
         parent: Some(parent),
-        ..view(Record::default(), 240)
+        ..view(FillRecord::default(), 240)
     };
     assert_eq!(misses_until(&beside), Some(1));
 }
 
 /// How many misses it takes until names of a large listing are asked for with those beside them.
-fn misses_until_part(record: Record, mount: Mount, round_trip: Duration) -> Option<u32> {
+fn misses_until_part(record: FillRecord, mount: MountFillRecord, round_trip: Duration) -> Option<u32> {
     let mut view = FillView {
         mount,
         round_trip,
@@ -360,16 +361,16 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
         ..CacheOptions::default()
     };
     assert_eq!(decide_part(&view(missed(100_000), 0), &off), FillDecision::Lookup);
-    let mut record = Record::default();
+    let mut record = FillRecord::default();
     record.listed(500_000);
-    let nowhere = Mount::default();
+    let nowhere = MountFillRecord::default();
     assert_eq!(
         misses_until_part(record, nowhere, LAN),
         Some(50),
         "one request in fifty"
     );
     record.filled_part(1024, true);
-    let whole = Extent::Whole {
+    let whole = ListedExtent::Whole {
         names: 500_000,
         bytes: 500_000 * 176,
     };
@@ -388,7 +389,7 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
     }
     assert!(needed(record, LAN) >= 4 * 1600);
     // Nor on the whole mount.
-    let mut mount = Mount::default();
+    let mut mount = MountFillRecord::default();
     fills_for_nothing(&mut mount, 100, 2, true);
     assert_eq!(misses_until_part(record, mount, LAN), None);
 }
@@ -396,65 +397,74 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
 #[test]
 fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() {
     let options = CacheOptions::default();
-    let ask =
-        |record: Record, round_trip| decide_revalidation(&RevalidationView { record, round_trip }, &options);
+    let ask = |record: FillRecord, round_trip| {
+        decide_revalidation(&RevalidationView { record, round_trip }, &options)
+    };
     let used = |names: u32, used: u32| {
-        let mut record = Record::default();
-        record.filled((names, names * 180), false, true, true);
+        let mut record = FillRecord::default();
+        record.filled(names, names * 180, false, true, true);
         (0..used).for_each(|_| record.used());
         record
     };
-    assert_eq!(ask(used(20, 1), LAN), Revalidation::Object, "nobody else");
-    assert_ne!(ask(used(20, 2), LAN), Revalidation::Object);
+    assert_eq!(ask(used(20, 1), LAN), RevalidationDecision::Object, "nobody else");
+    assert_ne!(ask(used(20, 2), LAN), RevalidationDecision::Object);
     assert_eq!(
         ask(used(500, 2), LAN),
-        Revalidation::Object,
+        RevalidationDecision::Object,
         "too many names for one more"
     );
     assert_ne!(
         ask(used(500, 2), WAN),
-        Revalidation::Object,
+        RevalidationDecision::Object,
         "not over a long way"
     );
-    assert_ne!(ask(used(500, 100), LAN), Revalidation::Object);
+    assert_ne!(ask(used(500, 100), LAN), RevalidationDecision::Object);
     let mut part = used(20, 10);
-    part.filled((20, 3600), false, false, true);
+    part.filled(20, 3600, false, false, true);
     assert_eq!(
         ask(part, LAN),
-        Revalidation::Object,
+        RevalidationDecision::Object,
         "not all its names are known"
     );
     // A file that changes all the time expires alone.
     let mut alone = used(20, 10);
     alone.refreshed(Some(1));
     (0..10).for_each(|_| alone.used());
-    assert_eq!(ask(alone, LAN), Revalidation::Object);
+    assert_eq!(ask(alone, LAN), RevalidationDecision::Object);
     alone.asked_alone();
-    assert_ne!(ask(alone, LAN), Revalidation::Object, "a second one has expired");
+    assert_ne!(
+        ask(alone, LAN),
+        RevalidationDecision::Object,
+        "a second one has expired"
+    );
     let mut together = used(20, 10);
     together.refreshed(Some(10));
-    assert_eq!(ask(together, LAN), Revalidation::Object, "none was used since");
+    assert_eq!(
+        ask(together, LAN),
+        RevalidationDecision::Object,
+        "none was used since"
+    );
     (0..3).for_each(|_| together.used());
-    assert_ne!(ask(together, LAN), Revalidation::Object);
+    assert_ne!(ask(together, LAN), RevalidationDecision::Object);
 }
 
 #[test]
 fn a_listing_says_how_much_a_directory_has() {
-    let mut record = Record::default();
+    let mut record = FillRecord::default();
     record.listed(7);
     assert_eq!(
         record.extent(),
-        Extent::Whole {
+        ListedExtent::Whole {
             names: 7,
             bytes: 7 * 176
         }
     );
     record.listed(u32::MAX);
-    record.filled((u32::MAX, u32::MAX), true, false, true);
-    record.filled((u32::MAX, u32::MAX), true, false, true);
+    record.filled(u32::MAX, u32::MAX, true, false, true);
+    record.filled(u32::MAX, u32::MAX, true, false, true);
     assert_eq!(
         record.extent(),
-        Extent::Part {
+        ListedExtent::Part {
             names: u32::MAX,
             bytes: u32::MAX
         }

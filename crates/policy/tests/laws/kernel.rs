@@ -3,10 +3,11 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AttributeState, CacheOptions, Facts, Moment, NameLabel, Report, ServerClock, Users,
-    access::everybody_may_search,
-    kernel::{attribute_lifetime, name_lifetime},
-    names::{Entry, remaining},
+    AccessMode, AttributeReport, AttributeState, CacheOptions, Facts, Moment, MountUsers, NameLabel,
+    ServerClock,
+    access::is_world_searchable,
+    kernel_cache::{attribute_lifetime, name_lifetime},
+    names::{DentryState, remaining},
 };
 
 use crate::cases::{directory, for_each_case};
@@ -20,7 +21,7 @@ fn at(milliseconds: u32) -> Moment {
 fn state(facts: Facts, options: &CacheOptions) -> AttributeState {
     let mut state = AttributeState::unknown();
     let _ = state.absorb(
-        Report {
+        AttributeReport {
             facts,
             sent_at: at(5000),
             received_at: at(5001),
@@ -39,22 +40,24 @@ fn a_name_is_promised_only_where_nobody_has_to_be_kept_out() {
         let state = state(facts, &options);
         let mut clock = ServerClock::new(Duration::ZERO);
         clock.learn(facts.stamp.changed_at().unwrap(), at(0));
-        let kept = (
-            case.pick(&[Entry::Positive, Entry::Negative]),
+        let (entry, label) = (
+            case.pick(&[DentryState::Positive, DentryState::Negative]),
             NameLabel {
                 epoch: state.contents().unwrap(),
                 sent_at: at(5000),
             },
         );
         let now = at(case.pick(&[5001, 5010, 20_000]));
-        let promised = name_lifetime(kept, &state, &clock, now, &options);
-        assert!(promised <= remaining(kept, &state, &clock, now, &options));
+        let promised = name_lifetime(entry, label, &state, &clock, now, &options);
+        assert!(promised <= remaining(entry, label, &state, &clock, now, &options));
         assert!(promised <= state.remaining(now, &options));
         if !promised.is_zero() {
             match (options.users, options.access) {
-                (Users::Many, AccessMode::Server) => panic!("promised {promised:?}"),
-                (Users::Many | Users::One, AccessMode::ModeBits) => assert!(everybody_may_search(&facts)),
-                (Users::One, AccessMode::Server) => {}
+                (MountUsers::Many, AccessMode::Server) => panic!("promised {promised:?}"),
+                (MountUsers::Many | MountUsers::One, AccessMode::ModeBits) => {
+                    assert!(is_world_searchable(&facts))
+                }
+                (MountUsers::One, AccessMode::Server) => {}
             }
         }
         if !options.attribute_cache {

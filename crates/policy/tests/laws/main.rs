@@ -1,6 +1,7 @@
 //! Every rule over every view, intent and option: laws that hold whatever the rest of a view says.
 //!
-//! A case is made by picking each of its fields from all values that matter; the generator walks through all combinations.
+//! A case is made by picking each of its fields from all values that matter; the generator walks
+//! through all combinations.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where its own case is wrong")]
 

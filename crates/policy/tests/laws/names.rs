@@ -3,9 +3,12 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameIntent, NameLabel,
-    NameView, Report, ServerClock,
-    names::{Entry, Found, Learned, LookupWhy, Solidity, Wanted, decide_lookup, learn, learn_own, remaining},
+    AttributeReport, AttributeState, CacheOptions, Freshness, LookupCache, Moment, NameDecision, NameIntent,
+    NameLabel, NameView, ServerClock,
+    names::{
+        DentryState, DentryUpdate, LookupFinding, LookupReason, LookupTime, RacyState, decide_lookup, learn,
+        learn_own, remaining,
+    },
 };
 
 use crate::cases::{directory, for_each_case};
@@ -14,10 +17,10 @@ fn for_each_decision(mut check: impl FnMut(NameView, NameIntent, &CacheOptions, 
     let cases = for_each_case(|case| {
         let options = case.name_options();
         let view = NameView {
-            entry: case.pick(&[Entry::Absent, Entry::Positive, Entry::Negative]),
+            entry: case.pick(&[DentryState::Absent, DentryState::Positive, DentryState::Negative]),
             same_contents: case.bool(),
             within_lifetime: case.bool(),
-            solidity: case.pick(&[Solidity::Solid, Solidity::RacyYoung, Solidity::RacyOld]),
+            solidity: case.pick(&[RacyState::Solid, RacyState::RacyYoung, RacyState::RacyOld]),
             just_learned: case.bool(),
             directory: case.freshness(),
         };
@@ -39,8 +42,8 @@ fn nothing_kept_answers_an_operation_that_makes_or_removes_the_name() {
 #[test]
 fn what_is_served_is_what_is_kept() {
     for_each_decision(|view, _, _, decision| match decision {
-        NameDecision::ServePositive => assert_eq!(view.entry, Entry::Positive),
-        NameDecision::ServeNegative => assert_eq!(view.entry, Entry::Negative),
+        NameDecision::ServePositive => assert_eq!(view.entry, DentryState::Positive),
+        NameDecision::ServeNegative => assert_eq!(view.entry, DentryState::Negative),
         NameDecision::RevalidateDirectory | NameDecision::Lookup(_) | NameDecision::LeaveToServer => {}
     });
 }
@@ -57,7 +60,7 @@ fn a_name_is_served_only_if_nothing_speaks_against_it() {
         if !served || view.just_learned {
             return;
         }
-        assert!(view.same_contents && view.within_lifetime && view.solidity != Solidity::RacyOld);
+        assert!(view.same_contents && view.within_lifetime && view.solidity != RacyState::RacyOld);
         let believed = match view.directory {
             Freshness::Confirmed => true,
             Freshness::Fresh => options.attribute_cache,
@@ -67,12 +70,12 @@ fn a_name_is_served_only_if_nothing_speaks_against_it() {
         let (names, lifetime) = (
             options.names,
             match view.entry {
-                Entry::Positive => options.name_lifetime,
-                Entry::Absent | Entry::Negative => options.missing_name_lifetime,
+                DentryState::Positive => options.name_lifetime,
+                DentryState::Absent | DentryState::Negative => options.missing_name_lifetime,
             },
         );
         assert!(!lifetime.is_zero() && names != LookupCache::None);
-        assert!(view.entry == Entry::Positive || names == LookupCache::All);
+        assert!(view.entry == DentryState::Positive || names == LookupCache::All);
     });
 }
 
@@ -84,14 +87,15 @@ fn a_name_is_looked_up_only_for_a_reason() {
             return;
         };
         assert_eq!(intent, NameIntent::Use);
-        assert!(!view.just_learned || view.entry == Entry::Absent);
+        assert!(!view.just_learned || view.entry == DentryState::Absent);
         match why {
-            LookupWhy::Unknown => assert!(
-                view.entry == Entry::Absent || curt_policy::names::lifetime(view.entry, options).is_zero()
+            LookupReason::Unknown => assert!(
+                view.entry == DentryState::Absent
+                    || curt_policy::names::lifetime(view.entry, options).is_zero()
             ),
-            LookupWhy::TooOld => assert!(!view.within_lifetime),
-            LookupWhy::DirectoryChanged => assert!(!view.same_contents),
-            LookupWhy::Racy => assert_eq!(view.solidity, Solidity::RacyOld),
+            LookupReason::TooOld => assert!(!view.within_lifetime),
+            LookupReason::DirectoryChanged => assert!(!view.same_contents),
+            LookupReason::Racy => assert_eq!(view.solidity, RacyState::RacyOld),
         }
     });
 }
@@ -124,7 +128,7 @@ fn quiet() -> (AttributeState, ServerClock) {
     let (mut state, mut clock) = (AttributeState::unknown(), ServerClock::new(Duration::ZERO));
     let facts = directory(1);
     let _ = state.absorb(
-        Report {
+        AttributeReport {
             facts,
             sent_at: at(10),
             received_at: at(10),
@@ -140,7 +144,11 @@ fn quiet() -> (AttributeState, ServerClock) {
 fn only_what_was_said_is_learned() {
     let (state, _) = quiet();
     for_each_case(|case| {
-        let found = case.pick(&[Found::Object, Found::Nothing, Found::Unsaid]);
+        let found = case.pick(&[
+            LookupFinding::Object,
+            LookupFinding::Nothing,
+            LookupFinding::Unknown,
+        ]);
         let adopted = case.bool();
         let learned = learn(found, state.ticket(), &state, adopted, at(11));
         let label = NameLabel {
@@ -148,11 +156,12 @@ fn only_what_was_said_is_learned() {
             sent_at: at(11),
         };
         let wanted = match (found, adopted) {
-            (Found::Unsaid, _) => Learned::Leave,
-            // Without the directory's attributes in the reply nothing says under which stamp it was.
-            (_, false) => Learned::Drop,
-            (Found::Object, true) => Learned::Positive(label),
-            (Found::Nothing, true) => Learned::Negative(label),
+            (LookupFinding::Unknown, _) => DentryUpdate::Unchanged,
+            // Without the directory's attributes in the reply nothing says under which stamp it
+            // was.
+            (_, false) => DentryUpdate::Forget,
+            (LookupFinding::Object, true) => DentryUpdate::Positive(label),
+            (LookupFinding::Nothing, true) => DentryUpdate::Negative(label),
         };
         assert_eq!(learned, wanted);
     });
@@ -183,8 +192,8 @@ fn a_lookup_that_a_change_of_ours_overlapped_teaches_nothing() {
             state.begin_mutation();
         }
         assert_eq!(
-            learn(Found::Nothing, ticket, &state, true, at(11)),
-            Learned::Drop,
+            learn(LookupFinding::Nothing, ticket, &state, true, at(11)),
+            DentryUpdate::Forget,
             "case {when}"
         );
     }
@@ -205,23 +214,24 @@ fn a_change_of_ours_is_remembered_only_if_it_stands_alone_and_last() {
             rights_changed: false,
             stands,
         };
-        let learned = learn_own(Found::Object, alone, &state, absorbed, at(11));
+        let learned = learn_own(LookupFinding::Object, alone, &state, absorbed, at(11));
         let wanted = if alone && stands {
-            Learned::Positive(label)
+            DentryUpdate::Positive(label)
         } else {
-            Learned::Drop
+            DentryUpdate::Forget
         };
         assert_eq!(learned, wanted);
     });
 }
 
-/// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the name is asked about.
+/// 6.3: what is promised ends no later than what would be served: at the end of `remaining` the
+/// name is asked about.
 // SEMANTICS: attr-4.
 #[test]
 fn a_name_is_served_for_exactly_as_long_as_is_promised() {
     for_each_case(|case| {
         let options = case.name_options();
-        let entry = case.pick(&[Entry::Positive, Entry::Negative]);
+        let entry = case.pick(&[DentryState::Positive, DentryState::Negative]);
         let (state, mut clock) = quiet();
         if case.bool() {
             // The server's present was the directory's last change: what is learned now is racy.
@@ -234,17 +244,17 @@ fn a_name_is_served_for_exactly_as_long_as_is_promised() {
         };
         let now = at(10).plus(case.pick(&[Duration::ZERO, Duration::from_millis(15), SECOND, SECOND * 29]));
         let serves = |moment: Moment| {
-            let wanted = Wanted {
+            let wanted = LookupTime {
                 began: moment,
                 now: moment,
             };
-            let view = NameView::of((entry, label), &state, &clock, wanted, &options);
+            let view = NameView::of(entry, label, &state, &clock, wanted, &options);
             matches!(
                 decide_lookup(&view, NameIntent::Use, &options),
                 NameDecision::ServePositive | NameDecision::ServeNegative
             )
         };
-        let promised = remaining((entry, label), &state, &clock, now, &options);
+        let promised = remaining(entry, label, &state, &clock, now, &options);
         if !promised.is_zero() {
             assert!(serves(now.plus(promised).minus_one()), "{options:?} {promised:?}");
             assert!(

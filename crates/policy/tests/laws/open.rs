@@ -132,7 +132,8 @@ fn nocto_believes_fresh_attributes_but_not_after_our_own_writing() {
     });
 }
 
-/// An open never does less for its opener's rights than access alone, and never more than one kind of request at a time.
+/// An open never does less for its opener's rights than access alone, and never more than one kind
+/// of request at a time.
 #[test]
 fn an_open_decides_access_first_and_as_access_does() {
     for_each_case(|case| {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Facts, Moment, ObjectKind, ServerTime, Stamp,
+    ChangeStamp, Facts, Moment, ObjectKind, ServerTime,
     retransmitted::{
         ClockOffset, Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object,
         is_own_removal, is_own_rename,
@@ -27,7 +27,8 @@ fn server_time(milliseconds: u64, ahead: u64, step: u64) -> ServerTime {
     )
 }
 
-/// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as ours.
+/// The execution of a call that was sent at 10 s of ours and lost at 11 s, by a clock that is as
+/// ours.
 fn execution() -> Execution {
     let mut offset = ClockOffset::default();
     offset.learn(server_time(5_000, 0, 1), at(5_000), at(5_001), Duration::ZERO);
@@ -105,7 +106,7 @@ fn facts(kind: ObjectKind) -> Facts {
         uid: 500,
         gid: 600,
         size: 0,
-        stamp: Stamp::Times {
+        stamp: ChangeStamp::Times {
             mtime: time,
             ctime: time,
         },
@@ -136,7 +137,7 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
                 uid: case.pick(&[500, 0]),
                 gid: case.pick(&[600, 700, 0]),
                 size: case.pick(&[0, 1]),
-                stamp: Stamp::Times {
+                stamp: ChangeStamp::Times {
                     mtime: case.pick(&[earlier, during]),
                     ctime: case.pick(&[earlier, during]),
                 },
@@ -153,7 +154,7 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
             && found.facts.gid != 0
             && (!size_counts || found.facts.size == 0)
             && found.facts.stamp
-                == (Stamp::Times {
+                == (ChangeStamp::Times {
                     mtime: during,
                     ctime: during,
                 })

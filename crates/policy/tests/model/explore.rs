@@ -19,7 +19,8 @@ pub(crate) trait World {
     fn guarded(&self) -> bool;
     /// Where all begins.
     fn start(&self) -> Self::State;
-    /// Calls `each` with every step that can be taken and where it leads, and with what is wrong there, if anything.
+    /// Calls `each` with every step that can be taken and where it leads, and with what is wrong
+    /// there, if anything.
     fn steps(&self, state: &Self::State, each: &mut dyn FnMut(Self::Step, Self::State, Option<String>));
 }
 
@@ -71,7 +72,8 @@ fn report(trace: &[String], wrong: &str, states: usize) -> String {
 /// More states than this are a failure of a model's bounds.
 const MOST: usize = 1_000_000;
 
-/// Searches until something is wrong or no state is new; more states than `most` is a failure of the model's bounds.
+/// Searches until something is wrong or no state is new; more states than `most` is a failure of
+/// the model's bounds.
 fn explore<W: World>(world: &W, most: usize) -> Outcome {
     let mut seen = HashSet::new();
     let mut parents: Vec<Option<(usize, W::Step)>> = vec![None];
@@ -116,7 +118,8 @@ pub(crate) fn hold<W: World + Debug>(worlds: impl IntoIterator<Item = W>) {
     }
 }
 
-/// Searches a world in which something is wrong on purpose, and which is found in at most so many steps.
+/// Searches a world in which something is wrong on purpose, and which is found in at most so many
+/// steps.
 #[track_caller]
 pub(crate) fn find_planted<W: World + Debug>(world: &W, steps_max: usize) {
     let steps = explore(world, MOST).broken(&format!("{world:?}"));

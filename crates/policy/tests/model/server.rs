@@ -1,4 +1,5 @@
-//! What a server's object went through: who changed it in which tick, and what a name was at any time.
+//! What a server's object went through: who changed it in which tick, and what a name was at any
+//! time.
 
 use core::{fmt::Debug, time::Duration};
 use std::hash::Hash;
@@ -40,7 +41,8 @@ impl Changes {
         self.last = self.last.next(time);
     }
 
-    /// Whether a client may be told what is not so any more: by default, of what was changed in the tick of a change of its own.
+    /// Whether a client may be told what is not so any more: by default, of what was changed in the
+    /// tick of a change of its own.
     pub(crate) fn excuses(&self, guard: RacyGuard) -> bool {
         guard == RacyGuard::Auto && self.excused.contains(&true)
     }
@@ -68,8 +70,8 @@ impl<T: Copy + PartialEq + Debug> History<T> {
         self.0.len() - 1
     }
 
-    /// Whether somebody who asked at `began`, and knew that states before `floor` are past, may be told `told`, which ended at most
-    /// `allowance` before. What is wrong, if he may not.
+    /// Whether somebody who asked at `began`, and knew that states before `floor` are past, may be
+    /// told `told`, which ended at most `allowance` before. What is wrong, if he may not.
     pub(crate) fn judge(
         &self,
         told: T,

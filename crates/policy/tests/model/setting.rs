@@ -1,10 +1,11 @@
-//! What the worlds of all models have in common: how fine a server's stamps are, which guard, how long clients believe attributes.
+//! What the worlds of all models have in common: how fine a server's stamps are, which guard, how
+//! long clients believe attributes.
 
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeState, CacheOptions, Facts, Interval, Moment, Mutation, ObjectKind, RacyGuard, Report,
-    ServerClock, Stamp, server_clock::GUARD_MIN,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, ChangeStamp, Facts, Moment, Mutation,
+    ObjectKind, RacyGuard, ServerClock, TimeoutRange, server_clock::GUARD_MIN,
 };
 
 use crate::time::{Changed, Grain};
@@ -31,7 +32,7 @@ impl Setting {
         CacheOptions {
             racy_guard: self.guard,
             attribute_cache: self.lifetime.is_some(),
-            directories: Interval {
+            directories: TimeoutRange {
                 min: lifetime,
                 max: lifetime,
             },
@@ -73,15 +74,15 @@ impl Setting {
 
 /// A client takes note of the time in a reply.
 pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: Moment) {
-    let Stamp::Times { ctime, .. } = facts.stamp else {
+    let ChangeStamp::Times { ctime, .. } = facts.stamp else {
         unreachable!("the model's stamps are times")
     };
     clock.learn(ctime, received_at);
 }
 
 /// What a reply to a request that changed nothing says of the object.
-pub(crate) fn report(facts: Facts, sent_at: Moment, received_at: Moment) -> Report {
-    Report {
+pub(crate) fn report(facts: Facts, sent_at: Moment, received_at: Moment) -> AttributeReport {
+    AttributeReport {
         facts,
         sent_at,
         received_at,

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use curt_policy::{NameLabel, names::Learned};
+use curt_policy::{NameLabel, names::DentryUpdate};
 
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Name<T> {
@@ -25,11 +25,11 @@ impl<T> Default for Name<T> {
 
 impl<T> Name<T> {
     /// Does what the policy says about a name that is `now`.
-    pub(crate) fn keep(&mut self, now: T, learned: Learned) {
+    pub(crate) fn keep(&mut self, now: T, learned: DentryUpdate) {
         match learned {
-            Learned::Positive(label) | Learned::Negative(label) => self.entry = Some((now, label)),
-            Learned::Drop => self.entry = None,
-            Learned::Leave => {}
+            DentryUpdate::Positive(label) | DentryUpdate::Negative(label) => self.entry = Some((now, label)),
+            DentryUpdate::Forget => self.entry = None,
+            DentryUpdate::Unchanged => {}
         }
     }
 

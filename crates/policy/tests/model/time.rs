@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::hash::{Hash, Hasher};
 
-use curt_policy::{Moment, ServerTime, Stamp};
+use curt_policy::{ChangeStamp, Moment, ServerTime};
 
 /// How long a tick is: as coarse as clocks of kernels get, and half of the least guard.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -20,7 +20,8 @@ pub(crate) enum Grain {
 /// Moments begin here, so that no other number in a state is as large: see [`Canon`].
 const BASE: Duration = Duration::from_secs(3_000);
 
-/// The present of the whole world. Each event takes a microsecond, so that moments are ordered as the events are.
+/// The present of the whole world. Each event takes a microsecond, so that moments are ordered as
+/// the events are.
 ///
 /// Hashed as its tick alone: how many events there were before matters to nothing that comes.
 #[derive(Clone, Copy, Debug)]
@@ -77,26 +78,29 @@ impl Changed {
     }
 
     /// What the server writes on it.
-    pub(crate) fn stamp(self, grain: Grain) -> Stamp {
+    pub(crate) fn stamp(self, grain: Grain) -> ChangeStamp {
         let extra = if grain == Grain::Fine {
             u32::from(self.number) * 1_000 + 1
         } else {
             0
         };
-        // The first tick is no whole tenth of a second: the clock's step shows in the first time sent.
+        // The first tick is no whole tenth of a second: the clock's step shows in the first time
+        // sent.
         let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
         let time = ServerTime::new(1_000_001, nanoseconds);
-        Stamp::Times {
+        ChangeStamp::Times {
             mtime: time,
             ctime: time,
         }
     }
 }
 
-/// Hashes a state so that states which differ only in by how much, not in which order, things happened are one.
+/// Hashes a state so that states which differ only in by how much, not in which order, things
+/// happened are one.
 ///
-/// Moments are told from other numbers by their size. Each is taken apart into its tick and its place among all
-/// microseconds of the state; the clock's offset to the server likewise, or left out where no guard looks at it.
+/// Moments are told from other numbers by their size. Each is taken apart into its tick and its
+/// place among all microseconds of the state; the clock's offset to the server likewise, or left
+/// out where no guard looks at it.
 pub(crate) struct Canon {
     guarded: bool,
     tokens: Vec<Token>,
@@ -184,7 +188,8 @@ impl Hasher for Canon {
     }
 
     fn write_i128(&mut self, value: i128) {
-        // Server's time less a moment: the server's is whole ticks, so the rest is the moment's microseconds.
+        // Server's time less a moment: the server's is whole ticks, so the rest is the moment's
+        // microseconds.
         if self.guarded {
             let moment = u64::try_from(1_000_000_000_000_000_000 - value).unwrap();
             self.tokens.push(Token::moment(moment));

@@ -1,4 +1,5 @@
-//! Attributes: as reported, as set, and as compared before and after (RFC 1813 sections 2.3 and 2.6).
+//! Attributes: as reported, as set, and as compared before and after (RFC 1813 sections 2.3 and
+//! 2.6).
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Xdr};
 
@@ -7,7 +8,7 @@ use super::Fileid;
 /// The type of a file (`ftype3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 #[repr(u32)]
-pub enum FileKind {
+pub enum Ftype {
     /// A regular file.
     Regular = 1,
     /// A directory.
@@ -26,14 +27,15 @@ pub enum FileKind {
 
 /// A device's numbers (`specdata3`); zeroes for what is no device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
-pub struct Device {
+pub struct SpecData {
     /// The major number.
     pub major: u32,
     /// The minor number.
     pub minor: u32,
 }
 
-/// A time since 1970 (`nfstime3`). A peer may send more than 999,999,999 nanoseconds: readers must allow for it.
+/// A time since 1970 (`nfstime3`). A peer may send more than 999,999,999 nanoseconds: readers must
+/// allow for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
 pub struct NfsTime {
     /// Seconds, unsigned: up to the year 2106.
@@ -46,7 +48,7 @@ pub struct NfsTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fattr {
     /// The type.
-    pub kind: FileKind,
+    pub kind: Ftype,
     /// Permission bits, setuid, setgid and sticky: the low twelve bits.
     pub mode: u32,
     /// Hard links.
@@ -60,7 +62,7 @@ pub struct Fattr {
     /// The space on disk in bytes.
     pub used: u64,
     /// The device's numbers, for devices.
-    pub rdev: Device,
+    pub rdev: SpecData,
     /// The file system's identifier.
     pub fsid: u64,
     /// The file's number in it.
@@ -78,7 +80,8 @@ impl Fattr {
     pub const ENCODED: usize = 84;
 }
 
-// By hand and in one piece: nearly every reply carries one or two of these, a directory listing hundreds.
+// By hand and in one piece: nearly every reply carries one or two of these, a directory listing
+// hundreds.
 impl Encode for Fattr {
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
@@ -139,17 +142,17 @@ impl Decode<'_> for Fattr {
 /// What SETATTR is to do with a time (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 #[xdr(union)]
-pub enum SetTime {
+pub enum TimeHow {
     /// Leave it.
     #[default]
     #[xdr(case = 0)]
-    Keep,
+    DontChange,
     /// The server's present time.
     #[xdr(case = 1)]
-    ServerTime,
+    SetToServerTime,
     /// This time.
     #[xdr(case = 2)]
-    ClientTime(NfsTime),
+    SetToClientTime(NfsTime),
 }
 
 /// Attributes to be set; what is absent stays (`sattr3`).
@@ -164,14 +167,14 @@ pub struct Sattr {
     /// The size in bytes.
     pub size: Option<u64>,
     /// The time of last access.
-    pub atime: SetTime,
+    pub atime: TimeHow,
     /// The time of last modification.
-    pub mtime: SetTime,
+    pub mtime: TimeHow,
 }
 
 /// What of a file's attributes before an operation is worth comparing (`wcc_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
-pub struct WccAttributes {
+pub struct WccAttr {
     /// The size in bytes.
     pub size: u64,
     /// Time of last modification of the data.
@@ -180,12 +183,12 @@ pub struct WccAttributes {
     pub ctime: NfsTime,
 }
 
-/// Attributes before and after an operation (`wcc_data`): if `before` is what a cache knew, nobody else changed
-/// the file, and the cache may take `after` for its own.
+/// Attributes before and after an operation (`wcc_data`): if `before` is what a cache knew, nobody
+/// else changed the file, and the cache may take `after` for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct WccData {
     /// Before the operation.
-    pub before: Option<WccAttributes>,
+    pub before: Option<WccAttr>,
     /// After it.
     pub after: Option<Fattr>,
 }

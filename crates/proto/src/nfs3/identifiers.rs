@@ -24,7 +24,8 @@ pub struct WriteVerifier(pub [u8; 8]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct CreateVerifier(pub [u8; 8]);
 
-/// One component of a path: any bytes (`filename3`). Which names are acceptable is the server's affair.
+/// One component of a path: any bytes (`filename3`). Which names are acceptable is the server's
+/// affair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct Filename<'a>(Opaque<'a, FILENAME_MAX>);
 
@@ -46,9 +47,9 @@ impl<'a> Filename<'a> {
 
 /// The target of a symbolic link: any bytes (`nfspath3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
-pub struct Path<'a>(Opaque<'a, PATH_MAX>);
+pub struct NfsPath<'a>(Opaque<'a, PATH_MAX>);
 
-impl<'a> Path<'a> {
+impl<'a> NfsPath<'a> {
     /// Wraps `bytes`.
     ///
     /// # Errors

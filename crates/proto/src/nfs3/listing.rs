@@ -1,5 +1,6 @@
-//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): written entry by entry into a budget, read entry
-//! by entry without a list in between. Failures carry the directory's attributes, if any.
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): written entry by entry into a
+//! budget, read entry by entry without a list in between. Failures carry the directory's
+//! attributes, if any.
 
 use core::marker::PhantomData;
 
@@ -69,16 +70,17 @@ pub struct ReaddirOk<'a, E> {
     /// What to send with the cookies.
     pub verifier: CookieVerifier,
     /// The entries.
-    pub entries: Entries<'a, E>,
+    pub entries: ReaddirEntries<'a, E>,
 }
 
 impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
-    /// Takes all bytes that are left: the entries are decoded, and the end is checked, by who walks them.
+    /// Takes all bytes that are left: the entries are decoded, and the end is checked, by who walks
+    /// them.
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             attributes: decoder.get()?,
             verifier: decoder.get()?,
-            entries: Entries {
+            entries: ReaddirEntries {
                 decoder: decoder.take_rest(),
                 end: None,
                 entry: PhantomData,
@@ -87,16 +89,16 @@ impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
     }
 }
 
-/// The entries of a listing, decoded one at a time. After the last, [`Entries::eof`] tells whether the directory
-/// ends there. After an error there are no more entries.
+/// The entries of a listing, decoded one at a time. After the last, [`ReaddirEntries::eof`] tells
+/// whether the directory ends there. After an error there are no more entries.
 #[derive(Clone, Debug)]
-pub struct Entries<'a, E> {
+pub struct ReaddirEntries<'a, E> {
     decoder: Decoder<'a>,
     end: Option<Result<bool, DecodeError>>,
     entry: PhantomData<E>,
 }
 
-impl<E> Entries<'_, E> {
+impl<E> ReaddirEntries<'_, E> {
     /// Whether the directory ends with this listing; `None` before the last entry was taken.
     #[must_use]
     pub fn eof(&self) -> Option<bool> {
@@ -104,7 +106,7 @@ impl<E> Entries<'_, E> {
     }
 }
 
-impl<'a, E: Decode<'a>> Entries<'a, E> {
+impl<'a, E: Decode<'a>> ReaddirEntries<'a, E> {
     fn step(&mut self) -> Result<Option<E>, DecodeError> {
         if self.decoder.bool()? {
             return self.decoder.get().map(Some);
@@ -116,7 +118,7 @@ impl<'a, E: Decode<'a>> Entries<'a, E> {
     }
 }
 
-impl<'a, E: Decode<'a>> Iterator for Entries<'a, E> {
+impl<'a, E: Decode<'a>> Iterator for ReaddirEntries<'a, E> {
     type Item = Result<E, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -134,13 +136,14 @@ impl<'a, E: Decode<'a>> Iterator for Entries<'a, E> {
 /// An entry did not fit; nothing of it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the entry does not fit the reply")]
-pub struct Full;
+pub struct ReplyFull;
 
 /// Writes the successful result of READDIR or READDIRPLUS into a buffer, never beyond its budgets.
 ///
-/// The budget counts the result structure (`READDIR3resok`) with all its XDR overhead, not the status before it. Room for
-/// the end of the list is kept from the start. Attributes and handles are optional, and names are not: where the first entry
-/// has no room beside them, they are left out.
+/// The budget counts the result structure (`READDIR3resok`) with all its XDR overhead, not the
+/// status before it. Room for the end of the list is kept from the start. Attributes and handles
+/// are optional, and names are not: where the first entry has no room beside them, they are left
+/// out.
 #[derive(Debug)]
 pub struct ListingEncoder<'b> {
     out: &'b mut Vec<u8>,
@@ -160,18 +163,18 @@ const END_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 8 + 4 + 8;
 
 impl<'b> ListingEncoder<'b> {
-    /// Begins the result structure: `count` bounds all of it, `directory_count` the names, cookies and file numbers
-    /// of READDIRPLUS (READDIR has no such bound: pass `u32::MAX`).
+    /// Begins the result structure: `count` bounds all of it, `directory_count` the names, cookies
+    /// and file numbers of READDIRPLUS (READDIR has no such bound: pass `u32::MAX`).
     ///
     /// # Errors
-    /// [`Full`] if not even an empty list fits; nothing is written then.
+    /// [`ReplyFull`] if not even an empty list fits; nothing is written then.
     pub fn new(
         out: &'b mut Vec<u8>,
         count: u32,
         directory_count: u32,
         attributes: Option<Fattr>,
         verifier: CookieVerifier,
-    ) -> Result<Self, Full> {
+    ) -> Result<Self, ReplyFull> {
         let start = out.len();
         let mut encoder = Self {
             out,
@@ -187,7 +190,7 @@ impl<'b> ListingEncoder<'b> {
         }
         if !encoder.has_room(0) {
             encoder.out.truncate(start);
-            return Err(Full);
+            return Err(ReplyFull);
         }
         Ok(encoder)
     }
@@ -207,9 +210,9 @@ impl<'b> ListingEncoder<'b> {
     /// Adds an entry of READDIR.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`ReplyFull`].
     #[inline]
-    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), Full> {
+    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), ReplyFull> {
         self.room(entry.name, 0)?;
         true.encode(self.out);
         entry.encode(self.out);
@@ -219,11 +222,11 @@ impl<'b> ListingEncoder<'b> {
     /// Adds an entry of READDIRPLUS.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`ReplyFull`].
     #[inline]
-    pub fn push_plus(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), Full> {
+    pub fn push_plus(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), ReplyFull> {
         match self.push_whole(entry) {
-            Err(Full) if self.entries == 0 => self.push_whole(&DirectoryEntryPlus {
+            Err(ReplyFull) if self.entries == 0 => self.push_whole(&DirectoryEntryPlus {
                 attributes: None,
                 handle: None,
                 ..*entry
@@ -233,7 +236,7 @@ impl<'b> ListingEncoder<'b> {
     }
 
     #[inline]
-    fn push_whole(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), Full> {
+    fn push_whole(&mut self, entry: &DirectoryEntryPlus<'_>) -> Result<(), ReplyFull> {
         let attributes = 4 + if entry.attributes.is_some() {
             Fattr::ENCODED
         } else {
@@ -249,18 +252,18 @@ impl<'b> ListingEncoder<'b> {
         Ok(())
     }
 
-    fn room(&mut self, name: Filename<'_>, more: usize) -> Result<(), Full> {
+    fn room(&mut self, name: Filename<'_>, more: usize) -> Result<(), ReplyFull> {
         let length = name.bytes().len();
         let directory = ENTRY_BYTES + length + padding(length);
         let entry = 4 + directory + more;
         if self.entries == 0 && !self.has_room(entry) {
             self.begin(None);
         }
-        // A single entry above dircount is still sent: the RFC calls dircount a hint, and a client could never
-        // get past that entry otherwise. maxcount is a hard limit.
+        // A single entry above dircount is still sent: the RFC calls dircount a hint, and a client
+        // could never get past that entry otherwise. maxcount is a hard limit.
         let over_directory = directory > self.directory_left && self.entries > 0;
         if !self.has_room(entry) || over_directory {
-            return Err(Full);
+            return Err(ReplyFull);
         }
         self.directory_left = self.directory_left.saturating_sub(directory);
         self.entries += 1;

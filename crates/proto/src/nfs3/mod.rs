@@ -1,37 +1,36 @@
 //! NFS version 3 (RFC 1813).
 //!
-//! A procedure `X` has `XArguments`, `XOk` and, where a failure carries more than its status, `XFailed`; what
-//! comes back is an [`Outcome`] of the two.
+//! A procedure `X` has `XArguments`, `XOk` and, where a failure carries more than its status,
+//! `XFailed`; what comes back is an [`NfsResult`] of the two.
 
 mod attributes;
 mod calls;
 mod file_handle;
 mod identifiers;
 mod listing;
-mod outcome;
 mod procedure;
+mod result;
 mod status;
 
-pub use attributes::{Device, Fattr, FileKind, NfsTime, Sattr, SetTime, WccAttributes, WccData};
+pub use attributes::{Fattr, Ftype, NfsTime, Sattr, SpecData, TimeHow, WccAttr, WccData};
 pub use calls::data::{
-    CommitArguments, CommitOk, ReadArguments, ReadFailed, ReadOk, Stability, WriteArguments, WriteHead,
-    WriteOk,
+    CommitArguments, CommitOk, ReadArguments, ReadFail, ReadOk, StableHow, WriteArguments, WriteHead, WriteOk,
 };
-pub use calls::file_system::{FsinfoArguments, FsinfoOk, FsstatOk, PathconfOk, Properties};
+pub use calls::file_system::{FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, PathconfOk};
 pub use calls::inode::{AccessArguments, AccessMask, AccessOk, ReadlinkOk, SetattrArguments};
 pub use calls::names::{
-    CreateArguments, CreateHow, Created, DirectoryName, LinkArguments, LinkWcc, LookupOk, MkdirArguments,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, LinkArguments, LinkWcc, LookupOk, MkdirArguments,
     MknodArguments, MknodData, RenameArguments, RenameWcc, SymlinkArguments,
 };
 pub use file_handle::{FILE_HANDLE_MAX, FileHandle};
-pub use identifiers::{Cookie, CookieVerifier, CreateVerifier, Fileid, Filename, Path, WriteVerifier};
+pub use identifiers::{Cookie, CookieVerifier, CreateVerifier, Fileid, Filename, NfsPath, WriteVerifier};
 pub use listing::{
-    DirectoryEntry, DirectoryEntryPlus, Entries, Full, ListingEncoder, ReaddirArguments, ReaddirOk,
-    ReaddirPlusArguments,
+    DirectoryEntry, DirectoryEntryPlus, ListingEncoder, ReaddirArguments, ReaddirEntries, ReaddirOk,
+    ReaddirPlusArguments, ReplyFull,
 };
-pub use outcome::Outcome;
-pub use procedure::Procedure;
-pub use status::Status;
+pub use procedure::NfsProcedure;
+pub use result::NfsResult;
+pub use status::NfsStat3;
 
 /// The RPC program number (RFC 1813 section 2.1).
 pub const PROGRAM: u32 = 100_003;
@@ -39,10 +38,12 @@ pub const PROGRAM: u32 = 100_003;
 pub const VERSION: u32 = 3;
 /// The registered port.
 pub const PORT: u16 = 2049;
-/// Most bytes of data in one READ or WRITE, in bytes: what we offer (FSINFO) and all that we accept.
+/// Most bytes of data in one READ or WRITE, in bytes: what we offer (FSINFO) and all that we
+/// accept.
 pub const DATA_MAX: usize = 1 << 20;
-/// Longest name that is decoded, in bytes. Far above what any file system takes, so that a name that is merely
-/// too long gets its own status (`NFS3ERR_NAMETOOLONG`) and not the reject of a malformed call.
+/// Longest name that is decoded, in bytes. Far above what any file system takes, so that a name
+/// that is merely too long gets its own status (`NFS3ERR_NAMETOOLONG`) and not the reject of a
+/// malformed call.
 pub const FILENAME_MAX: usize = 65_535;
 /// Longest target of a symbolic link that is decoded, in bytes; see [`FILENAME_MAX`].
 pub const PATH_MAX: usize = 65_535;

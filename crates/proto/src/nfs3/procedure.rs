@@ -7,11 +7,11 @@ macro_rules! procedures {
         /// A procedure of the program.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Procedure {
+        pub enum NfsProcedure {
             $(#[doc = concat!("NFSPROC3_", $name, ".")] $variant = $number,)*
         }
 
-        impl Procedure {
+        impl NfsProcedure {
             /// Every procedure, in the order of their numbers, which are their indices.
             pub const ALL: [Self; 22] = [$(Self::$variant),*];
 
@@ -55,7 +55,7 @@ procedures! {
     Commit = 21, "COMMIT";
 }
 
-impl Procedure {
+impl NfsProcedure {
     /// The number on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -63,7 +63,7 @@ impl Procedure {
     }
 }
 
-impl fmt::Display for Procedure {
+impl fmt::Display for NfsProcedure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -9,11 +9,11 @@ macro_rules! statuses {
         /// What became of a call (`nfsstat3`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Status {
+        pub enum NfsStat3 {
             $(#[doc = concat!($name, ": ", $meaning, ".")] $variant = $number,)*
         }
 
-        impl Status {
+        impl NfsStat3 {
             /// Every status, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
@@ -70,7 +70,7 @@ statuses! {
     Jukebox = 10008, "NFS3ERR_JUKEBOX", "the server began but needs time: ask again later";
 }
 
-impl Status {
+impl NfsStat3 {
     /// The number on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -78,20 +78,20 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for NfsStat3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name(), self.meaning())
     }
 }
 
-impl Encode for Status {
+impl Encode for NfsStat3 {
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         self.number().encode(out);
     }
 }
 
-impl Decode<'_> for Status {
+impl Decode<'_> for NfsStat3 {
     #[inline]
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let value = decoder.u32()?;

@@ -1,5 +1,5 @@
-//! The directory of RPC services (RFC 1833): portmap version 2 and rpcbind versions 3 and 4, as far as a client or a
-//! server of NFS uses them: look-up and registration.
+//! The directory of RPC services (RFC 1833): portmap version 2 and rpcbind versions 3 and 4, as far
+//! as a client or a server of NFS uses them: look-up and registration.
 
 mod universal_address;
 
@@ -19,12 +19,12 @@ pub const PROTOCOL_UDP: u32 = 17;
 pub const NETID_TCP: &[u8] = b"tcp";
 /// The network identifier of TCP over IPv6.
 pub const NETID_TCP6: &[u8] = b"tcp6";
-/// Longest string in a [`Binding`], in bytes. The RFC sets no limit; the longest address needs 47.
+/// Longest string in a [`Rpcb`], in bytes. The RFC sets no limit; the longest address needs 47.
 pub const STRING_MAX: usize = 255;
 
 /// A version of the program. Procedures 0 to 3 have the same numbers in all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum RpcbindVersion {
     /// Portmap: IPv4 ports.
     Portmap2 = 2,
     /// Rpcbind: universal addresses.
@@ -35,16 +35,16 @@ pub enum Version {
 
 /// A procedure that this crate has arguments for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Procedure {
+pub enum PortmapProcedure {
     /// Nothing.
     Null = 0,
-    /// Registers: [`Mapping`] or [`Binding`] in, bool out.
+    /// Registers: [`Mapping`] or [`Rpcb`] in, bool out.
     Set = 1,
-    /// Withdraws: [`Mapping`] or [`Binding`] in, bool out.
+    /// Withdraws: [`Mapping`] or [`Rpcb`] in, bool out.
     Unset = 2,
-    /// GETPORT or GETADDR: [`Mapping`] in and a port as u32 out (0: none), or [`Binding`] in and [`Address`] out
-    /// (empty: none).
-    Look = 3,
+    /// GETPORT or GETADDR: [`Mapping`] in and a port as u32 out (0: none), or [`Rpcb`] in and
+    /// [`UniversalAddress`] out (empty: none).
+    Lookup = 3,
 }
 
 /// A version 2 mapping. In a look-up the port is ignored, in UNSET protocol and port are.
@@ -62,14 +62,15 @@ pub struct Mapping {
 
 /// A version 3 or 4 mapping (`rpcb`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
-pub struct Binding<'a> {
+pub struct Rpcb<'a> {
     /// The program.
     pub program: u32,
     /// Its version.
     pub version: u32,
     /// The network, as [`NETID_TCP`].
     pub netid: Opaque<'a, STRING_MAX>,
-    /// The universal address; in a look-up empty, or the address by which the directory was reached.
+    /// The universal address; in a look-up empty, or the address by which the directory was
+    /// reached.
     pub address: Opaque<'a, STRING_MAX>,
     /// Who registered it: in SET and UNSET the user's name.
     pub owner: Opaque<'a, STRING_MAX>,
@@ -77,4 +78,4 @@ pub struct Binding<'a> {
 
 /// GETADDR's result: a universal address, empty if nobody is registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
-pub struct Address<'a>(pub Opaque<'a, STRING_MAX>);
+pub struct UniversalAddress<'a>(pub Opaque<'a, STRING_MAX>);

@@ -1,4 +1,5 @@
-//! Universal addresses: an IP address in its usual text and the port as two decimal bytes (RFC 5665 section 5.2.3).
+//! Universal addresses: an IP address in its usual text and the port as two decimal bytes (RFC 5665
+//! section 5.2.3).
 
 use std::net::{IpAddr, SocketAddr};
 

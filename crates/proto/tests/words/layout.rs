@@ -1,6 +1,6 @@
 //! Layouts to the byte, limits at their bounds, and tables of numbers.
 
-use curt_proto::mount3::{self, ExportPath};
+use curt_proto::mount3::{self, DirPath};
 use curt_proto::nfs3::*;
 use curt_xdr::{Decode as _, DecodeError, decode_all};
 
@@ -9,14 +9,14 @@ use crate::survival::bytes_of;
 #[test]
 fn attributes_are_laid_out_as_fattr3() {
     let fattr = Fattr {
-        kind: FileKind::Directory,
+        kind: Ftype::Directory,
         mode: 0o755,
         nlink: 3,
         uid: 4,
         gid: 5,
         size: 6,
         used: 7,
-        rdev: Device { major: 8, minor: 9 },
+        rdev: SpecData { major: 8, minor: 9 },
         fsid: 10,
         fileid: Fileid(11),
         atime: NfsTime {
@@ -65,16 +65,16 @@ fn limits_of_the_protocol_hold_at_the_bound_and_not_beyond() {
         decode_all::<Filename<'_>>(&long(FILENAME_MAX + 1)),
         Err(DecodeError::TooLong { .. })
     ));
-    assert!(decode_all::<ExportPath<'_>>(&long(1024)).is_ok());
+    assert!(decode_all::<DirPath<'_>>(&long(1024)).is_ok());
     assert!(matches!(
-        decode_all::<ExportPath<'_>>(&long(1025)),
+        decode_all::<DirPath<'_>>(&long(1025)),
         Err(DecodeError::TooLong { .. })
     ));
     let head = WriteHead {
         file: FileHandle::new(b"f").unwrap(),
         offset: 1,
         count: 3,
-        stability: Stability::Unstable,
+        stable: StableHow::Unstable,
     };
     let mut whole = bytes_of(&head);
     whole.extend_from_slice(b"abc\0");
@@ -84,26 +84,26 @@ fn limits_of_the_protocol_hold_at_the_bound_and_not_beyond() {
 
 #[test]
 fn tables_of_numbers_are_complete_and_invertible() {
-    for (index, procedure) in Procedure::ALL.iter().enumerate() {
+    for (index, procedure) in NfsProcedure::ALL.iter().enumerate() {
         assert_eq!(usize::try_from(procedure.number()).unwrap(), index);
-        assert_eq!(Procedure::from_number(procedure.number()), Some(*procedure));
+        assert_eq!(NfsProcedure::from_number(procedure.number()), Some(*procedure));
     }
-    assert_eq!(Procedure::from_number(22), None);
-    for status in Status::ALL {
-        assert_eq!(Status::from_number(status.number()), Some(*status));
-        assert_eq!(decode_all::<Status>(&bytes_of(status)), Ok(*status));
+    assert_eq!(NfsProcedure::from_number(22), None);
+    for status in NfsStat3::ALL {
+        assert_eq!(NfsStat3::from_number(status.number()), Some(*status));
+        assert_eq!(decode_all::<NfsStat3>(&bytes_of(status)), Ok(*status));
     }
-    assert_eq!(Status::from_number(3), None);
+    assert_eq!(NfsStat3::from_number(3), None);
     assert!(matches!(
-        decode_all::<Status>(&[0, 0, 0, 3]),
+        decode_all::<NfsStat3>(&[0, 0, 0, 3]),
         Err(DecodeError::BadValue { value: 3, .. })
     ));
-    for status in mount3::Status::ALL {
-        assert_eq!(mount3::Status::from_number(status.number()), Some(*status));
+    for status in mount3::MountStat3::ALL {
+        assert_eq!(mount3::MountStat3::from_number(status.number()), Some(*status));
     }
-    for procedure in mount3::Procedure::ALL {
+    for procedure in mount3::MountProcedure::ALL {
         assert_eq!(
-            mount3::Procedure::from_number(procedure.number()),
+            mount3::MountProcedure::from_number(procedure.number()),
             Some(procedure)
         );
     }

@@ -36,12 +36,7 @@ impl Numbers {
     }
 
     pub(crate) fn fattr(&mut self) -> Fattr {
-        let kinds = [
-            FileKind::Regular,
-            FileKind::Directory,
-            FileKind::Symlink,
-            FileKind::Fifo,
-        ];
+        let kinds = [Ftype::Regular, Ftype::Directory, Ftype::Symlink, Ftype::Fifo];
         Fattr {
             kind: kinds[usize::try_from(self.u64() % 4).unwrap()],
             mode: self.u32(),
@@ -50,7 +45,7 @@ impl Numbers {
             gid: self.u32(),
             size: self.u64(),
             used: self.u64(),
-            rdev: Device {
+            rdev: SpecData {
                 major: self.u32(),
                 minor: self.u32(),
             },
@@ -68,7 +63,7 @@ impl Numbers {
     }
 
     pub(crate) fn wcc(&mut self) -> WccData {
-        let before = WccAttributes {
+        let before = WccAttr {
             size: self.u64(),
             mtime: self.time(),
             ctime: self.time(),
@@ -79,11 +74,11 @@ impl Numbers {
         }
     }
 
-    pub(crate) fn set_time(&mut self) -> SetTime {
+    pub(crate) fn set_time(&mut self) -> TimeHow {
         match self.u32() % 3 {
-            0 => SetTime::Keep,
-            1 => SetTime::ServerTime,
-            _ => SetTime::ClientTime(self.time()),
+            0 => TimeHow::DontChange,
+            1 => TimeHow::SetToServerTime,
+            _ => TimeHow::SetToClientTime(self.time()),
         }
     }
 
@@ -99,8 +94,8 @@ impl Numbers {
         }
     }
 
-    pub(crate) fn place<'a>(&mut self, name: &'a [u8]) -> DirectoryName<'a> {
-        DirectoryName {
+    pub(crate) fn place<'a>(&mut self, name: &'a [u8]) -> DirOpArgs<'a> {
+        DirOpArgs {
             directory: self.handle(),
             name: Filename::new(name).unwrap(),
         }

@@ -19,9 +19,9 @@ proptest! {
         survives(&n.place(&name)); // LOOKUP, REMOVE, RMDIR
         survives(&AccessArguments { object: n.handle(), access: AccessMask(n.u32()) });
         survives(&ReadArguments { file: n.handle(), offset: n.u64(), count: n.u32() });
-        for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
+        for stability in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
             let data = Opaque::new(&name).unwrap();
-            survives(&WriteArguments { file: n.handle(), offset: n.u64(), count: n.u32(), stability, data });
+            survives(&WriteArguments { file: n.handle(), offset: n.u64(), count: n.u32(), stable: stability, data });
         }
         let hows = [
             CreateHow::Unchecked(n.sattr()),
@@ -32,9 +32,9 @@ proptest! {
             survives(&CreateArguments { place: n.place(&name), how });
         }
         survives(&MkdirArguments { place: n.place(&name), attributes: n.sattr() });
-        let target = Path::new(&name).unwrap();
+        let target = NfsPath::new(&name).unwrap();
         survives(&SymlinkArguments { place: n.place(&name), attributes: n.sattr(), target });
-        let device = Device { major: n.u32(), minor: n.u32() };
+        let device = SpecData { major: n.u32(), minor: n.u32() };
         let whats = [
             MknodData::BlockDevice(n.sattr(), device),
             MknodData::CharacterDevice(n.sattr(), device),
@@ -59,70 +59,70 @@ proptest! {
     #[test]
     fn results_of_every_procedure_survive(seed: u64, name in prop::collection::vec(any::<u8>(), 0..40)) {
         let n = &mut Numbers(seed);
-        let failure = Status::ALL[1 + usize::try_from(seed % 28).unwrap()];
-        survives(&Outcome::<Fattr>::Ok(n.fattr()));
-        survives(&Outcome::<Fattr>::Failed(failure, ()));
-        survives(&Outcome::<WccData, WccData>::Ok(n.wcc())); // SETATTR, REMOVE, RMDIR
-        survives(&Outcome::<WccData, WccData>::Failed(failure, n.wcc()));
+        let failure = NfsStat3::ALL[1 + usize::try_from(seed % 28).unwrap()];
+        survives(&NfsResult::<Fattr>::Ok(n.fattr()));
+        survives(&NfsResult::<Fattr>::Failed(failure, ()));
+        survives(&NfsResult::<WccData, WccData>::Ok(n.wcc())); // SETATTR, REMOVE, RMDIR
+        survives(&NfsResult::<WccData, WccData>::Failed(failure, n.wcc()));
         let found = LookupOk { object: n.handle(), attributes: n.post_op(), directory: n.post_op() };
-        survives(&Outcome::<_, Option<Fattr>>::Ok(found));
-        survives(&Outcome::<LookupOk, _>::Failed(failure, n.post_op()));
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(found));
+        survives(&NfsResult::<LookupOk, _>::Failed(failure, n.post_op()));
         let access = AccessOk { attributes: n.post_op(), access: AccessMask(n.u32()) };
-        survives(&Outcome::<_, Option<Fattr>>::Ok(access));
-        survives(&Outcome::<AccessOk, _>::Failed(failure, n.post_op()));
-        let target = Path::new(&name).unwrap();
-        survives(&Outcome::<_, Option<Fattr>>::Ok(ReadlinkOk { attributes: n.post_op(), target }));
-        survives(&Outcome::<ReadlinkOk<'_>, _>::Failed(failure, n.post_op()));
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(access));
+        survives(&NfsResult::<AccessOk, _>::Failed(failure, n.post_op()));
+        let target = NfsPath::new(&name).unwrap();
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(ReadlinkOk { attributes: n.post_op(), target }));
+        survives(&NfsResult::<ReadlinkOk<'_>, _>::Failed(failure, n.post_op()));
         let data = Opaque::new(&name).unwrap();
         let read = ReadOk { attributes: n.post_op(), count: n.u32(), eof: seed & 1 == 0, data };
-        survives(&Outcome::<_, ReadFailed>::Ok(read));
-        survives(&Outcome::<ReadOk<'_>, _>::Failed(failure, ReadFailed { attributes: n.post_op() }));
-        for committed in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
+        survives(&NfsResult::<_, ReadFail>::Ok(read));
+        survives(&NfsResult::<ReadOk<'_>, _>::Failed(failure, ReadFail { attributes: n.post_op() }));
+        for committed in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
             let verifier = WriteVerifier(n.verifier());
             let written = WriteOk { wcc: n.wcc(), count: n.u32(), committed, verifier };
-            survives(&Outcome::<_, WccData>::Ok(written));
+            survives(&NfsResult::<_, WccData>::Ok(written));
         }
-        survives(&Outcome::<WriteOk, _>::Failed(failure, n.wcc()));
+        survives(&NfsResult::<WriteOk, _>::Failed(failure, n.wcc()));
         let object = n.handle();
-        let created = Created { object: n.maybe(object), attributes: n.post_op(), directory: n.wcc() };
-        survives(&Outcome::<_, WccData>::Ok(created)); // CREATE, MKDIR, SYMLINK, MKNOD
-        survives(&Outcome::<Created, _>::Failed(failure, n.wcc()));
-        survives(&Outcome::<RenameWcc, RenameWcc>::Ok(RenameWcc { from: n.wcc(), to: n.wcc() }));
-        survives(&Outcome::<RenameWcc, _>::Failed(failure, RenameWcc { from: n.wcc(), to: n.wcc() }));
+        let created = CreateOk { object: n.maybe(object), attributes: n.post_op(), directory: n.wcc() };
+        survives(&NfsResult::<_, WccData>::Ok(created)); // CREATE, MKDIR, SYMLINK, MKNOD
+        survives(&NfsResult::<CreateOk, _>::Failed(failure, n.wcc()));
+        survives(&NfsResult::<RenameWcc, RenameWcc>::Ok(RenameWcc { from: n.wcc(), to: n.wcc() }));
+        survives(&NfsResult::<RenameWcc, _>::Failed(failure, RenameWcc { from: n.wcc(), to: n.wcc() }));
         let linked = LinkWcc { attributes: n.post_op(), directory: n.wcc() };
-        survives(&Outcome::<LinkWcc, LinkWcc>::Ok(linked));
-        survives(&Outcome::<LinkWcc, LinkWcc>::Failed(failure, linked));
-        survives(&Outcome::<_, WccData>::Ok(CommitOk { wcc: n.wcc(), verifier: WriteVerifier(n.verifier()) }));
-        survives(&Outcome::<CommitOk, _>::Failed(failure, n.wcc()));
+        survives(&NfsResult::<LinkWcc, LinkWcc>::Ok(linked));
+        survives(&NfsResult::<LinkWcc, LinkWcc>::Failed(failure, linked));
+        survives(&NfsResult::<_, WccData>::Ok(CommitOk { wcc: n.wcc(), verifier: WriteVerifier(n.verifier()) }));
+        survives(&NfsResult::<CommitOk, _>::Failed(failure, n.wcc()));
     }
 
     #[test]
     fn what_a_file_system_says_survives(seed: u64) {
         let n = &mut Numbers(seed);
-        let failure = Status::ALL[1 + usize::try_from(seed % 28).unwrap()];
+        let failure = NfsStat3::ALL[1 + usize::try_from(seed % 28).unwrap()];
         let stat = FsstatOk {
             attributes: n.post_op(),
             total_bytes: n.u64(), free_bytes: n.u64(), available_bytes: n.u64(),
             total_files: n.u64(), free_files: n.u64(), available_files: n.u64(),
             invariant_seconds: n.u32(),
         };
-        survives(&Outcome::<_, Option<Fattr>>::Ok(stat));
-        survives(&Outcome::<FsstatOk, _>::Failed(failure, n.post_op()));
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(stat));
+        survives(&NfsResult::<FsstatOk, _>::Failed(failure, n.post_op()));
         let info = FsinfoOk {
             attributes: n.post_op(),
-            read_max: n.u32(), read_preferred: n.u32(), read_multiple: n.u32(),
-            write_max: n.u32(), write_preferred: n.u32(), write_multiple: n.u32(),
-            directory_preferred: n.u32(), file_size_max: n.u64(), time_delta: n.time(),
-            properties: Properties(n.u32()),
+            rtmax: n.u32(), rtpref: n.u32(), rtmult: n.u32(),
+            wtmax: n.u32(), wtpref: n.u32(), wtmult: n.u32(),
+            dtpref: n.u32(), maxfilesize: n.u64(), time_delta: n.time(),
+            properties: FsProperties(n.u32()),
         };
-        survives(&Outcome::<_, Option<Fattr>>::Ok(info));
-        survives(&Outcome::<FsinfoOk, _>::Failed(failure, n.post_op()));
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(info));
+        survives(&NfsResult::<FsinfoOk, _>::Failed(failure, n.post_op()));
         let conf = PathconfOk {
             attributes: n.post_op(), link_max: n.u32(), name_max: n.u32(),
             no_truncation: n.u32() & 1 == 0, chown_restricted: n.u32() & 1 == 0,
             case_insensitive: n.u32() & 1 == 0, case_preserving: n.u32() & 1 == 0,
         };
-        survives(&Outcome::<_, Option<Fattr>>::Ok(conf));
-        survives(&Outcome::<PathconfOk, _>::Failed(failure, n.post_op()));
+        survives(&NfsResult::<_, Option<Fattr>>::Ok(conf));
+        survives(&NfsResult::<PathconfOk, _>::Failed(failure, n.post_op()));
     }
 }

@@ -1,8 +1,9 @@
-//! What it means that a value survives: encoded and decoded it is equal, and no cut of its bytes is accepted.
+//! What it means that a value survives: encoded and decoded it is equal, and no cut of its bytes is
+//! accepted.
 
 use core::fmt::Debug;
 
-use curt_proto::mount3::{ExportList, ExportPath, MountList, MountReply};
+use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply};
 use curt_proto::nfs3::*;
 use curt_proto::portmap;
 use curt_xdr::{DecodeError, Encode, decode_all};
@@ -23,7 +24,8 @@ where
     }
 }
 
-/// Decoding whose result is compared at once, so that a value of one lifetime can be tested with bytes of another.
+/// Decoding whose result is compared at once, so that a value of one lifetime can be tested with
+/// bytes of another.
 pub(crate) trait DecodeFrom<'a, T> {
     fn equals(bytes: &'a [u8], value: &T) -> Result<(), DecodeError>;
 }
@@ -43,7 +45,7 @@ macro_rules! decode_from {
 decode_from! {
     FileHandle => FileHandle,
     SetattrArguments => SetattrArguments,
-    DirectoryName<'v> => DirectoryName<'a>,
+    DirOpArgs<'v> => DirOpArgs<'a>,
     AccessArguments => AccessArguments,
     ReadArguments => ReadArguments,
     WriteArguments<'v> => WriteArguments<'a>,
@@ -57,27 +59,27 @@ decode_from! {
     ReaddirPlusArguments => ReaddirPlusArguments,
     FsinfoArguments => FsinfoArguments,
     CommitArguments => CommitArguments,
-    Outcome<Fattr> => Outcome<Fattr>,
-    Outcome<WccData, WccData> => Outcome<WccData, WccData>,
-    Outcome<LookupOk, Option<Fattr>> => Outcome<LookupOk, Option<Fattr>>,
-    Outcome<AccessOk, Option<Fattr>> => Outcome<AccessOk, Option<Fattr>>,
-    Outcome<ReadlinkOk<'v>, Option<Fattr>> => Outcome<ReadlinkOk<'a>, Option<Fattr>>,
-    Outcome<ReadOk<'v>, ReadFailed> => Outcome<ReadOk<'a>, ReadFailed>,
-    Outcome<WriteOk, WccData> => Outcome<WriteOk, WccData>,
-    Outcome<Created, WccData> => Outcome<Created, WccData>,
-    Outcome<RenameWcc, RenameWcc> => Outcome<RenameWcc, RenameWcc>,
-    Outcome<LinkWcc, LinkWcc> => Outcome<LinkWcc, LinkWcc>,
-    Outcome<FsstatOk, Option<Fattr>> => Outcome<FsstatOk, Option<Fattr>>,
-    Outcome<FsinfoOk, Option<Fattr>> => Outcome<FsinfoOk, Option<Fattr>>,
-    Outcome<PathconfOk, Option<Fattr>> => Outcome<PathconfOk, Option<Fattr>>,
-    Outcome<CommitOk, WccData> => Outcome<CommitOk, WccData>,
-    ExportPath<'v> => ExportPath<'a>,
+    NfsResult<Fattr> => NfsResult<Fattr>,
+    NfsResult<WccData, WccData> => NfsResult<WccData, WccData>,
+    NfsResult<LookupOk, Option<Fattr>> => NfsResult<LookupOk, Option<Fattr>>,
+    NfsResult<AccessOk, Option<Fattr>> => NfsResult<AccessOk, Option<Fattr>>,
+    NfsResult<ReadlinkOk<'v>, Option<Fattr>> => NfsResult<ReadlinkOk<'a>, Option<Fattr>>,
+    NfsResult<ReadOk<'v>, ReadFail> => NfsResult<ReadOk<'a>, ReadFail>,
+    NfsResult<WriteOk, WccData> => NfsResult<WriteOk, WccData>,
+    NfsResult<CreateOk, WccData> => NfsResult<CreateOk, WccData>,
+    NfsResult<RenameWcc, RenameWcc> => NfsResult<RenameWcc, RenameWcc>,
+    NfsResult<LinkWcc, LinkWcc> => NfsResult<LinkWcc, LinkWcc>,
+    NfsResult<FsstatOk, Option<Fattr>> => NfsResult<FsstatOk, Option<Fattr>>,
+    NfsResult<FsinfoOk, Option<Fattr>> => NfsResult<FsinfoOk, Option<Fattr>>,
+    NfsResult<PathconfOk, Option<Fattr>> => NfsResult<PathconfOk, Option<Fattr>>,
+    NfsResult<CommitOk, WccData> => NfsResult<CommitOk, WccData>,
+    DirPath<'v> => DirPath<'a>,
     MountReply => MountReply,
     MountList<'v> => MountList<'a>,
     ExportList<'v> => ExportList<'a>,
     portmap::Mapping => portmap::Mapping,
-    portmap::Binding<'v> => portmap::Binding<'a>,
-    portmap::Address<'v> => portmap::Address<'a>,
+    portmap::Rpcb<'v> => portmap::Rpcb<'a>,
+    portmap::UniversalAddress<'v> => portmap::UniversalAddress<'a>,
 }
 
 pub(crate) fn bytes_of(value: &impl Encode) -> Vec<u8> {

@@ -8,25 +8,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Events;
+use super::TransportEvents;
 use curt_trace::probe;
 
 /// One for each transport.
-pub(super) struct Activity {
+pub(super) struct ServerActivity {
     server: String,
     base: Instant,
     waiting: AtomicUsize,
-    /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait alone.
+    /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait
+    /// alone.
     quiet_since: AtomicU64,
     outage: AtomicBool,
-    events: Arc<dyn Events>,
+    events: Arc<dyn TransportEvents>,
 }
 
 /// A call that waits for its reply.
-pub(super) struct Waiting<'a>(&'a Activity);
+pub(super) struct ReplyWait<'a>(&'a ServerActivity);
 
-impl Activity {
-    pub(super) fn new(server: String, events: Arc<dyn Events>) -> Self {
+impl ServerActivity {
+    pub(super) fn new(server: String, events: Arc<dyn TransportEvents>) -> Self {
         Self {
             server,
             base: Instant::now(),
@@ -41,21 +42,22 @@ impl Activity {
         &self.server
     }
 
-    pub(super) fn events(&self) -> &dyn Events {
+    pub(super) fn events(&self) -> &dyn TransportEvents {
         &*self.events
     }
 
     /// A call begins to wait, until what is returned is dropped.
-    pub(super) fn wait(&self) -> Waiting<'_> {
-        // Only numbers for people and for a bound of seconds are made of these: no ordering with other memory is needed.
+    pub(super) fn begin_wait(&self) -> ReplyWait<'_> {
+        // Only numbers for people and for a bound of seconds are made of these: no ordering with
+        // other memory is needed.
         if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             self.quiet_since.store(self.now(), Ordering::Relaxed);
         }
-        Waiting(self)
+        ReplyWait(self)
     }
 
     /// A reply came, of whatever call.
-    pub(super) fn heard(&self) {
+    pub(super) fn note_reply(&self) {
         self.quiet_since.store(self.now(), Ordering::Relaxed);
         if self.outage.load(Ordering::Relaxed) && self.outage.swap(false, Ordering::AcqRel) {
             tracing::warn!("server {} OK", self.server);
@@ -65,7 +67,7 @@ impl Activity {
     }
 
     /// A call waited longer than `patience`. It is an outage if nobody else was answered meanwhile.
-    pub(super) fn missed(&self, patience: Duration) {
+    pub(super) fn note_timeout(&self, patience: Duration) {
         let silent = self.silent_for().is_some_and(|silence| silence >= patience);
         if silent && !self.outage.swap(true, Ordering::AcqRel) {
             tracing::warn!("server {} not responding, still trying", self.server);
@@ -96,7 +98,7 @@ impl Activity {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ReplyWait<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

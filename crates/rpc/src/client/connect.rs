@@ -1,6 +1,7 @@
 //! Making a connection: resolving, reserved ports, socket options.
 //!
-//! May wait for a resolver or a handshake, so it runs on a thread that no caller waits for uninterruptibly.
+//! May wait for a resolver or a handshake, so it runs on a thread that no caller waits for
+//! uninterruptibly.
 
 use std::{
     io,
@@ -16,15 +17,15 @@ use rustix::{
 };
 
 use super::{
-    options::{AddressFamily, PortSource, Server, TcpOptions},
-    timer::patience,
+    options::{AddressFamily, PortSource, ServerName, TcpOptions},
+    timer::major_timeout,
 };
 
 /// The ports that are tried with `resvport`; those below are left to services.
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
-/// How often an attempt sends its first segment over another socket. TCP doubles the time between two of these (RFC 6298), so
-/// that a network that is back might not be noticed for seconds.
+/// How often an attempt sends its first segment over another socket. TCP doubles the time between
+/// two of these (RFC 6298), so that a network that is back might not be noticed for seconds.
 pub(super) const PACE: Duration = Duration::from_secs(1);
 
 /// The least time after which data that the peer does not acknowledge end the connection.
@@ -51,8 +52,8 @@ pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
 
 fn addresses(options: &TcpOptions) -> io::Result<Vec<SocketAddr>> {
     let all: Vec<SocketAddr> = match &options.server {
-        Server::Address(address) => vec![SocketAddr::new(*address, 0)],
-        Server::Name(name) => (name.as_str(), 0)
+        ServerName::Address(address) => vec![SocketAddr::new(*address, 0)],
+        ServerName::Name(name) => (name.as_str(), 0)
             .to_socket_addrs()
             .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?
             .collect(),
@@ -68,7 +69,7 @@ fn addresses(options: &TcpOptions) -> io::Result<Vec<SocketAddr>> {
 fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
     match &options.port {
         PortSource::Fixed(port) => Ok(*port),
-        PortSource::Asked(ask) => ask(address),
+        PortSource::Lookup(ask) => ask(address),
     }
 }
 
@@ -76,15 +77,17 @@ fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> 
     let socket = await_one(options, address)?;
     tune(&socket, options)?;
     if is_of_this_machine(&socket, address.ip()) {
-        // What paces sending for the sake of a network, such as BBR with its timers, only takes time where there is none. Reno is
-        // in every kernel and needs no right; without it all works as well.
+        // What paces sending for the sake of a network, such as BBR with its timers, only takes
+        // time where there is none. Reno is in every kernel and needs no right; without it all
+        // works as well.
         let _slower = sockopt::set_tcp_congestion(&socket, "reno");
     }
     Ok(socket)
 }
 
-/// Waits for a socket that is connected. The first one is given all the time there is, for a peer that is far away; beside it
-/// another one is begun in each interval of [`PACE`], in place of the one before.
+/// Waits for a socket that is connected. The first one is given all the time there is, for a peer
+/// that is far away; beside it another one is begun in each interval of [`PACE`], in place of the
+/// one before.
 fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     let end = Instant::now() + options.connect_timeout;
     let first = begin(options, address)?;
@@ -118,7 +121,8 @@ fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
         return Ok(begin_from(address, None)?);
     }
     let count = RESERVED.end() - RESERVED.start() + 1;
-    // Started anywhere, so that mounts made at the same time do not try the same ports one after the other.
+    // Started anywhere, so that mounts made at the same time do not try the same ports one after
+    // the other.
     let first = random_u32()? % u32::from(count);
     let mut failure = Errno::ADDRINUSE;
     for offset in 0..u32::from(count) {
@@ -167,13 +171,15 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Up to a quarter more or less, so that many clients that lost a server together do not come back together.
+/// Up to a quarter more or less, so that many clients that lost a server together do not come back
+/// together.
 pub(super) fn jittered(duration: Duration) -> Duration {
     let random = random_u32().unwrap_or(u32::MAX / 2);
     duration.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
-/// When the kernel asks whether the peer of a connection is still there, if nothing is sent (tcp(7)).
+/// When the kernel asks whether the peer of a connection is still there, if nothing is sent
+/// (tcp(7)).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAlive {
     /// After this time without traffic, and then in each such interval.
@@ -196,7 +202,8 @@ impl KeepAlive {
         Self { interval, ..self }
     }
 
-    /// Has the kernel do so. It gives the connection up after the user timeout whatever the count, since that is set as well.
+    /// Has the kernel do so. It gives the connection up after the user timeout whatever the count,
+    /// since that is set as well.
     pub(super) fn set(self, socket: &OwnedFd) -> rustix::io::Result<()> {
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, self.interval)?;
@@ -205,18 +212,20 @@ impl KeepAlive {
     }
 }
 
-/// A peer that is gone without a word is noticed after as long as a call waits; one that is alive but silent keeps its
-/// connection.
+/// A peer that is gone without a word is noticed after as long as a call waits; one that is alive
+/// but silent keeps its connection.
 fn tune(socket: &OwnedFd, options: &TcpOptions) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     KeepAlive::of(options).set(socket)?;
-    // This also ends a connection whose window a live peer keeps shut: give it some time even when calls get little.
-    let patience = patience(options).max(USER_TIMEOUT_MIN).as_millis();
+    // This also ends a connection whose window a live peer keeps shut: give it some time even when
+    // calls get little.
+    let patience = major_timeout(options).max(USER_TIMEOUT_MIN).as_millis();
     let patience = u32::try_from(patience).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(socket, patience)
 }
 
-/// A random number that others are unlikely to guess or to choose as well; not good enough for secrets.
+/// A random number that others are unlikely to guess or to choose as well; not good enough for
+/// secrets.
 pub(super) fn random_u32() -> io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -233,7 +242,10 @@ mod tests {
     fn a_server_of_this_machine_is_sent_to_without_pacing() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let options = TcpOptions::new(Server::Address(address.ip()), PortSource::Fixed(address.port()));
+        let options = TcpOptions::new(
+            ServerName::Address(address.ip()),
+            PortSource::Fixed(address.port()),
+        );
         let socket = connect(&options).expect("somebody listens");
         assert_eq!(sockopt::tcp_congestion(&socket).as_deref(), Ok("reno"));
     }

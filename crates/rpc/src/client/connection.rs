@@ -1,9 +1,10 @@
 //! One connection that many callers share without a thread of its own.
 //!
-//! Owns the socket, the calls that wait on it, and two roles that callers take in turn: reading (one waiting caller reads
-//! for all and hands the reading over when its own reply is there) and writing (one caller writes; what is small is given to
-//! it by the others). Invariants: whenever a call waits and nobody reads, one of the waiting is awake or about to be; no
-//! lock is held while a thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then
+//! Owns the socket, the calls that wait on it, and two roles that callers take in turn: reading
+//! (one waiting caller reads for all and hands the reading over when its own reply is there) and
+//! writing (one caller writes; what is small is given to it by the others). Invariants: whenever a
+//! call waits and nobody reads, one of the waiting is awake or about to be; no lock is held while a
+//! thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then
 //! `silence` or a waiter's place.
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use curt_trace::{events::Short, probe};
+use curt_trace::{events::ShortText, probe};
 use curt_xdr::{DecodeError, Decoder};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
@@ -27,39 +28,40 @@ use rustix::{
 };
 
 use super::{
-    CallError, Reply, Taker,
-    activity::Activity,
+    CallError, CallReply, ReplySink,
+    activity::ServerActivity,
     connect::KeepAlive,
     interrupt::Wake,
-    journey::Traffic,
+    reply_sink::offer,
     silence::{LOOK_INTERVAL, Silence},
+    statistics::ConnectionStatistics,
     sys,
-    taking::is_taken,
-    waiter::{Bell, Waiter},
+    waiter::{CallWaiter, WakeupFd},
 };
 use crate::{
     auth::AUTH_BODY_MAX,
-    buffer::Pool,
-    inbox::{Inbox, Whole},
-    message::{AcceptStatus, Denial, REPLY_HEADER_SIZE, decode_reply_header},
+    buffer::BufferPool,
+    message::{AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, decode_reply_header},
+    receive_buffer::{CompleteRecord, ReceiveBuffer},
     record::RecordError,
 };
 
-/// How many receives are done before the replies are given to their callers, so that a socket that is never empty delays none.
+/// How many receives are done before the replies are given to their callers, so that a socket that
+/// is never empty delays none.
 const READS_MAX: usize = 16;
 
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     pub(super) socket: OwnedFd,
     /// Wakes the caller that reads.
-    pub(super) read_bell: Arc<Bell>,
+    pub(super) read_wakeup: Arc<WakeupFd>,
     /// Wakes a caller that only writes.
-    pub(super) write_bell: Arc<Bell>,
-    state: Mutex<State>,
-    activity: Arc<Activity>,
-    pool: Arc<Pool>,
+    pub(super) write_wakeup: Arc<WakeupFd>,
+    state: Mutex<ClientConnectionState>,
+    activity: Arc<ServerActivity>,
+    pool: Arc<BufferPool>,
     reply_max: usize,
     /// Whether any reply has been received on it.
-    proved: AtomicBool,
+    has_replied: AtomicBool,
     keep_alive: KeepAlive,
     /// Nothing has come for a while, although calls wait.
     silence: Mutex<Option<Silence>>,
@@ -67,10 +69,10 @@ pub(super) struct Connection {
     is_quiet: AtomicBool,
 }
 
-pub(super) struct State {
-    pub(super) calls: HashMap<u32, Slot>,
+pub(super) struct ClientConnectionState {
+    pub(super) calls: HashMap<u32, PendingCall>,
     /// The bytes received; the caller that reads takes it out.
-    pub(super) inbox: Option<Inbox>,
+    pub(super) receive_buffer: Option<ReceiveBuffer>,
     /// Whether a caller has the role of writing.
     pub(super) writing: bool,
     /// Small records and the ends of records, to be written by the caller that has that role.
@@ -78,59 +80,59 @@ pub(super) struct State {
     /// Callers with large records that wait for that role.
     pub(super) queue: VecDeque<u32>,
     /// The traffic so far.
-    pub(super) traffic: Traffic,
+    pub(super) statistics: ConnectionStatistics,
     pub(super) closed: bool,
 }
 
 /// A call that waits.
-pub(super) struct Slot {
-    pub(super) waiter: Arc<Waiter>,
+pub(super) struct PendingCall {
+    pub(super) waiter: Arc<CallWaiter>,
     pub(super) results_max: usize,
     /// Bytes of its reply.
     pub(super) received: usize,
     /// Processes its results in the receive buffer.
-    pub(super) taker: Option<Arc<dyn Taker>>,
+    pub(super) sink: Option<Arc<dyn ReplySink>>,
     /// Whether the taker is running: whatever happens, the caller has to wait until it is done.
-    pub(super) in_hand: bool,
-    pub(super) outcome: Option<Result<Reply, CallError>>,
+    pub(super) sink_running: bool,
+    pub(super) outcome: Option<Result<CallReply, CallError>>,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(super) fn new(
         socket: OwnedFd,
-        activity: Arc<Activity>,
-        pool: Arc<Pool>,
+        activity: Arc<ServerActivity>,
+        pool: Arc<BufferPool>,
         reply_max: usize,
         keep_alive: KeepAlive,
     ) -> io::Result<Self> {
         Ok(Self {
             socket,
-            read_bell: Arc::new(Bell::new()?),
-            write_bell: Arc::new(Bell::new()?),
-            state: Mutex::new(State {
+            read_wakeup: Arc::new(WakeupFd::new()?),
+            write_wakeup: Arc::new(WakeupFd::new()?),
+            state: Mutex::new(ClientConnectionState {
                 calls: HashMap::new(),
-                inbox: Some(Inbox::of_answers(Arc::clone(&pool))),
+                receive_buffer: Some(ReceiveBuffer::for_replies(Arc::clone(&pool))),
                 writing: false,
                 pending: Vec::new(),
                 queue: VecDeque::new(),
-                traffic: Traffic::default(),
+                statistics: ConnectionStatistics::default(),
                 closed: false,
             }),
             activity,
             pool,
             reply_max,
-            proved: AtomicBool::new(false),
+            has_replied: AtomicBool::new(false),
             keep_alive,
             silence: Mutex::new(None),
             is_quiet: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ClientConnectionState> {
         self.state.lock()
     }
 
-    pub(super) fn activity(&self) -> &Activity {
+    pub(super) fn activity(&self) -> &ServerActivity {
         &self.activity
     }
 
@@ -146,24 +148,27 @@ impl Connection {
     }
 
     /// Whether the server has ever answered on it.
-    pub(super) fn is_proved(&self) -> bool {
-        self.proved.load(Ordering::Relaxed)
+    pub(super) fn has_replied(&self) -> bool {
+        self.has_replied.load(Ordering::Relaxed)
     }
 
     /// Nothing came for [`LOOK_INTERVAL`], and calls wait. To be called by the caller that reads.
     pub(super) fn quiet(&self, now: Instant) {
         let mut silence = self.silence.lock();
         let silence = silence.get_or_insert_with(|| {
-            // Where nothing is unacknowledged, the kernel has to ask whether the peer is still there.
+            // Where nothing is unacknowledged, the kernel has to ask whether the peer is still
+            // there.
             let _slower = self.keep_alive.every(LOOK_INTERVAL).set(&self.socket);
-            // Relaxed: it is only looked at by whoever reads, and that passes from caller to caller under a lock.
+            // Relaxed: it is only looked at by whoever reads, and that passes from caller to caller
+            // under a lock.
             self.is_quiet.store(true, Ordering::Relaxed);
             Silence::new(now)
         });
         silence.look(now, sys::acknowledgements(&self.socket).as_ref());
     }
 
-    /// Whether the server is to be tried over another connection, after `fruitless` others that brought no reply.
+    /// Whether the server is to be tried over another connection, after `fruitless` others that
+    /// brought no reply.
     pub(super) fn is_to_be_probed(&self, now: Instant, fruitless: u32) -> bool {
         let silence = self.silence.lock();
         silence.is_some_and(|silence| silence.is_to_be_probed(now, fruitless))
@@ -192,8 +197,8 @@ impl Connection {
         }
     }
 
-    /// Closes a connection whose peer is silent, since `why`. Without the handshake of an end, for which it would wait in vain, and
-    /// hold its port.
+    /// Closes a connection whose peer is silent, since `why`. Without the handshake of an end, for
+    /// which it would wait in vain, and hold its port.
     pub(super) fn abandon(&self, why: &str) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
         self.lost(why);
@@ -218,7 +223,7 @@ impl Connection {
     }
 
     /// Receives what has arrived, for all callers. To be called by the one that holds `inbox`.
-    pub(super) fn receive(&self, inbox: &mut Inbox) {
+    pub(super) fn receive(&self, inbox: &mut ReceiveBuffer) {
         for _ in 0..READS_MAX {
             let room = inbox.room();
             let wanted = room.len();
@@ -252,11 +257,11 @@ impl Connection {
     }
 
     /// Gives each complete reply to its caller; whether there was any.
-    fn deliver_all(&self, inbox: &mut Inbox) -> bool {
+    fn deliver_all(&self, inbox: &mut ReceiveBuffer) -> bool {
         let mut any = false;
         let mut state = self.lock();
         loop {
-            match inbox.whole(|beginning| state.limit(beginning, self.reply_max)) {
+            match inbox.complete_record(|beginning| state.limit(beginning, self.reply_max)) {
                 Ok(None) => break,
                 Ok(Some(whole)) => {
                     any = true;
@@ -276,43 +281,49 @@ impl Connection {
         }
         drop(state);
         if any {
-            self.proved.store(true, Ordering::Relaxed);
-            self.activity.heard();
+            self.has_replied.store(true, Ordering::Relaxed);
+            self.activity.note_reply();
         }
         any
     }
 
-    fn deliver(&self, state: &mut MutexGuard<'_, State>, inbox: &mut Inbox, whole: Whole) {
-        state.traffic.receives += 1;
+    fn deliver(
+        &self,
+        state: &mut MutexGuard<'_, ClientConnectionState>,
+        inbox: &mut ReceiveBuffer,
+        whole: CompleteRecord,
+    ) {
+        state.statistics.receives += 1;
         let body = inbox.body(whole);
         self.activity
             .events()
             .received(body.len() + crate::record::MARK_SIZE);
         let xid = xid_of(body);
         let waiting = xid.and_then(|xid| state.calls.get_mut(&xid));
-        // The reply to a call that was called off, or the second to one that was sent twice, or nonsense.
+        // The reply to a call that was called off, or the second to one that was sent twice, or
+        // nonsense.
         let Some(slot) = waiting.filter(|slot| slot.outcome.is_none()) else {
-            state.traffic.unknown_xids += 1;
+            state.statistics.unknown_xids += 1;
             return inbox.skip(whole);
         };
         slot.received = body.len();
         let outcome = match decode_outcome(body, slot.results_max) {
             Ok(results_size) => {
-                if let Some(taker) = slot.taker.take() {
-                    slot.in_hand = true;
+                if let Some(taker) = slot.sink.take() {
+                    slot.sink_running = true;
                     let results = &body[body.len() - results_size..];
-                    let taken = MutexGuard::unlocked(state, || is_taken(&*taker, results));
+                    let taken = MutexGuard::unlocked(state, || offer(&*taker, results));
                     let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) else {
                         return inbox.skip(whole);
                     };
-                    slot.in_hand = false;
+                    slot.sink_running = false;
                     if taken {
                         inbox.skip(whole);
-                        return slot.finish(Ok(Reply::taken()));
+                        return slot.finish(Ok(CallReply::consumed()));
                     }
                 }
                 let (bytes, _, end) = inbox.take(whole);
-                Ok(Reply::pooled(
+                Ok(CallReply::pooled(
                     bytes,
                     end - results_size,
                     end,
@@ -336,7 +347,7 @@ impl Connection {
         self.activity.events().malformed_reply();
         probe!(RpcMalformed {
             server: self.activity.server(),
-            reason: Short::of(defect).bytes()
+            reason: ShortText::of(defect).bytes()
         });
         tracing::warn!(
             "malformed reply from server {}: {defect}{consequence}",
@@ -345,10 +356,10 @@ impl Connection {
     }
 }
 
-impl State {
+impl ClientConnectionState {
     /// A record was handed to the socket, or to whoever writes.
     pub(super) fn note_sent(&mut self) {
-        self.traffic.sent(self.queue.len(), self.calls.len());
+        self.statistics.sent(self.queue.len(), self.calls.len());
     }
 
     /// The maximum length of the reply that begins with these bytes.
@@ -362,17 +373,18 @@ impl State {
     }
 
     /// Whether any of the calls that wait has a taker.
-    pub(super) fn has_takers(&self) -> bool {
+    pub(super) fn has_sinks(&self) -> bool {
         let mut slots = self.calls.values();
-        slots.any(|slot| slot.taker.is_some() && slot.outcome.is_none())
+        slots.any(|slot| slot.sink.is_some() && slot.outcome.is_none())
     }
 
-    /// Wakes one caller for each role that is free and needed. To be called whenever a caller leaves or gives up a role.
-    pub(super) fn pass_on(&self) {
+    /// Wakes one caller for each role that is free and needed. To be called whenever a caller
+    /// leaves or gives up a role.
+    pub(super) fn wake_next_owners(&self) {
         if self.closed {
             return;
         }
-        let unread = self.inbox.is_some();
+        let unread = self.receive_buffer.is_some();
         let unwritten = !self.writing && (!self.pending.is_empty() || !self.queue.is_empty());
         if !unread && !unwritten {
             return;
@@ -389,8 +401,8 @@ impl State {
     }
 }
 
-impl Slot {
-    fn finish(&mut self, outcome: Result<Reply, CallError>) {
+impl PendingCall {
+    fn finish(&mut self, outcome: Result<CallReply, CallError>) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
             self.waiter.wake();
@@ -423,8 +435,8 @@ fn decode_outcome(body: &[u8], results_max: usize) -> Result<usize, CallError> {
         Ok(AcceptStatus::ProcedureUnavailable) => Err(CallError::ProcedureUnavailable),
         Ok(AcceptStatus::GarbageArguments) => Err(CallError::GarbageArguments),
         Ok(AcceptStatus::SystemError) => Err(CallError::SystemError),
-        Err(Denial::RpcMismatch(versions)) => Err(CallError::RpcMismatch(versions)),
-        Err(Denial::Authentication(status)) => Err(CallError::Denied(status)),
+        Err(RejectedReply::RpcMismatch(versions)) => Err(CallError::RpcMismatch(versions)),
+        Err(RejectedReply::Authentication(status)) => Err(CallError::Denied(status)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a transport reports to those who count.
 
-/// Is notified of what happens on the wire. Called on the threads of callers, partly under a connection's lock:
-/// implementations count and return, and make no calls.
-pub trait Events: Send + Sync {
+/// Is notified of what happens on the wire. Called on the threads of callers, partly under a
+/// connection's lock: implementations count and return, and make no calls.
+pub trait TransportEvents: Send + Sync {
     /// A call of `bytes` (marks included) was handed to the socket.
     fn sent(&self, bytes: usize);
     /// A reply of `bytes` (marks included) was received.
@@ -13,7 +13,7 @@ pub trait Events: Send + Sync {
     fn connected(&self, again: bool);
     /// The server has not answered for so long that users are told. Once per outage.
     fn not_responding(&self);
-    /// The first reply after [`Events::not_responding`].
+    /// The first reply after [`TransportEvents::not_responding`].
     fn responding_again(&self);
     /// A reply could not be understood.
     fn malformed_reply(&self);
@@ -21,9 +21,9 @@ pub trait Events: Send + Sync {
 
 /// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoEvents;
+pub struct NoTransportEvents;
 
-impl Events for NoEvents {
+impl TransportEvents for NoTransportEvents {
     fn sent(&self, _: usize) {}
     fn received(&self, _: usize) {}
     fn retransmitted(&self) {}

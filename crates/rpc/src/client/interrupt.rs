@@ -1,7 +1,8 @@
 //! Cancelling a call that waits, from another thread.
 //!
-//! Owns a flag and the list of wakers registered with it. Invariant: a thread that registers its waker before it reads the
-//! flag cannot miss that the flag is raised. Must not know what is waited for.
+//! Owns a flag and the list of wakers registered with it. Invariant: a thread that registers its
+//! waker before it reads the flag cannot miss that the flag is raised. Must not know what is waited
+//! for.
 
 use std::{
     fmt,
@@ -20,19 +21,19 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// Lets calls be interrupted: clones share one state, so that one clone is given to a call and another is kept to raise.
-/// [`Interrupt::default`] is one that is never raised and costs nothing.
+/// Lets calls be interrupted: clones share one state, so that one clone is given to a call and
+/// another is kept to raise. [`Interrupt::default`] is one that is never raised and costs nothing.
 #[derive(Clone, Default)]
-pub struct Interrupt(Option<Arc<Shared>>);
+pub struct Interrupt(Option<Arc<InterruptState>>);
 
 #[derive(Default)]
-struct Shared {
+struct InterruptState {
     raised: AtomicBool,
-    waiting: Mutex<Waiting>,
+    wakers: Mutex<RegisteredWakers>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct RegisteredWakers {
     last: u64,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
 }
@@ -50,14 +51,14 @@ impl Interrupt {
         Self(None)
     }
 
-    /// Ends every call that waits with this interrupt, now or later, with [`super::CallError::Interrupted`]. Cannot be undone.
-    /// Does nothing to [`Interrupt::never`].
+    /// Ends every call that waits with this interrupt, now or later, with
+    /// [`super::CallError::Interrupted`]. Cannot be undone. Does nothing to [`Interrupt::never`].
     pub fn raise(&self) {
         let Some(shared) = &self.0 else { return };
-        // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is woken, whoever registers
-        // after it sees the flag.
+        // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is
+        // woken, whoever registers after it sees the flag.
         shared.raised.store(true, Ordering::SeqCst);
-        for (_, waker) in &shared.waiting.lock().wakers {
+        for (_, waker) in &shared.wakers.lock().wakers {
             waker.wake();
         }
     }
@@ -70,29 +71,29 @@ impl Interrupt {
             .is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
     }
 
-    /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at [`Interrupt::is_raised`] after
-    /// registering and before each wait.
-    pub fn register(&self, waker: Arc<dyn Wake>) -> Registration<'_> {
+    /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at
+    /// [`Interrupt::is_raised`] after registering and before each wait.
+    pub fn register(&self, waker: Arc<dyn Wake>) -> WakerRegistration<'_> {
         let id = self.0.as_ref().map_or(0, |shared| {
-            let mut waiting = shared.waiting.lock();
+            let mut waiting = shared.wakers.lock();
             waiting.last += 1;
             let id = waiting.last;
             waiting.wakers.push((id, waker));
             id
         });
-        Registration { interrupt: self, id }
+        WakerRegistration { interrupt: self, id }
     }
 
     /// Waits until it is raised, at most `duration`; says whether it was.
     #[must_use]
     pub fn wait_for(&self, duration: Duration) -> bool {
-        let alarm = Arc::new(Alarm::default());
+        let alarm = Arc::new(CondvarWaker::default());
         let waker: Arc<dyn Wake> = alarm.clone();
         let _registration = self.register(waker);
         let end = Instant::now() + duration;
-        let mut rung = alarm.rung.lock();
+        let mut rung = alarm.woken.lock();
         while !self.is_raised() && !*rung {
-            if alarm.bell.wait_until(&mut rung, end).timed_out() {
+            if alarm.condvar.wait_until(&mut rung, end).timed_out() {
                 break;
             }
         }
@@ -102,15 +103,15 @@ impl Interrupt {
 }
 
 #[derive(Default)]
-struct Alarm {
-    rung: Mutex<bool>,
-    bell: Condvar,
+struct CondvarWaker {
+    woken: Mutex<bool>,
+    condvar: Condvar,
 }
 
-impl Wake for Alarm {
+impl Wake for CondvarWaker {
     fn wake(&self) {
-        *self.rung.lock() = true;
-        self.bell.notify_all();
+        *self.woken.lock() = true;
+        self.condvar.notify_all();
     }
 }
 
@@ -125,20 +126,20 @@ impl fmt::Debug for Interrupt {
 
 /// Keeps a waker registered with an [`Interrupt`].
 #[must_use = "the waker is forgotten when this is dropped"]
-pub struct Registration<'a> {
+pub struct WakerRegistration<'a> {
     interrupt: &'a Interrupt,
     id: u64,
 }
 
-impl Drop for Registration<'_> {
+impl Drop for WakerRegistration<'_> {
     fn drop(&mut self) {
         if let Some(shared) = &self.interrupt.0 {
-            shared.waiting.lock().wakers.retain(|(id, _)| *id != self.id);
+            shared.wakers.lock().wakers.retain(|(id, _)| *id != self.id);
         }
     }
 }
 
-impl fmt::Debug for Registration<'_> {
+impl fmt::Debug for WakerRegistration<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").field("id", &self.id).finish()
     }
@@ -179,9 +180,9 @@ mod tests {
     #[test]
     fn a_dropped_registration_is_forgotten() {
         let interrupt = Interrupt::new();
-        let alarm = Arc::new(Alarm::default());
+        let alarm = Arc::new(CondvarWaker::default());
         drop(interrupt.register(alarm.clone()));
         interrupt.raise();
-        assert!(!*alarm.rung.lock());
+        assert!(!*alarm.woken.lock());
     }
 }

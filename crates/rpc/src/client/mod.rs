@@ -1,25 +1,26 @@
 //! The client's side: calls that wait for their replies.
 //!
-//! [`Transport`] is all that the layers above know; [`TcpTransport`] is the real one. A call is synchronous: the thread
-//! that makes it waits, and is let go at once when the call's [`Interrupt`] is raised.
+//! [`Transport`] is all that the layers above know; [`TcpTransport`] is the real one. A call is
+//! synchronous: the thread that makes it waits, and is let go at once when the call's [`Interrupt`]
+//! is raised.
 
 mod activity;
+mod call_in_progress;
 mod connect;
 mod connection;
+mod connection_slot;
 mod events;
 mod interrupt;
-mod journey;
-mod lane;
 mod options;
 mod outgoing;
 mod probing;
 mod reply;
+mod reply_sink;
 mod silence;
+mod statistics;
 mod sys;
-mod taking;
 mod tcp;
 mod timer;
-mod turn;
 mod waiter;
 
 use std::{io, sync::Arc, time::Duration};
@@ -27,17 +28,17 @@ use std::{io, sync::Arc, time::Duration};
 use curt_trace::TransportReport;
 use curt_xdr::{DecodeError, Encode};
 
-pub use events::{Events, NoEvents};
-pub use interrupt::{Interrupt, Registration, Wake};
-pub use journey::Journey;
-pub use options::{AddressFamily, Hardness, PortSource, Server, TcpOptions};
-pub use reply::Reply;
-pub use taking::Taker;
+pub use events::{NoTransportEvents, TransportEvents};
+pub use interrupt::{Interrupt, Wake, WakerRegistration};
+pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
+pub use reply::CallReply;
+pub use reply_sink::ReplySink;
+pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;
 
 use crate::{
-    auth::{AuthStatus, Credential},
-    message::Versions,
+    auth::{AuthStatus, RpcCredential},
+    message::VersionRange,
 };
 
 /// Something that carries calls to a server and brings the replies.
@@ -46,19 +47,19 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// [`CallError`]; after any of them the server may or may not have executed the call.
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError>;
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError>;
 
-    /// The same, and fills in the call's `journey`. A transport without a wire reports one transmission, and the sizes of
-    /// arguments and results alone.
+    /// The same, and fills in the call's `journey`. A transport without a wire reports one
+    /// transmission, and the sizes of arguments and results alone.
     ///
     /// # Errors
     /// As [`Transport::call`]; `journey` is filled in nevertheless.
-    fn call_told(
+    fn call_with_statistics(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-    ) -> Result<Reply, CallError> {
+        journey: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
         request.arguments.encode(&mut arguments);
         journey.transmissions = 1;
@@ -68,22 +69,24 @@ pub trait Transport: Send + Sync {
         result
     }
 
-    /// As [`Transport::call_told`], but `taker` may process the results in the receive buffer; the reply then
-    /// [`was taken`](Reply::was_taken). A transport without a receive buffer returns all replies as usual.
+    /// As [`Transport::call_with_statistics`], but `taker` may process the results in the receive
+    /// buffer; the reply then [`was taken`](Reply::was_taken). A transport without a receive buffer
+    /// returns all replies as usual.
     ///
-    /// A caller whose results were taken may return up to 20 ms later than that: meanwhile its thread receives replies for
-    /// other callers that have takers, and runs these. An interrupt ends that at once.
+    /// A caller whose results were taken may return up to 20 ms later than that: meanwhile its
+    /// thread receives replies for other callers that have takers, and runs these. An interrupt
+    /// ends that at once.
     ///
     /// # Errors
     /// As [`Transport::call`].
-    fn call_taken(
+    fn call_with_sink(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-        _: &Arc<dyn Taker>,
-    ) -> Result<Reply, CallError> {
-        self.call_told(request, interrupt, journey)
+        journey: &mut CallStatistics,
+        _: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
+        self.call_with_statistics(request, interrupt, journey)
     }
 
     /// The traffic of the connections so far; all zero for a transport without connections.
@@ -91,7 +94,8 @@ pub trait Transport: Send + Sync {
         TransportReport::default()
     }
 
-    /// For how long a call has been waiting without any reply from the server; `None` while none waits.
+    /// For how long a call has been waiting without any reply from the server; `None` while none
+    /// waits.
     fn silent_for(&self) -> Option<Duration> {
         None
     }
@@ -99,7 +103,7 @@ pub trait Transport: Send + Sync {
 
 /// One call.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct RpcRequest<'a> {
     /// The program that is called.
     pub program: u32,
     /// The version of the program.
@@ -107,13 +111,15 @@ pub struct Request<'a> {
     /// The procedure within the program.
     pub procedure: u32,
     /// Who calls.
-    pub credential: &'a Credential,
+    pub credential: &'a RpcCredential,
     /// The procedure's arguments, or all but the last of them if there is [`bulk`](Self::bulk).
     pub arguments: &'a (dyn Encode + Sync),
-    /// Bytes that end the arguments and are sent from where they are, without a copy, padded as XDR wants it: the data of a
-    /// WRITE. Their length is to be encoded by `arguments`. Empty if there are none.
+    /// Bytes that end the arguments and are sent from where they are, without a copy, padded as XDR
+    /// wants it: the data of a WRITE. Their length is to be encoded by `arguments`. Empty if there
+    /// are none.
     pub bulk: &'a [u8],
-    /// How many bytes of results the procedure may return at most, given these arguments. A longer reply is malformed.
+    /// How many bytes of results the procedure may return at most, given these arguments. A longer
+    /// reply is malformed.
     pub results_max: usize,
 }
 
@@ -130,7 +136,8 @@ pub enum CallError {
         /// The mount is `softerr`: applications are to see ETIMEDOUT rather than EIO.
         softerr: bool,
     },
-    /// The server cannot be reached. Only from an attempt that is not to be repeated: see [`TcpTransport::connect`].
+    /// The server cannot be reached. Only from an attempt that is not to be repeated: see
+    /// [`TcpTransport::connect`].
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
     /// The transport was shut down by this side.
@@ -141,13 +148,13 @@ pub enum CallError {
     Denied(AuthStatus),
     /// The server wants another version of RPC itself.
     #[error("the server wants RPC versions {} to {}", .0.low, .0.high)]
-    RpcMismatch(Versions),
+    RpcMismatch(VersionRange),
     /// The program is not served there.
     #[error("the server does not serve the program")]
     ProgramUnavailable,
     /// The program is served there in other versions.
     #[error("the server serves versions {} to {} of the program", .0.low, .0.high)]
-    ProgramMismatch(Versions),
+    ProgramMismatch(VersionRange),
     /// The program has no such procedure.
     #[error("the server does not know the procedure")]
     ProcedureUnavailable,

@@ -4,7 +4,7 @@ use std::{fmt, io, net::IpAddr, num::NonZeroU8, sync::Arc, time::Duration};
 
 /// How long a call is tried (nfs(5), `hard`, `soft`, `softerr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Hardness {
+pub enum RecoveryMode {
     /// For ever.
     #[default]
     Hard,
@@ -16,14 +16,14 @@ pub enum Hardness {
 
 /// Where the server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Server {
+pub enum ServerName {
     /// A host name, looked up again for each connection; both address families are tried.
     Name(String),
     /// An address.
     Address(IpAddr),
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
@@ -33,23 +33,23 @@ impl fmt::Display for Server {
 }
 
 /// Asks for a port; given the address that will be connected to.
-type AskPort = dyn Fn(IpAddr) -> io::Result<u16> + Send + Sync;
+type PortLookup = dyn Fn(IpAddr) -> io::Result<u16> + Send + Sync;
 
 /// Which port of the server to connect to.
 #[derive(Clone)]
 pub enum PortSource {
     /// Always this one.
     Fixed(u16),
-    /// Asked anew for each connection (of the server's portmapper), given the address that will be connected to. Runs on a
-    /// thread of its own, so it may wait.
-    Asked(Arc<AskPort>),
+    /// Asked anew for each connection (of the server's portmapper), given the address that will be
+    /// connected to. Runs on a thread of its own, so it may wait.
+    Lookup(Arc<PortLookup>),
 }
 
 impl fmt::Debug for PortSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(port) => write!(f, "Fixed({port})"),
-            Self::Asked(_) => f.write_str("Asked"),
+            Self::Lookup(_) => f.write_str("Asked"),
         }
     }
 }
@@ -70,20 +70,20 @@ pub enum AddressFamily {
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     /// The server.
-    pub server: Server,
+    pub server: ServerName,
     /// Which of its addresses are tried.
     pub family: AddressFamily,
     /// The server's port.
     pub port: PortSource,
     /// How many connections share the calls: 1 to 16 (`nconnect`).
     pub nconnect: NonZeroU8,
-    /// The first interval of waiting (`timeo`, there in tenths of a second). Each retry waits that much longer than the one
-    /// before, up to 600 s.
+    /// The first interval of waiting (`timeo`, there in tenths of a second). Each retry waits that
+    /// much longer than the one before, up to 600 s.
     pub timeout: Duration,
     /// How many retries before the outage is told, or a soft call given up (`retrans`).
     pub retrans: u32,
     /// How long a call is tried.
-    pub hardness: Hardness,
+    pub recovery: RecoveryMode,
     /// Connect from a port below 1024 (`resvport`).
     pub reserved_port: bool,
     /// How long one attempt to connect may take.
@@ -101,7 +101,7 @@ impl TcpOptions {
 
     /// nfs(5)'s defaults: hard, 60 s, 2 retries, one connection, from any port.
     #[must_use]
-    pub const fn new(server: Server, port: PortSource) -> Self {
+    pub const fn new(server: ServerName, port: PortSource) -> Self {
         Self {
             server,
             family: AddressFamily::Any,
@@ -109,7 +109,7 @@ impl TcpOptions {
             nconnect: NonZeroU8::MIN,
             timeout: Duration::from_secs(60),
             retrans: 2,
-            hardness: Hardness::Hard,
+            recovery: RecoveryMode::Hard,
             reserved_port: false,
             connect_timeout: Duration::from_secs(10),
             reply_max: 2 << 20,

@@ -4,15 +4,16 @@ use std::{io::IoSlice, os::fd::OwnedFd};
 
 use rustix::{io::Errno, net::SendFlags};
 
-/// A record to send: its mark, header and arguments, and bulk data that are sent from where they are.
+/// A record to send: its mark, header and arguments, and bulk data that are sent from where they
+/// are.
 #[derive(Clone, Copy)]
-pub(super) struct Outgoing<'a> {
+pub(super) struct OutgoingRecord<'a> {
     head: &'a [u8],
     bulk: &'a [u8],
     padding: &'static [u8],
 }
 
-impl<'a> Outgoing<'a> {
+impl<'a> OutgoingRecord<'a> {
     /// `head` includes the mark, which counts `bulk` and its padding.
     pub(super) const fn new(head: &'a [u8], bulk: &'a [u8], padding: &'static [u8]) -> Self {
         Self { head, bulk, padding }
@@ -38,16 +39,17 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// What the one caller that owns a connection's output is writing: first what others left, then its own record.
+/// What the one caller that owns a connection's output is writing: first what others left, then its
+/// own record.
 #[derive(Default)]
-pub(super) struct Writing {
+pub(super) struct RecordWriter {
     others: Vec<u8>,
     others_sent: usize,
     own_sent: usize,
     own: bool,
 }
 
-impl Writing {
+impl RecordWriter {
     /// `others` first, then, if `own`, the caller's record.
     pub(super) fn new(others: Vec<u8>, own: bool) -> Self {
         Self {
@@ -59,7 +61,7 @@ impl Writing {
     }
 
     /// Writes as much as the socket takes: `true` if that was all of it.
-    pub(super) fn push(&mut self, socket: &OwnedFd, own: &Outgoing<'_>) -> Result<bool, Errno> {
+    pub(super) fn push(&mut self, socket: &OwnedFd, own: &OutgoingRecord<'_>) -> Result<bool, Errno> {
         loop {
             let [head, bulk, padding] = if self.own {
                 own.rest(self.own_sent)
@@ -88,7 +90,7 @@ impl Writing {
     }
 
     /// Whether the caller's record is on its way as a whole.
-    pub(super) const fn own_done(&self, own: &Outgoing<'_>) -> bool {
+    pub(super) const fn own_done(&self, own: &OutgoingRecord<'_>) -> bool {
         self.own && self.own_sent == own.len()
     }
 
@@ -97,8 +99,9 @@ impl Writing {
         self.own_sent > 0
     }
 
-    /// What must still be sent when the caller leaves: a record that was begun has to be finished, one that was not is dropped.
-    pub(super) fn leave(mut self, own: &Outgoing<'_>) -> Vec<u8> {
+    /// What must still be sent when the caller leaves: a record that was begun has to be finished,
+    /// one that was not is dropped.
+    pub(super) fn leave(mut self, own: &OutgoingRecord<'_>) -> Vec<u8> {
         self.others.drain(..self.others_sent);
         if self.own_sent > 0 {
             own.copy_rest(self.own_sent, &mut self.others);

@@ -1,13 +1,16 @@
 //! Trying over a new connection whether the server answers, while the one in use is silent.
 //!
-//! Owns the attempts during an outage: one at a time for each of a transport's connections, on a thread that lives only as long as
-//! that takes. What answers first is gone on with. A byte on the old connection ends the attempts. The reply to NULL (RFC 1813
-//! §3.3.0: it does no work) on the new one ends the old connection, and its callers send their calls again, as after any loss of a
-//! connection, with the same numbers. So a call is sent again once per outage, and only if the server's kernel acknowledges
-//! nothing on the old connection while the server itself answers on the new one: one that is slow or stopped is not asked twice.
+//! Owns the attempts during an outage: one at a time for each of a transport's connections, on a
+//! thread that lives only as long as that takes. What answers first is gone on with. A byte on the
+//! old connection ends the attempts. The reply to NULL (RFC 1813 §3.3.0: it does no work) on the
+//! new one ends the old connection, and its callers send their calls again, as after any loss of a
+//! connection, with the same numbers. So a call is sent again once per outage, and only if the
+//! server's kernel acknowledges nothing on the old connection while the server itself answers on
+//! the new one: one that is slow or stopped is not asked twice.
 //!
-//! `TCP_USER_TIMEOUT` would end the old connection as well, but it cannot tell whether anything else would answer: set to seconds, it
-//! would end connections to servers with a closed window, and those of any outage.
+//! `TCP_USER_TIMEOUT` would end the old connection as well, but it cannot tell whether anything
+//! else would answer: set to seconds, it would end connections to servers with a closed window, and
+//! those of any outage.
 
 use std::{
     io,
@@ -26,16 +29,16 @@ use rustix::{
 
 use super::{
     connect::{KeepAlive, connect},
-    connection::Connection,
-    journey::Connecting,
-    lane::{Attempts, Lane, State, make},
-    options::{PortSource, Server, TcpOptions},
+    connection::ClientConnection,
+    connection_slot::{ConnectAttempts, ConnectionSlot, ConnectionSlotState, connect_until_done},
+    options::{PortSource, ServerName, TcpOptions},
     silence::{LOOK_INTERVAL, Silence},
+    statistics::ConnectStatistics,
     sys,
-    tcp::Shared,
+    tcp::TcpTransportInner,
 };
 use crate::{
-    auth::Credential,
+    auth::RpcCredential,
     message::{decode_reply_header, encode_call_header},
     record::{self, MARK_SIZE},
 };
@@ -46,9 +49,14 @@ const REPLY_MAX: usize = 1024;
 /// The procedure that does nothing (RFC 5531 §12.1).
 const NULL: u32 = 0;
 
-impl Lane {
-    /// Nothing has come on `connection` for a while, although calls wait. To be called by the caller that reads.
-    pub(super) fn quiet(self: &Arc<Self>, shared: &Arc<Shared>, connection: &Arc<Connection>) {
+impl ConnectionSlot {
+    /// Nothing has come on `connection` for a while, although calls wait. To be called by the
+    /// caller that reads.
+    pub(super) fn quiet(
+        self: &Arc<Self>,
+        shared: &Arc<TcpTransportInner>,
+        connection: &Arc<ClientConnection>,
+    ) {
         let now = Instant::now();
         connection.quiet(now);
         let mut state = self.state.lock();
@@ -74,14 +82,15 @@ enum Need {
     Nothing,
 }
 
-/// The thread that probes. Like the one that connects it holds neither lane nor transport while it waits for the network.
-fn probe(lane: &Weak<Lane>, shared: &Weak<Shared>, silent: &Weak<Connection>) {
+/// The thread that probes. Like the one that connects it holds neither lane nor transport while it
+/// waits for the network.
+fn probe(lane: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: &Weak<ClientConnection>) {
     loop {
         let Some((options, call)) = prepare(lane, shared, silent) else {
             return;
         };
         let Some(call) = call else {
-            return make(lane, shared, Attempts::Many);
+            return connect_until_done(lane, shared, ConnectAttempts::UntilConnected);
         };
         let began = Instant::now();
         let is_needed = || {
@@ -94,18 +103,18 @@ fn probe(lane: &Weak<Lane>, shared: &Weak<Shared>, silent: &Weak<Connection>) {
         });
         match settle(lane, shared, silent, answered, began.elapsed()) {
             Need::Probe => {}
-            Need::Connection => return make(lane, shared, Attempts::Many),
+            Need::Connection => return connect_until_done(lane, shared, ConnectAttempts::UntilConnected),
             Need::Nothing => return,
         }
     }
 }
 
-/// Waits before the next attempt, and says where to connect and what to send; no call if an ordinary connection is needed instead,
-/// and nothing if none is.
+/// Waits before the next attempt, and says where to connect and what to send; no call if an
+/// ordinary connection is needed instead, and nothing if none is.
 fn prepare(
-    lane: &Weak<Lane>,
-    shared: &Weak<Shared>,
-    silent: &Weak<Connection>,
+    lane: &Weak<ConnectionSlot>,
+    shared: &Weak<TcpTransportInner>,
+    silent: &Weak<ClientConnection>,
 ) -> Option<(TcpOptions, Option<NullCall>)> {
     let (lane, shared) = (lane.upgrade()?, shared.upgrade()?);
     let mut state = lane.pause(lane.state.lock());
@@ -128,11 +137,11 @@ fn prepare(
     Some((options, Some(NullCall { xid, program })))
 }
 
-const fn place(peer: SocketAddr) -> (Server, PortSource) {
-    (Server::Address(peer.ip()), PortSource::Fixed(peer.port()))
+const fn place(peer: SocketAddr) -> (ServerName, PortSource) {
+    (ServerName::Address(peer.ip()), PortSource::Fixed(peer.port()))
 }
 
-fn need(state: &State, silent: &Weak<Connection>) -> Need {
+fn need(state: &ConnectionSlotState, silent: &Weak<ClientConnection>) -> Need {
     if state.closed {
         return Need::Nothing;
     }
@@ -146,9 +155,9 @@ fn need(state: &State, silent: &Weak<Connection>) -> Need {
 
 /// Takes over the result of an attempt; returns what is to be done now.
 fn settle(
-    lane: &Weak<Lane>,
-    shared: &Weak<Shared>,
-    silent: &Weak<Connection>,
+    lane: &Weak<ConnectionSlot>,
+    shared: &Weak<TcpTransportInner>,
+    silent: &Weak<ClientConnection>,
     answered: io::Result<OwnedFd>,
     time: Duration,
 ) -> Need {
@@ -166,17 +175,17 @@ fn settle(
         return need;
     }
     let made = answered.and_then(|socket| shared.adopt(socket));
-    state.made.add(&Connecting {
+    state.connect_statistics.add(&ConnectStatistics {
         binds: 0,
         connects: u64::from(made.is_ok()),
         time,
     });
     let failure = made.as_ref().err().map(io::Error::kind);
-    let _ = state.finish(made, &shared, Attempts::Many);
+    let _ = state.finish(made, &shared, ConnectAttempts::UntilConnected);
     let silent = silent.upgrade();
     match failure {
         None => {
-            let was_fruitful = silent.as_ref().is_none_or(|silent| silent.is_proved());
+            let was_fruitful = silent.as_ref().is_none_or(|silent| silent.has_replied());
             state.fruitless = if was_fruitful {
                 0
             } else {
@@ -212,7 +221,8 @@ struct NullCall {
 /// Waits until the server answers `call` on `socket`, however slowly; any reply will do.
 ///
 /// # Errors
-/// The connection ends or falls silent as well, what comes makes no sense, or nobody needs it any more.
+/// The connection ends or falls silent as well, what comes makes no sense, or nobody needs it any
+/// more.
 fn ask(
     socket: &OwnedFd,
     call: NullCall,
@@ -222,10 +232,17 @@ fn ask(
     let keep_alive = KeepAlive::of(options);
     keep_alive.every(LOOK_INTERVAL).set(socket)?;
     let mut record = Vec::new();
-    let body = record::open(&mut record);
+    let body = record::begin_record(&mut record);
     let (program, version) = call.program;
-    encode_call_header(&mut record, call.xid, (program, version, NULL), &Credential::None);
-    record::close(&mut record, body, 0);
+    encode_call_header(
+        &mut record,
+        call.xid,
+        program,
+        version,
+        NULL,
+        &RpcCredential::None,
+    );
+    record::finish_record(&mut record, body, 0);
     // It fits the empty buffer of a new connection.
     rustix::net::send(socket, &record, SendFlags::NOSIGNAL)?;
     let mut received = Vec::new();
@@ -265,7 +282,8 @@ fn receive(socket: &OwnedFd, received: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Whether this is the reply to the only call on a connection. Not yet, if it is the beginning of one.
+/// Whether this is the reply to the only call on a connection. Not yet, if it is the beginning of
+/// one.
 fn is_reply(received: &[u8], xid: u32) -> io::Result<bool> {
     let Some((mark, body)) = received.split_first_chunk::<MARK_SIZE>() else {
         return Ok(false);
@@ -273,7 +291,7 @@ fn is_reply(received: &[u8], xid: u32) -> io::Result<bool> {
     // In one fragment: servers send short replies so.
     let length = u32::from_be_bytes(*mark) & 0x7fff_ffff;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let is_mark = *mark == record::mark(length) && length <= REPLY_MAX;
+    let is_mark = *mark == record::record_mark(length) && length <= REPLY_MAX;
     if !is_mark || body.len() > length {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -294,9 +312,9 @@ mod tests {
 
     fn reply(xid: u32) -> Vec<u8> {
         let mut out = Vec::new();
-        let body = record::open(&mut out);
+        let body = record::begin_record(&mut out);
         encode_accepted_header(&mut out, xid);
-        record::close(&mut out, body, 0);
+        record::finish_record(&mut out, body, 0);
         out
     }
 
@@ -309,13 +327,13 @@ mod tests {
         assert_eq!(is_reply(&whole, 7).ok(), Some(true));
         assert!(is_reply(&whole, 8).is_err());
         assert!(is_reply(&[whole.clone(), vec![0]].concat(), 7).is_err());
-        let mut long = record::mark(REPLY_MAX).to_vec();
+        let mut long = record::record_mark(REPLY_MAX).to_vec();
         assert_eq!(is_reply(&long, 7).ok(), Some(false));
-        long = record::mark(REPLY_MAX + 1).to_vec();
+        long = record::record_mark(REPLY_MAX + 1).to_vec();
         assert!(is_reply(&long, 7).is_err());
         let mut fragment = whole;
         fragment[0] = 0;
         assert!(is_reply(&fragment, 7).is_err());
-        assert!(is_reply(&[record::mark(8).to_vec(), vec![0; 8]].concat(), 0).is_err());
+        assert!(is_reply(&[record::record_mark(8).to_vec(), vec![0; 8]].concat(), 0).is_err());
     }
 }

@@ -2,18 +2,18 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::buffer::Pool;
+use crate::buffer::BufferPool;
 
 /// The results of a call that succeeded. Owned; its buffer is used again when it is dropped.
-pub struct Reply {
+pub struct CallReply {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    home: Option<Arc<Pool>>,
-    taken: bool,
+    pool: Option<Arc<BufferPool>>,
+    consumed: bool,
 }
 
-impl Reply {
+impl CallReply {
     /// A reply that did not come through a socket.
     #[must_use]
     pub const fn from_results(results: Vec<u8>) -> Self {
@@ -22,37 +22,37 @@ impl Reply {
             bytes: results,
             start: 0,
             end,
-            home: None,
-            taken: false,
+            pool: None,
+            consumed: false,
         }
     }
 
     /// A reply whose results were used where they were received.
     #[must_use]
-    pub const fn taken() -> Self {
+    pub const fn consumed() -> Self {
         Self {
             bytes: Vec::new(),
             start: 0,
             end: 0,
-            home: None,
-            taken: true,
+            pool: None,
+            consumed: true,
         }
     }
 
     /// Whether a [`Taker`](super::Taker) has used the results: they are not here.
     #[must_use]
-    pub const fn was_taken(&self) -> bool {
-        self.taken
+    pub const fn was_consumed(&self) -> bool {
+        self.consumed
     }
 
     /// The results are `bytes[start..end]`; the whole buffer goes back to `home`.
-    pub(crate) const fn pooled(bytes: Vec<u8>, start: usize, end: usize, home: Arc<Pool>) -> Self {
+    pub(crate) const fn pooled(bytes: Vec<u8>, start: usize, end: usize, home: Arc<BufferPool>) -> Self {
         Self {
             bytes,
             start,
             end,
-            home: Some(home),
-            taken: false,
+            pool: Some(home),
+            consumed: false,
         }
     }
 
@@ -63,15 +63,15 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for CallReply {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
+        if let Some(home) = self.pool.take() {
             home.put(std::mem::take(&mut self.bytes));
         }
     }
 }
 
-impl fmt::Debug for Reply {
+impl fmt::Debug for CallReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
             .field("length", &self.results().len())

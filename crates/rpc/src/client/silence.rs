@@ -1,8 +1,9 @@
 //! Whether a connection on which calls wait has lost its peer, or is merely waited for.
 //!
-//! A server that is slow, or a process that is stopped, sends no reply either; but the kernel below it acknowledges what it is sent,
-//! and answers probes of a closed window and of an idle connection (RFC 9293 §3.8.4, §3.8.6.1). A network that drops everything does
-//! not, nor does a middlebox that has forgotten the connection. TCP alone would wait: its retransmissions come at intervals that
+//! A server that is slow, or a process that is stopped, sends no reply either; but the kernel below
+//! it acknowledges what it is sent, and answers probes of a closed window and of an idle connection
+//! (RFC 9293 §3.8.4, §3.8.6.1). A network that drops everything does not, nor does a middlebox that
+//! has forgotten the connection. TCP alone would wait: its retransmissions come at intervals that
 //! double, so that after an outage of two minutes the next may be a minute away (RFC 6298 §5.5).
 //!
 //! Pure: time and what the kernel says are arguments.
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 /// How long nothing may come before the kernel is asked, again and again.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Without an acknowledgement for at least this time, and four round trips, a connection counts as silent. Above the third
-/// retransmission of a near peer (1.4 s), so that what one of them mends is left to it.
+/// Without an acknowledgement for at least this time, and four round trips, a connection counts as
+/// silent. Above the third retransmission of a near peer (1.4 s), so that what one of them mends is
+/// left to it.
 const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(1500);
 
-/// So many retransmissions or probes in a row are lost only with the connection, or by a network that drops most.
+/// So many retransmissions or probes in a row are lost only with the connection, or by a network
+/// that drops most.
 const LOST_MIN: u8 = 2;
 
 /// The most times that the wait doubles for connections that were replaced without success.
@@ -48,8 +51,8 @@ impl Acknowledgements {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
     since: Instant,
-    /// The peer's kernel was silent as well. That it acknowledges again later does not take this back: the server's next
-    /// retransmission of a reply may still be a minute away.
+    /// The peer's kernel was silent as well. That it acknowledges again later does not take this
+    /// back: the server's next retransmission of a reply may still be a minute away.
     is_of_kernel: bool,
 }
 
@@ -74,7 +77,8 @@ impl Silence {
         self.is_of_kernel
     }
 
-    /// Whether the server is to be tried over a new connection, after `fruitless` others that brought no reply.
+    /// Whether the server is to be tried over a new connection, after `fruitless` others that
+    /// brought no reply.
     pub(super) fn is_to_be_probed(&self, now: Instant, fruitless: u32) -> bool {
         let wait = LOOK_INTERVAL * ((1 << fruitless.min(DOUBLINGS_MAX)) - 1);
         self.is_of_kernel && now.saturating_duration_since(self.since) >= wait

@@ -19,81 +19,89 @@ use curt_trace::{
 use curt_xdr::padding;
 
 use super::{
-    CallError, Events, Hardness, Interrupt, Journey, Reply, Request, Taker, TcpOptions, Transport,
-    activity::Activity,
+    CallError, CallReply, CallStatistics, Interrupt, RecoveryMode, ReplySink, RpcRequest, TcpOptions,
+    Transport, TransportEvents,
+    activity::ServerActivity,
+    call_in_progress::{CallEnd, CallInProgress, CallParameters},
     connect::{KeepAlive, random_u32},
-    connection::Connection,
-    interrupt::{Registration, Wake},
-    journey::{Connecting, Traffic},
-    lane::{Attempts, Lane},
-    outgoing::Outgoing,
-    timer::Timer,
-    turn::{End, Turn},
-    waiter::Waiter,
+    connection::ClientConnection,
+    connection_slot::{ConnectAttempts, ConnectionSlot},
+    interrupt::{Wake, WakerRegistration},
+    outgoing::OutgoingRecord,
+    statistics::{ConnectStatistics, ConnectionStatistics},
+    timer::RetransmitTimer,
+    waiter::CallWaiter,
 };
-use crate::{buffer::Pool, message::encode_call_header, record};
+use crate::{buffer::BufferPool, message::encode_call_header, record};
 
 /// How many bytes of receive buffers are kept for the next replies.
 const POOL_MAX: usize = 16 << 20;
 
-/// Encode buffers above this size are not kept: only calls without bulk data are long, and they are rare.
-const HEAD_KEPT_MAX: usize = 64 << 10;
+/// Encode buffers above this size are not kept: only calls without bulk data are long, and they are
+/// rare.
+const HEAD_CAPACITY_MAX: usize = 64 << 10;
 
 /// Calls over one to sixteen TCP connections, which are made again when they are lost.
 pub struct TcpTransport {
-    shared: Arc<Shared>,
-    lanes: Vec<Arc<Lane>>,
+    shared: Arc<TcpTransportInner>,
+    slots: Vec<Arc<ConnectionSlot>>,
 }
 
 /// What the connections of a transport have in common.
-pub(super) struct Shared {
+pub(super) struct TcpTransportInner {
     pub(super) options: TcpOptions,
-    pub(super) activity: Arc<Activity>,
-    pool: Arc<Pool>,
+    pub(super) activity: Arc<ServerActivity>,
+    pool: Arc<BufferPool>,
     xid: AtomicU32,
-    /// The program that is called, and its version: its NULL procedure is asked whether the server answers.
+    /// The program that is called, and its version: its NULL procedure is asked whether the server
+    /// answers.
     program: OnceLock<(u32, u32)>,
 }
 
 impl TcpTransport {
     /// A transport that connects when the first call is made, and for a hard mount tries for ever.
     #[must_use]
-    pub fn new(options: TcpOptions, events: Arc<dyn Events>) -> Self {
+    pub fn new(options: TcpOptions, events: Arc<dyn TransportEvents>) -> Self {
         let count = options.nconnect.get().min(TcpOptions::NCONNECT_MAX);
-        let activity = Arc::new(Activity::new(options.server.to_string(), events));
-        // Should the kernel have no random number, the time does: it only has to differ from the last transport's.
+        let activity = Arc::new(ServerActivity::new(options.server.to_string(), events));
+        // Should the kernel have no random number, the time does: it only has to differ from the
+        // last transport's.
         let first = random_u32().unwrap_or_else(|_| std::process::id());
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TcpTransportInner {
                 options,
                 activity,
-                pool: Arc::new(Pool::new(POOL_MAX)),
+                pool: Arc::new(BufferPool::new(POOL_MAX)),
                 xid: AtomicU32::new(first),
                 program: OnceLock::new(),
             }),
-            lanes: (0..count).map(|_| Arc::default()).collect(),
+            slots: (0..count).map(|_| Arc::default()).collect(),
         }
     }
 
-    /// Connects once, now; a transport made so is connected again like any other when the connection is lost later.
+    /// Connects once, now; a transport made so is connected again like any other when the
+    /// connection is lost later.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] after one attempt at each of the server's addresses (`NotFound`: the name has none;
-    /// `PermissionDenied`: no right to a reserved port), or [`CallError::Interrupted`].
+    /// [`CallError::Unreachable`] after one attempt at each of the server's addresses (`NotFound`:
+    /// the name has none; `PermissionDenied`: no right to a reserved port), or
+    /// [`CallError::Interrupted`].
     pub fn connect(
         options: TcpOptions,
-        events: Arc<dyn Events>,
+        events: Arc<dyn TransportEvents>,
         interrupt: &Interrupt,
     ) -> Result<Self, CallError> {
         let transport = Self::new(options, events);
-        let waiter = Waiter::current();
+        let waiter = CallWaiter::current();
         let _registration = register(interrupt, &waiter);
-        let mut timer = Timer::new(transport.options(), Instant::now());
-        transport.lanes[0].connection(
+        let mut timer = RetransmitTimer::new(transport.options(), Instant::now());
+        transport.slots[0].connection(
             &transport.shared,
             &waiter,
-            (interrupt, &mut timer, true),
-            Attempts::Once,
+            interrupt,
+            &mut timer,
+            true,
+            ConnectAttempts::Once,
         )?;
         Ok(transport)
     }
@@ -106,13 +114,13 @@ impl TcpTransport {
 
     /// Closes the connections; calls that wait, now or later, end with [`CallError::Closed`].
     pub fn close(&self) {
-        for lane in &self.lanes {
+        for lane in &self.slots {
             lane.close();
         }
     }
 
     /// Emits the event that a call is sent.
-    fn told_of_call(&self, xid: u32, request: &Request<'_>, sent: usize) {
+    fn trace_call(&self, xid: u32, request: &RpcRequest<'_>, sent: usize) {
         probe!(RpcCall {
             xid,
             procedure: procedure_name(request.program, request.procedure).bytes(),
@@ -122,44 +130,48 @@ impl TcpTransport {
         });
     }
 
-    fn choose(&self) -> &Arc<Lane> {
-        let least = self.lanes.iter().min_by_key(|lane| lane.outstanding());
+    fn choose(&self) -> &Arc<ConnectionSlot> {
+        let least = self.slots.iter().min_by_key(|lane| lane.outstanding());
         least.expect("nconnect is at least 1")
     }
 
     fn send(
         &self,
         xid: u32,
-        outgoing: Outgoing<'_>,
-        (results_max, taker): (usize, Option<&Arc<dyn Taker>>),
+        outgoing: OutgoingRecord<'_>,
+        results_max: usize,
+        sink: Option<&Arc<dyn ReplySink>>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-    ) -> Result<Reply, CallError> {
-        let waiter = Waiter::current();
+        journey: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
+        let waiter = CallWaiter::current();
         let _registration = register(interrupt, &waiter);
-        let _waiting = self.shared.activity.wait();
+        let _waiting = self.shared.activity.begin_wait();
         let lane = self.choose();
-        let _outstanding = lane.enter();
+        let _outstanding = lane.begin_call();
         let began = Instant::now();
-        let mut timer = Timer::new(self.options(), began);
-        let patient = self.options().hardness == Hardness::Hard;
+        let mut timer = RetransmitTimer::new(self.options(), began);
+        let patient = self.options().recovery == RecoveryMode::Hard;
+        let parameters = CallParameters {
+            xid,
+            outgoing,
+            results_max,
+            sink,
+            interrupt,
+            waiter: &waiter,
+            began,
+        };
         let mut sent_before = false;
         loop {
             let connection = lane.connection(
                 &self.shared,
                 &waiter,
-                (interrupt, &mut timer, patient),
-                Attempts::Many,
+                interrupt,
+                &mut timer,
+                patient,
+                ConnectAttempts::UntilConnected,
             )?;
-            let told = (began, &mut *journey);
-            let turn = Turn::join(
-                &connection,
-                xid,
-                outgoing,
-                (results_max, taker),
-                (interrupt, &waiter),
-                told,
-            );
+            let turn = CallInProgress::start(&connection, &parameters, &mut *journey);
             let Some(mut turn) = turn else { continue };
             if sent_before {
                 self.shared.activity.events().retransmitted();
@@ -171,20 +183,20 @@ impl TcpTransport {
             }
             let quiet = || lane.quiet(&self.shared, &connection);
             match turn.run(&mut timer, patient, &quiet) {
-                End::Over(outcome) => return outcome,
-                End::Expired => return Err(self.shared.timed_out()),
-                End::Lost => sent_before |= turn.was_sent(),
+                CallEnd::Done(outcome) => return outcome,
+                CallEnd::TimedOut => return Err(self.shared.timed_out()),
+                CallEnd::ConnectionLost => sent_before |= turn.was_sent(),
             }
         }
     }
 
     fn call_by(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-        taker: Option<&Arc<dyn Taker>>,
-    ) -> Result<Reply, CallError> {
+        journey: &mut CallStatistics,
+        taker: Option<&Arc<dyn ReplySink>>,
+    ) -> Result<CallReply, CallError> {
         let xid = self.shared.next_xid();
         let _ = self
             .shared
@@ -194,10 +206,10 @@ impl TcpTransport {
         head.clear();
         let padding = &[0u8; 3][..padding(request.bulk.len())];
         encode(&mut head, xid, request, padding.len());
-        let outgoing = Outgoing::new(&head, request.bulk, padding);
-        self.told_of_call(xid, request, outgoing.len());
+        let outgoing = OutgoingRecord::new(&head, request.bulk, padding);
+        self.trace_call(xid, request, outgoing.len());
         let began = Event::RpcReply.is_wanted().then(Instant::now);
-        let outcome = self.send(xid, outgoing, (request.results_max, taker), interrupt, journey);
+        let outcome = self.send(xid, outgoing, request.results_max, taker, interrupt, journey);
         probe!(RpcReply {
             xid,
             procedure: procedure_name(request.program, request.procedure).bytes(),
@@ -205,10 +217,10 @@ impl TcpTransport {
             // Waiting for a connection, or behind others, is not the server's time.
             rtt: began.map_or(Duration::ZERO, |began| began
                 .elapsed()
-                .saturating_sub(journey.stayed + journey.queued)),
+                .saturating_sub(journey.reading_for_others + journey.queued)),
             error: outcome.as_ref().err().map_or(0, CallError::negative_errno)
         });
-        if head.capacity() <= HEAD_KEPT_MAX {
+        if head.capacity() <= HEAD_CAPACITY_MAX {
             HEAD.set(head);
         }
         outcome
@@ -216,26 +228,26 @@ impl TcpTransport {
 }
 
 impl Transport for TcpTransport {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
-        self.call_told(request, interrupt, &mut Journey::default())
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        self.call_with_statistics(request, interrupt, &mut CallStatistics::default())
     }
 
-    fn call_told(
+    fn call_with_statistics(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-    ) -> Result<Reply, CallError> {
+        journey: &mut CallStatistics,
+    ) -> Result<CallReply, CallError> {
         self.call_by(request, interrupt, journey, None)
     }
 
-    fn call_taken(
+    fn call_with_sink(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut Journey,
-        taker: &Arc<dyn Taker>,
-    ) -> Result<Reply, CallError> {
+        journey: &mut CallStatistics,
+        taker: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
         self.call_by(request, interrupt, journey, Some(taker))
     }
 
@@ -244,10 +256,10 @@ impl Transport for TcpTransport {
     }
 
     fn report(&self) -> TransportReport {
-        let (mut traffic, mut connecting) = (Traffic::default(), Connecting::default());
+        let (mut traffic, mut connecting) = (ConnectionStatistics::default(), ConnectStatistics::default());
         let (mut port, mut connections) = (0, 0);
-        for lane in &self.lanes {
-            let connection = lane.report(&mut traffic, &mut connecting);
+        for lane in &self.slots {
+            let connection = lane.add_statistics(&mut traffic, &mut connecting);
             connections += u64::from(connection.is_some());
             if let Some(connection) = connection.filter(|_| port == 0) {
                 port = connection.local_port();
@@ -268,16 +280,22 @@ thread_local! {
     static HEAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-fn encode(head: &mut Vec<u8>, xid: u32, request: &Request<'_>, padding: usize) {
-    let body = record::open(head);
-    let procedure = (request.program, request.version, request.procedure);
-    encode_call_header(head, xid, procedure, request.credential);
+fn encode(head: &mut Vec<u8>, xid: u32, request: &RpcRequest<'_>, padding: usize) {
+    let body = record::begin_record(head);
+    encode_call_header(
+        head,
+        xid,
+        request.program,
+        request.version,
+        request.procedure,
+        request.credential,
+    );
     request.arguments.encode(head);
-    record::close(head, body, request.bulk.len() + padding);
+    record::finish_record(head, body, request.bulk.len() + padding);
 }
 
-fn register<'a>(interrupt: &'a Interrupt, waiter: &Arc<Waiter>) -> Registration<'a> {
-    let waiter: Arc<dyn Wake> = Arc::<Waiter>::clone(waiter);
+fn register<'a>(interrupt: &'a Interrupt, waiter: &Arc<CallWaiter>) -> WakerRegistration<'a> {
+    let waiter: Arc<dyn Wake> = Arc::<CallWaiter>::clone(waiter);
     interrupt.register(waiter)
 }
 
@@ -287,12 +305,12 @@ impl Drop for TcpTransport {
     }
 }
 
-impl Shared {
+impl TcpTransportInner {
     /// Makes a connection of a socket that is connected.
-    pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<Connection>> {
+    pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<ClientConnection>> {
         let (activity, pool) = (Arc::clone(&self.activity), Arc::clone(&self.pool));
         let keep_alive = KeepAlive::of(&self.options);
-        Connection::new(socket, activity, pool, self.options.reply_max, keep_alive).map(Arc::new)
+        ClientConnection::new(socket, activity, pool, self.options.reply_max, keep_alive).map(Arc::new)
     }
 
     /// The number of a new call.
@@ -308,7 +326,7 @@ impl Shared {
 
     pub(super) fn timed_out(&self) -> CallError {
         CallError::TimedOut {
-            softerr: self.options.hardness == Hardness::SoftErr,
+            softerr: self.options.recovery == RecoveryMode::SoftErr,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! When a call that got no reply is tried again, and when it has waited too long (nfs(5), `timeo` and `retrans`).
+//! When a call that got no reply is tried again, and when it has waited too long (nfs(5), `timeo`
+//! and `retrans`).
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +7,9 @@ use super::options::TcpOptions;
 
 /// The schedule of one call. Pure: the present is an argument.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timer {
+pub(super) struct RetransmitTimer {
     step: Duration,
-    patience: Duration,
+    major_timeout: Duration,
     cycle_start: Instant,
     interval: Duration,
     retry_at: Instant,
@@ -16,58 +17,58 @@ pub(super) struct Timer {
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum CallTimeout {
     /// Nothing yet.
-    Nothing,
+    NotYet,
     /// One interval is over: it may be tried again.
-    Retry,
+    Minor,
     /// All retries are over.
-    Patience,
+    Major,
 }
 
-impl Timer {
+impl RetransmitTimer {
     pub(super) fn new(options: &TcpOptions, now: Instant) -> Self {
         let step = options
             .timeout
             .clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
         Self {
             step,
-            patience: patience(options),
+            major_timeout: major_timeout(options),
             cycle_start: now,
             interval: step,
             retry_at: now + step,
         }
     }
 
-    /// When [`Timer::due`] will next say something.
+    /// When [`RetransmitTimer::due`] will next say something.
     pub(super) fn deadline(&self) -> Instant {
-        self.retry_at.min(self.cycle_start + self.patience)
+        self.retry_at.min(self.cycle_start + self.major_timeout)
     }
 
-    /// How long the call waits before [`Due::Patience`].
-    pub(super) const fn patience(&self) -> Duration {
-        self.patience
+    /// How long the call waits before [`CallTimeout::Major`].
+    pub(super) const fn major_timeout(&self) -> Duration {
+        self.major_timeout
     }
 
     /// What is due at `now`; the schedule goes on from there.
-    pub(super) fn due(&mut self, now: Instant) -> Due {
-        if now >= self.cycle_start + self.patience {
+    pub(super) fn due(&mut self, now: Instant) -> CallTimeout {
+        if now >= self.cycle_start + self.major_timeout {
             self.cycle_start = now;
             self.interval = self.step;
             self.retry_at = now + self.step;
-            return Due::Patience;
+            return CallTimeout::Major;
         }
         if now < self.retry_at {
-            return Due::Nothing;
+            return CallTimeout::NotYet;
         }
         self.interval = (self.interval + self.step).min(TcpOptions::INTERVAL_MAX);
         self.retry_at = now + self.interval;
-        Due::Retry
+        CallTimeout::Minor
     }
 }
 
 /// How long a call waits in all before the outage is told, or the call given up.
-pub(super) fn patience(options: &TcpOptions) -> Duration {
+pub(super) fn major_timeout(options: &TcpOptions) -> Duration {
     let step = options
         .timeout
         .clamp(Duration::from_millis(1), TcpOptions::INTERVAL_MAX);
@@ -81,19 +82,19 @@ mod tests {
 
     use super::{super::options::*, *};
 
-    fn schedule(timeout: u64, retrans: u32, count: usize) -> Vec<(u64, Due)> {
+    fn schedule(timeout: u64, retrans: u32, count: usize) -> Vec<(u64, CallTimeout)> {
         let mut options = TcpOptions::new(
-            Server::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            ServerName::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             PortSource::Fixed(2049),
         );
         options.timeout = Duration::from_secs(timeout);
         options.retrans = retrans;
         let start = Instant::now();
-        let mut timer = Timer::new(&options, start);
+        let mut timer = RetransmitTimer::new(&options, start);
         (0..count)
             .map(|_| {
                 let at = timer.deadline();
-                assert_eq!(timer.due(at - Duration::from_nanos(1)), Due::Nothing);
+                assert_eq!(timer.due(at - Duration::from_nanos(1)), CallTimeout::NotYet);
                 ((at - start).as_secs(), timer.due(at))
             })
             .collect()
@@ -101,23 +102,23 @@ mod tests {
 
     #[test]
     fn intervals_grow_linearly_and_patience_is_timeo_times_tries() {
-        use Due::{Patience, Retry};
+        use CallTimeout::{Major, Minor};
         assert_eq!(
             schedule(60, 2, 4),
-            [(60, Retry), (180, Patience), (240, Retry), (360, Patience)]
+            [(60, Minor), (180, Major), (240, Minor), (360, Major)]
         );
         assert_eq!(
             schedule(10, 5, 4),
-            [(10, Retry), (30, Retry), (60, Patience), (70, Retry)]
+            [(10, Minor), (30, Minor), (60, Major), (70, Minor)]
         );
-        assert_eq!(schedule(5, 0, 2), [(5, Patience), (10, Patience)]);
+        assert_eq!(schedule(5, 0, 2), [(5, Major), (10, Major)]);
     }
 
     #[test]
     fn no_interval_is_above_600_seconds() {
         assert_eq!(
             schedule(3600, 2, 2),
-            [(600, Due::Patience), (1200, Due::Patience)]
+            [(600, CallTimeout::Major), (1200, CallTimeout::Major)]
         );
     }
 }

@@ -1,7 +1,8 @@
 //! A thread that waits for something of a connection, and how it is woken wherever it waits.
 //!
-//! Invariant: a wake-up is never lost. Whoever waits says where it is going to wait before it looks a last time at what
-//! it waits for; whoever wakes changes that first and then looks where the other waits.
+//! Invariant: a wake-up is never lost. Whoever waits says where it is going to wait before it looks
+//! a last time at what it waits for; whoever wakes changes that first and then looks where the
+//! other waits.
 
 use std::{
     os::fd::OwnedFd,
@@ -16,24 +17,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use super::{interrupt::Wake, silence::LOOK_INTERVAL};
 
 /// One for each thread that makes calls.
-pub(super) struct Waiter {
+pub(super) struct CallWaiter {
     thread: Thread,
-    place: Mutex<Place>,
+    place: Mutex<WaitPlace>,
 }
 
-enum Place {
+enum WaitPlace {
     /// Parked, or running: its park token is what it will look at.
     Parked,
     /// In poll(2), with this among the descriptors.
-    Polling(Arc<Bell>),
+    Polling(Arc<WakeupFd>),
 }
 
 /// An eventfd that the one thread in poll(2) listens to.
-pub(super) struct Bell(OwnedFd);
+pub(super) struct WakeupFd(OwnedFd);
 
 /// What poll(2) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polled {
+pub(super) enum PollOutcome {
     /// The socket is ready for something of what was asked, or has an error.
     Ready,
     /// The bell rang, or something else ended the wait.
@@ -43,42 +44,48 @@ pub(super) enum Polled {
 }
 
 thread_local! {
-    static CURRENT: Arc<Waiter> = Arc::new(Waiter { thread: thread::current(), place: Mutex::new(Place::Parked) });
+    static CURRENT: Arc<CallWaiter> = Arc::new(CallWaiter { thread: thread::current(), place: Mutex::new(WaitPlace::Parked) });
 }
 
-impl Waiter {
+impl CallWaiter {
     /// That of this thread.
     pub(super) fn current() -> Arc<Self> {
         CURRENT.with(Arc::clone)
     }
 
-    /// Says that this thread is going to wait in [`Waiter::poll`] with `bell`.
-    pub(super) fn will_poll(&self, bell: &Arc<Bell>) {
-        *self.place.lock() = Place::Polling(Arc::clone(bell));
+    /// Says that this thread is going to wait in [`CallWaiter::poll`] with `bell`.
+    pub(super) fn prepare_poll(&self, bell: &Arc<WakeupFd>) {
+        *self.place.lock() = WaitPlace::Polling(Arc::clone(bell));
     }
 
-    /// Waits for `socket` or `bell`, until the deadline and for [`LOOK_INTERVAL`] at most. To be called after
-    /// [`Waiter::will_poll`] and a last look.
-    pub(super) fn poll(&self, socket: &OwnedFd, events: PollFlags, bell: &Bell, deadline: Instant) -> Polled {
+    /// Waits for `socket` or `bell`, until the deadline and for [`LOOK_INTERVAL`] at most. To be
+    /// called after [`CallWaiter::prepare_poll`] and a last look.
+    pub(super) fn poll(
+        &self,
+        socket: &OwnedFd,
+        events: PollFlags,
+        bell: &WakeupFd,
+        deadline: Instant,
+    ) -> PollOutcome {
         let mut fds = [PollFd::new(socket, events), PollFd::new(&bell.0, PollFlags::IN)];
         let left = deadline.saturating_duration_since(Instant::now());
         let outcome = rustix::event::poll(&mut fds, Some(&timespec(left.min(LOOK_INTERVAL))));
-        self.stay();
+        self.finish_poll();
         match outcome {
-            Ok(count) if count > 0 && !fds[0].revents().is_empty() => Polled::Ready,
+            Ok(count) if count > 0 && !fds[0].revents().is_empty() => PollOutcome::Ready,
             Ok(count) if count > 0 => {
-                bell.silence();
-                Polled::Woken
+                bell.clear();
+                PollOutcome::Woken
             }
-            Ok(0) => Polled::Quiet,
+            Ok(0) => PollOutcome::Quiet,
             // A signal, or memory that ran out for a moment: look again.
-            Ok(_) | Err(_) => Polled::Woken,
+            Ok(_) | Err(_) => PollOutcome::Woken,
         }
     }
 
-    /// Takes back [`Waiter::will_poll`].
-    pub(super) fn stay(&self) {
-        *self.place.lock() = Place::Parked;
+    /// Takes back [`CallWaiter::prepare_poll`].
+    pub(super) fn finish_poll(&self) {
+        *self.place.lock() = WaitPlace::Parked;
     }
 
     /// Waits to be woken, or for the deadline; a wake-up since the last wait counts.
@@ -87,26 +94,26 @@ impl Waiter {
     }
 }
 
-impl Wake for Waiter {
+impl Wake for CallWaiter {
     fn wake(&self) {
         match &*self.place.lock() {
-            Place::Parked => self.thread.unpark(),
-            Place::Polling(bell) => bell.ring(),
+            WaitPlace::Parked => self.thread.unpark(),
+            WaitPlace::Polling(bell) => bell.signal(),
         }
     }
 }
 
-impl Bell {
+impl WakeupFd {
     pub(super) fn new() -> rustix::io::Result<Self> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    fn ring(&self) {
+    fn signal(&self) {
         // Fails only when the counter is full, and then it is ringing already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn silence(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

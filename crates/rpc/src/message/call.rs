@@ -3,14 +3,15 @@
 use curt_xdr::{DecodeError, Decoder, Encode};
 
 use super::{MESSAGE_CALL, RPC_VERSION};
-use crate::auth::{AUTH_BODY_MAX, Auth, AuthDefect, AuthStatus, Credential, encode_none};
+use crate::auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, RpcCredential, encode_none};
 
-/// The longest header of a call that decodes, in bytes: six words, and credential and verifier of the largest bodies.
+/// The longest header of a call that decodes, in bytes: six words, and credential and verifier of
+/// the largest bodies.
 pub const CALL_HEADER_MAX: usize = 6 * 4 + 2 * (8 + AUTH_BODY_MAX);
 
 /// A call whose header is well formed, borrowed from the record that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call<'a> {
+pub struct CallMessage<'a> {
     /// The transaction's number, chosen by the client.
     pub xid: u32,
     /// The program that is called.
@@ -20,17 +21,17 @@ pub struct Call<'a> {
     /// The procedure within the program.
     pub procedure: u32,
     /// Who calls, as the caller says.
-    pub credential: Auth<'a>,
+    pub credential: OpaqueAuth<'a>,
     /// The procedure's arguments, undecoded.
     pub arguments: &'a [u8],
 }
 
 /// Why a record is no call that could be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallDefect {
+pub enum CallDecodeError {
     /// Not a call at all, or cut off inside the header: there is nothing to answer.
     #[error("no RPC call: {0}")]
-    NoCall(DecodeError),
+    NotACall(DecodeError),
     /// A call of another version of RPC: to be denied.
     #[error("call of RPC version {version}")]
     RpcVersion {
@@ -49,36 +50,36 @@ pub enum CallDefect {
     },
 }
 
-impl<'a> Call<'a> {
+impl<'a> CallMessage<'a> {
     /// Reads a whole record.
     ///
     /// # Errors
-    /// What to answer, if anything, is in [`CallDefect`].
-    pub fn decode(record: &'a [u8]) -> Result<Self, CallDefect> {
+    /// What to answer, if anything, is in [`CallDecodeError`].
+    pub fn decode(record: &'a [u8]) -> Result<Self, CallDecodeError> {
         let mut decoder = Decoder::new(record);
-        let xid = decoder.u32().map_err(CallDefect::NoCall)?;
-        let kind = decoder.u32().map_err(CallDefect::NoCall)?;
+        let xid = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let kind = decoder.u32().map_err(CallDecodeError::NotACall)?;
         if kind != MESSAGE_CALL {
-            return Err(CallDefect::NoCall(DecodeError::BadValue {
+            return Err(CallDecodeError::NotACall(DecodeError::BadValue {
                 name: "msg_type of a call",
                 value: kind,
             }));
         }
-        let rpc_version = decoder.u32().map_err(CallDefect::NoCall)?;
+        let rpc_version = decoder.u32().map_err(CallDecodeError::NotACall)?;
         if rpc_version != RPC_VERSION {
-            return Err(CallDefect::RpcVersion {
+            return Err(CallDecodeError::RpcVersion {
                 xid,
                 version: rpc_version,
             });
         }
-        let program = decoder.u32().map_err(CallDefect::NoCall)?;
-        let version = decoder.u32().map_err(CallDefect::NoCall)?;
-        let procedure = decoder.u32().map_err(CallDefect::NoCall)?;
-        let refuse = |status| CallDefect::Authentication { xid, status };
-        let credential = Auth::decode(&mut decoder).map_err(|defect| match defect {
-            AuthDefect::Framing(_) | AuthDefect::Body(_) => refuse(AuthStatus::BadCredential),
+        let program = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let version = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let procedure = decoder.u32().map_err(CallDecodeError::NotACall)?;
+        let refuse = |status| CallDecodeError::Authentication { xid, status };
+        let credential = OpaqueAuth::decode(&mut decoder).map_err(|defect| match defect {
+            AuthError::Framing(_) | AuthError::Body(_) => refuse(AuthStatus::BadCredential),
         })?;
-        Auth::skip(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
+        OpaqueAuth::skip(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
         Ok(Self {
             xid,
             program,
@@ -94,8 +95,10 @@ impl<'a> Call<'a> {
 pub fn encode_call_header(
     out: &mut Vec<u8>,
     xid: u32,
-    (program, version, procedure): (u32, u32, u32),
-    credential: &Credential,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: &RpcCredential,
 ) {
     for word in [xid, MESSAGE_CALL, RPC_VERSION, program, version, procedure] {
         word.encode(out);

@@ -1,15 +1,16 @@
 //! The headers of calls and replies (RFC 5531 section 9).
 //!
-//! Both directions of both messages: the client writes calls and reads replies, the server reads calls and writes
-//! replies, and tests do the reverse. What follows a header (arguments, results) is bytes here.
+//! Both directions of both messages: the client writes calls and reads replies, the server reads
+//! calls and writes replies, and tests do the reverse. What follows a header (arguments, results)
+//! is bytes here.
 
 mod call;
 mod reply;
 
-pub use call::{CALL_HEADER_MAX, Call, CallDefect, encode_call_header};
+pub use call::{CALL_HEADER_MAX, CallDecodeError, CallMessage, encode_call_header};
 pub(crate) use reply::RPC_MISMATCH;
 pub use reply::{
-    AcceptStatus, Denial, REPLY_HEADER_SIZE, ReplyHeader, decode_reply_header, encode_accepted_header,
+    AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, ReplyHeader, decode_reply_header, encode_accepted_header,
     encode_denied, encode_failure,
 };
 
@@ -21,7 +22,7 @@ pub(crate) const MESSAGE_REPLY: u32 = 1;
 
 /// The versions of something that a peer supports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Versions {
+pub struct VersionRange {
     /// The lowest.
     pub low: u32,
     /// The highest.

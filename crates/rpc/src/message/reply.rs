@@ -2,8 +2,8 @@
 
 use curt_xdr::{DecodeError, Decoder, Encode};
 
-use super::{MESSAGE_REPLY, RPC_VERSION, Versions};
-use crate::auth::{Auth, AuthStatus, encode_none};
+use super::{MESSAGE_REPLY, RPC_VERSION, VersionRange};
+use crate::auth::{AuthStatus, OpaqueAuth, encode_none};
 
 /// The size of what [`encode_accepted_header`] appends, in bytes.
 pub const REPLY_HEADER_SIZE: usize = 24;
@@ -29,7 +29,7 @@ pub enum AcceptStatus {
     /// The program is not served here.
     ProgramUnavailable,
     /// The program is served in other versions.
-    ProgramMismatch(Versions),
+    ProgramMismatch(VersionRange),
     /// The program has no such procedure.
     ProcedureUnavailable,
     /// The arguments could not be decoded.
@@ -40,9 +40,9 @@ pub enum AcceptStatus {
 
 /// Why a call was denied (RFC 5531 section 9, `rejected_reply`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Denial {
+pub enum RejectedReply {
     /// The version of RPC itself is not supported.
-    RpcMismatch(Versions),
+    RpcMismatch(VersionRange),
     /// The caller could not be authenticated.
     Authentication(AuthStatus),
 }
@@ -53,10 +53,11 @@ pub struct ReplyHeader {
     /// The number of the call that is answered.
     pub xid: u32,
     /// What became of the call.
-    pub outcome: Result<AcceptStatus, Denial>,
+    pub outcome: Result<AcceptStatus, RejectedReply>,
 }
 
-/// Reads a reply's header; the results, if [`AcceptStatus::Success`], are what the decoder has left.
+/// Reads a reply's header; the results, if [`AcceptStatus::Success`], are what the decoder has
+/// left.
 ///
 /// # Errors
 /// Whatever is not a reply of RFC 5531.
@@ -77,7 +78,7 @@ pub fn decode_reply_header(decoder: &mut Decoder<'_>) -> Result<ReplyHeader, Dec
 }
 
 fn decode_accepted(decoder: &mut Decoder<'_>) -> Result<AcceptStatus, DecodeError> {
-    Auth::skip(decoder)?;
+    OpaqueAuth::skip(decoder)?;
     Ok(match decoder.u32()? {
         ACCEPT_SUCCESS => AcceptStatus::Success,
         ACCEPT_PROGRAM_UNAVAILABLE => AcceptStatus::ProgramUnavailable,
@@ -94,10 +95,10 @@ fn decode_accepted(decoder: &mut Decoder<'_>) -> Result<AcceptStatus, DecodeErro
     })
 }
 
-fn decode_denied(decoder: &mut Decoder<'_>) -> Result<Denial, DecodeError> {
+fn decode_denied(decoder: &mut Decoder<'_>) -> Result<RejectedReply, DecodeError> {
     match decoder.u32()? {
-        DENIED_RPC_MISMATCH => decode_versions(decoder).map(Denial::RpcMismatch),
-        DENIED_AUTH_ERROR => decoder.get().map(Denial::Authentication),
+        DENIED_RPC_MISMATCH => decode_versions(decoder).map(RejectedReply::RpcMismatch),
+        DENIED_AUTH_ERROR => decoder.get().map(RejectedReply::Authentication),
         value => Err(DecodeError::BadValue {
             name: "reject_stat",
             value,
@@ -105,8 +106,8 @@ fn decode_denied(decoder: &mut Decoder<'_>) -> Result<Denial, DecodeError> {
     }
 }
 
-fn decode_versions(decoder: &mut Decoder<'_>) -> Result<Versions, DecodeError> {
-    Ok(Versions {
+fn decode_versions(decoder: &mut Decoder<'_>) -> Result<VersionRange, DecodeError> {
+    Ok(VersionRange {
         low: decoder.u32()?,
         high: decoder.u32()?,
     })
@@ -133,7 +134,8 @@ fn encode_accepted(out: &mut Vec<u8>, xid: u32, status: u32) {
     status.encode(out);
 }
 
-/// Appends the whole reply to a call that was accepted and not executed, or of one that succeeded without results.
+/// Appends the whole reply to a call that was accepted and not executed, or of one that succeeded
+/// without results.
 pub fn encode_failure(out: &mut Vec<u8>, xid: u32, status: AcceptStatus) {
     match status {
         AcceptStatus::Success => encode_accepted(out, xid, ACCEPT_SUCCESS),
@@ -149,29 +151,29 @@ pub fn encode_failure(out: &mut Vec<u8>, xid: u32, status: AcceptStatus) {
 }
 
 /// Appends the whole reply to a call that is denied.
-pub fn encode_denied(out: &mut Vec<u8>, xid: u32, denial: Denial) {
+pub fn encode_denied(out: &mut Vec<u8>, xid: u32, denial: RejectedReply) {
     for word in [xid, MESSAGE_REPLY, REPLY_DENIED] {
         word.encode(out);
     }
     match denial {
-        Denial::RpcMismatch(versions) => {
+        RejectedReply::RpcMismatch(versions) => {
             DENIED_RPC_MISMATCH.encode(out);
             encode_versions(out, versions);
         }
-        Denial::Authentication(status) => {
+        RejectedReply::Authentication(status) => {
             DENIED_AUTH_ERROR.encode(out);
             status.encode(out);
         }
     }
 }
 
-fn encode_versions(out: &mut Vec<u8>, versions: Versions) {
+fn encode_versions(out: &mut Vec<u8>, versions: VersionRange) {
     versions.low.encode(out);
     versions.high.encode(out);
 }
 
 /// What is said to calls of another RPC version.
-pub(crate) const RPC_MISMATCH: Denial = Denial::RpcMismatch(Versions {
+pub(crate) const RPC_MISMATCH: RejectedReply = RejectedReply::RpcMismatch(VersionRange {
     low: RPC_VERSION,
     high: RPC_VERSION,
 });

@@ -1,7 +1,7 @@
 //! Accepting connections: who connects, how many may, and the options of their sockets.
 //!
-//! Owns nothing: the listeners and the registry are those of [`Parking`]. Invariant: while there is no room for new
-//! connections, the existing ones are served.
+//! Owns nothing: the listeners and the registry are those of [`IdleSet`]. Invariant: while there is
+//! no room for new connections, the existing ones are served.
 
 use std::{
     io,
@@ -19,15 +19,15 @@ use rustix::{
 
 use super::{
     Limits,
-    connection::Connection,
-    limits::Limit,
-    parking::{For, IDLE_MAX, Parking, STOP},
+    connection::ServerConnection,
+    idle_set::{EpollInterest, IDLE_MAX, IdleSet, STOP},
+    limits::ResourceLimit,
 };
-use crate::inbox::Inbox;
-use curt_trace::{events::Short, probe};
+use crate::receive_buffer::ReceiveBuffer;
+use curt_trace::{events::ShortText, probe};
 
 /// How long a client that takes nothing of a file holds a thread.
-const FILE_PATIENCE: Duration = Duration::from_millis(100);
+const SENDFILE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// TCP_USER_TIMEOUT is this many checks of untaken replies longer than [`Limits::unsent_for`].
 const LOOKS_BEFORE_KERNEL: u32 = 4;
@@ -38,16 +38,17 @@ const ACCEPTS_MAX: usize = 64;
 /// How long nothing is accepted when the system has no room for more.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-impl Parking {
+impl IdleSet {
     /// Accepts nothing for a while.
     pub(super) fn pause(&self) {
-        *self.full_until.lock() = Some(Instant::now() + ACCEPT_PAUSE);
+        *self.accept_paused_until.lock() = Some(Instant::now() + ACCEPT_PAUSE);
         self.listen(epoll::EventFlags::empty());
     }
 
-    /// How long it is until new connections are accepted again, if none are; they are once that time has come.
+    /// How long it is until new connections are accepted again, if none are; they are once that
+    /// time has come.
     pub(super) fn accepts_in(&self) -> Option<Duration> {
-        let mut full_until = self.full_until.lock();
+        let mut full_until = self.accept_paused_until.lock();
         let left = (*full_until)?.saturating_duration_since(Instant::now());
         if left.is_zero() {
             *full_until = None;
@@ -90,7 +91,7 @@ impl Parking {
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
                     let told = || format!("cannot accept connections: {errno}; one that is idle makes room");
-                    self.everybody.pressing.note(Limit::System, told);
+                    self.total_usage.limit_log.note(ResourceLimit::System, told);
                     // Without descriptors or memory: one that nobody uses makes room.
                     if !self.evict(|_| true) {
                         self.pause();
@@ -105,57 +106,63 @@ impl Parking {
         let peer = canonical(SocketAddr::try_from(
             rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
         )?);
-        let seat = self.clients.seat(peer.ip());
+        let seat = self.clients.add_connection(peer.ip());
         let own = seat.client.connections.load(Ordering::Relaxed);
         let met = if own > limits.connections_per_client {
-            Some((Limit::ConnectionsPerClient, limits.connections_per_client))
+            Some((ResourceLimit::ConnectionsPerClient, limits.connections_per_client))
         } else if self.connections() >= limits.connections {
-            Some((Limit::Connections, limits.connections))
+            Some((ResourceLimit::Connections, limits.connections))
         } else {
             None
         };
         if let Some((limit, most)) = met {
-            self.everybody.pressing.note(limit, || {
+            self.total_usage.limit_log.note(limit, || {
                 let name = limit.name();
                 format!(
                     "{most} connections, the last from {peer}: what was idle for longest is closed ({name})"
                 )
             });
-            let of_client = |connection: &Connection| Arc::ptr_eq(&connection.seat.client, &seat.client);
-            if !self.evict(|connection| limit == Limit::Connections || of_client(connection)) {
+            let of_client =
+                |connection: &ServerConnection| Arc::ptr_eq(&connection.client_ref.client, &seat.client);
+            if !self.evict(|connection| limit == ResourceLimit::Connections || of_client(connection)) {
                 return Ok(());
             }
         }
         probe!(SvcAccept {
-            peer: Short::of(peer).bytes()
+            peer: ShortText::of(peer).bytes()
         });
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
-        // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending are.
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(FILE_PATIENCE))?;
-        // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are to notice first: we log and count it.
+        // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending
+        // are.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SENDFILE_TIMEOUT))?;
+        // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are
+        // to notice first: we log and count it.
         let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
         let lost_after = limits.unsent_for.saturating_add(looks);
         let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&socket, lost_after)?;
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
         if is_of_this_machine(peer.ip(), local.ip()) {
-            // What paces sending for the sake of a network, such as BBR with a timer for each connection, only takes time where
-            // there is none. Reno is in every kernel and needs no right; without it all works as well.
+            // What paces sending for the sake of a network, such as BBR with a timer for each
+            // connection, only takes time where there is none. Reno is in every kernel and needs no
+            // right; without it all works as well.
             let _slower = sockopt::set_tcp_congestion(&socket, "reno");
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let inbox = Inbox::new(Arc::clone(&self.pool));
-        let everybody = Arc::clone(&self.everybody);
-        let connection = Arc::new(Connection::new(id, socket, (peer, local), inbox, everybody, seat));
+        let inbox = ReceiveBuffer::new(Arc::clone(&self.pool));
+        let everybody = Arc::clone(&self.total_usage);
+        let connection = Arc::new(ServerConnection::new(
+            id, socket, peer, local, inbox, everybody, seat,
+        ));
         // In the registry first: its event may come at once.
         self.connections.lock().insert(id, Arc::clone(&connection));
         let added = epoll::add(
             &self.epoll,
             &connection.socket,
             epoll::EventData::new_u64(id),
-            For::Calls.flags(),
+            EpollInterest::Calls.flags(),
         );
         if let Err(errno) = added {
             self.connections.lock().remove(&id);
@@ -181,14 +188,14 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::buffer::Pool;
+    use crate::buffer::BufferPool;
 
     #[test]
     fn whoever_has_no_room_for_new_connections_looks_after_the_others_meanwhile() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
-        let parking = Parking::new(vec![listener], &stop, Arc::new(Pool::new(0))).unwrap();
+        let parking = IdleSet::new(vec![listener], &stop, Arc::new(BufferPool::new(0))).unwrap();
         let (limits, mut ready) = (Limits::default(), Vec::new());
         let mut wait = |longest| {
             parking.wait(&mut ready, &limits, longest);
@@ -202,7 +209,7 @@ mod tests {
         drop(of_this_machine);
         parking.pause();
         // For as long as the test takes to see that nothing is accepted meanwhile.
-        *parking.full_until.lock() = Some(Instant::now() + Duration::from_secs(3600));
+        *parking.accept_paused_until.lock() = Some(Instant::now() + Duration::from_secs(3600));
         let _new = TcpStream::connect(address).unwrap();
         io::Write::write_all(&mut known, &[0]).unwrap();
         // The one that is known is taken up at once, the other one is accepted when it is time.

@@ -1,7 +1,9 @@
-//! Answering one call: decoding its header, having the service execute it, sending or gathering the reply.
+//! Answering one call: decoding its header, having the service execute it, sending or gathering the
+//! reply.
 //!
-//! A service that is about to wait hands the reading of the connection over; the thread takes it back before it sends its
-//! reply, if no other thread has it by then (`docs/decisions/handing-over-a-connection.md`).
+//! A service that is about to wait hands the reading of the connection over; the thread takes it
+//! back before it sends its reply, if no other thread has it by then
+//! (`docs/decisions/handing-over-a-connection.md`).
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,18 +13,18 @@ use std::{
 use curt_trace::stages;
 
 use super::{
-    CallFailure, Context,
-    connection::{Connection, Reading},
-    context::Turn,
-    crew::Pressure,
-    limits::Limit,
-    piece::FilePiece,
-    sending::Sent,
-    serve::{BATCH_MAX, Buffers, Job, Shared},
+    CallContext, CallFailure,
+    connection::{ReaderState, ServerConnection},
+    context::HandOverReading,
+    limits::ResourceLimit,
+    sendfile::SendfileRange,
+    sending::SendOutcome,
+    serve::{BATCH_MAX, ReadJob, RpcServerInner, WorkerBuffers},
+    worker_pool::PoolPressure,
 };
 use crate::{
-    inbox::{Inbox, Whole},
-    message::{self, AcceptStatus, Call, CallDefect, Denial},
+    message::{self, AcceptStatus, CallDecodeError, CallMessage, RejectedReply},
+    receive_buffer::{CompleteRecord, ReceiveBuffer},
     record,
 };
 
@@ -30,34 +32,34 @@ use crate::{
 const GATHERED_MAX: usize = 8 << 10;
 
 /// What comes after a call.
-pub(super) enum After {
+pub(super) enum AfterCall {
     /// This thread reads on.
     ReadOn,
     /// This thread reads on, with what follows the record in another inbox.
-    Reclaimed(Inbox),
+    Reclaimed(ReceiveBuffer),
     /// Another thread reads the connection.
     HandedOver,
     /// The connection is to be closed.
     Close,
 }
 
-impl Shared {
+impl RpcServerInner {
     /// Answers the record at the front of `inbox`.
     pub(super) fn execute(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        inbox: &Inbox,
-        whole: Whole,
-        own: &mut Buffers,
-    ) -> After {
-        let call = match Call::decode(inbox.body(whole)) {
+        connection: &Arc<ServerConnection>,
+        inbox: &ReceiveBuffer,
+        whole: CompleteRecord,
+        own: &mut WorkerBuffers,
+    ) -> AfterCall {
+        let call = match CallMessage::decode(inbox.body(whole)) {
             Ok(call) => call,
             Err(defect) => return reject(connection, defect, &mut own.batch),
         };
         own.reply.clear();
-        let body = record::open(&mut own.reply);
+        let body = record::begin_record(&mut own.reply);
         message::encode_accepted_header(&mut own.reply, call.xid);
-        let mut turn = Reader {
+        let mut turn = ConnectionReader {
             shared: self,
             connection,
             inbox,
@@ -65,9 +67,9 @@ impl Shared {
             batch: &mut own.batch,
             handed_over: false,
         };
-        let mut context = Context::of_connection(connection, &mut turn);
+        let mut context = CallContext::of_connection(connection, &mut turn);
         let outcome = self.answer(&call, &mut context, &mut own.reply);
-        let mut piece = context.take_piece();
+        let mut piece = context.take_file_range();
         let handed_over = turn.handed_over;
         if let Err(failure) = outcome {
             piece = None;
@@ -78,17 +80,18 @@ impl Shared {
             own.reply.clear();
         } else {
             let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
-            record::close(&mut own.reply, body, beyond);
+            record::finish_record(&mut own.reply, body, beyond);
         }
-        // Before the reply is sent: whoever waits for it sends the next call at once, which would wake others.
-        let reclaimed = handed_over.then(|| self.parking.reclaim(connection));
+        // Before the reply is sent: whoever waits for it sends the next call at once, which would
+        // wake others.
+        let reclaimed = handed_over.then(|| self.idle_set.reclaim(connection));
         if let Some(None) = reclaimed {
             self.answer_late(connection, &own.reply, piece.as_ref());
-            return After::HandedOver;
+            return AfterCall::HandedOver;
         }
-        if let Some(piece) = &piece {
+        if let Some((at, piece)) = &piece {
             stages::finish(&self.stages, || {
-                self.send_with_file(connection, [&own.batch, &own.reply], piece)
+                self.send_with_file(connection, &own.batch, &own.reply, *at, piece)
             });
             own.batch.clear();
         } else if own.reply.len() <= GATHERED_MAX && own.batch.len() <= BATCH_MAX {
@@ -103,17 +106,17 @@ impl Shared {
         match reclaimed.flatten() {
             Some(rest) => {
                 connection.in_flight.fetch_sub(1, Ordering::Release);
-                After::Reclaimed(rest)
+                AfterCall::Reclaimed(rest)
             }
-            None => After::ReadOn,
+            None => AfterCall::ReadOn,
         }
     }
 
     /// Has the service answer; a fault of its own is an answer too.
     fn answer(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, reply)));
@@ -129,47 +132,57 @@ impl Shared {
         })
     }
 
-    /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce nobody waits for a client
-    /// to take it.
+    /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce
+    /// nobody waits for a client to take it.
     fn send_with_file(
         &self,
-        connection: &Connection,
-        [gathered, reply]: [&[u8]; 2],
-        (at, piece): &(usize, FilePiece),
-    ) -> Sent {
-        let (head, after) = reply.split_at(*at);
-        let patient = self.crew.pressure(&connection.seat.client.share) == Pressure::None;
+        connection: &ServerConnection,
+        gathered: &[u8],
+        reply: &[u8],
+        at: usize,
+        piece: &SendfileRange,
+    ) -> SendOutcome {
+        let (head, after) = reply.split_at(at);
+        let patient = self.worker_pool.pressure(&connection.client_ref.client.quota) == PoolPressure::None;
         connection.send_with_file([gathered, head], piece, after, patient, &self.limits)
     }
 
-    /// Sends a reply from a thread that does not read the connection, and does not wait for the client to take it.
-    fn answer_late(&self, connection: &Connection, reply: &[u8], piece: Option<&(usize, FilePiece)>) {
+    /// Sends a reply from a thread that does not read the connection, and does not wait for the
+    /// client to take it.
+    fn answer_late(
+        &self,
+        connection: &ServerConnection,
+        reply: &[u8],
+        piece: Option<&(usize, SendfileRange)>,
+    ) {
         let sent = stages::finish(&self.stages, || match piece {
-            Some(piece) => self.send_with_file(connection, [&[], reply], piece),
+            Some((at, piece)) => self.send_with_file(connection, &[], reply, *at, piece),
             None => connection.send([reply, &[]], &self.limits),
         });
-        // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this call left unsent.
+        // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this
+        // call left unsent.
         let last = connection.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
-        if sent == Sent::Waits {
-            // If a thread reads the connection, it looks for what is unsent before it waits for anything.
-            self.parking.arm_for_room(connection);
-        } else if last && matches!(*connection.reading.lock(), Reading::Closed) {
+        if sent == SendOutcome::Queued {
+            // If a thread reads the connection, it looks for what is unsent before it waits for
+            // anything.
+            self.idle_set.arm_for_room(connection);
+        } else if last && matches!(*connection.reading.lock(), ReaderState::Closed) {
             self.close_at_shutdown(connection);
         }
     }
 }
 
 /// The reading of a connection, in the hands of the thread that answers one of its calls.
-struct Reader<'a> {
-    shared: &'a Arc<Shared>,
-    connection: &'a Arc<Connection>,
-    inbox: &'a Inbox,
-    whole: Whole,
+struct ConnectionReader<'a> {
+    shared: &'a Arc<RpcServerInner>,
+    connection: &'a Arc<ServerConnection>,
+    inbox: &'a ReceiveBuffer,
+    whole: CompleteRecord,
     batch: &'a mut Vec<u8>,
     handed_over: bool,
 }
 
-impl Turn for Reader<'_> {
+impl HandOverReading for ConnectionReader<'_> {
     fn hand_over(&mut self) {
         let (shared, connection) = (self.shared, self.connection);
         if !self.batch.is_empty() {
@@ -180,18 +193,18 @@ impl Turn for Reader<'_> {
             return;
         }
         if connection.in_flight.load(Ordering::Relaxed) + 1 >= shared.limits.in_flight {
-            let pressing = &shared.parking.everybody.pressing;
-            pressing.note(Limit::InFlight, String::new);
+            let pressing = &shared.idle_set.total_usage.limit_log;
+            pressing.note(ResourceLimit::InFlight, String::new);
             return;
         }
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         self.handed_over = true;
         let mut rest = self.inbox.after(self.whole);
-        let more = rest.whole(|_| shared.limits.record);
+        let more = rest.complete_record(|_| shared.limits.record);
         if matches!(more, Ok(None)) {
-            shared.park(connection, rest);
+            shared.make_idle(connection, rest);
         } else {
-            shared.dispatch(Job {
+            shared.dispatch(ReadJob {
                 connection: Arc::clone(connection),
                 inbox: rest,
             });
@@ -200,33 +213,38 @@ impl Turn for Reader<'_> {
 }
 
 /// Answers a record that is not a call, or not one that can be dispatched.
-fn reject(connection: &Connection, defect: CallDefect, batch: &mut Vec<u8>) -> After {
+fn reject(connection: &ServerConnection, defect: CallDecodeError, batch: &mut Vec<u8>) -> AfterCall {
     let (xid, denial) = match defect {
-        CallDefect::NoCall(_) => {
-            connection.complain(&format!("{defect}; closing the connection"));
-            return After::Close;
+        CallDecodeError::NotACall(_) => {
+            connection.log_misbehaviour(&format!("{defect}; closing the connection"));
+            return AfterCall::Close;
         }
-        CallDefect::RpcVersion { xid, .. } => (xid, message::RPC_MISMATCH),
-        CallDefect::Authentication { xid, status } => (xid, Denial::Authentication(status)),
+        CallDecodeError::RpcVersion { xid, .. } => (xid, message::RPC_MISMATCH),
+        CallDecodeError::Authentication { xid, status } => (xid, RejectedReply::Authentication(status)),
     };
-    connection.complain(&defect.to_string());
-    let body = record::open(batch);
+    connection.log_misbehaviour(&defect.to_string());
+    let body = record::begin_record(batch);
     message::encode_denied(batch, xid, denial);
-    record::close(batch, body, 0);
-    After::ReadOn
+    record::finish_record(batch, body, 0);
+    AfterCall::ReadOn
 }
 
-fn encode_failure(connection: &Connection, call: &Call<'_>, failure: CallFailure, reply: &mut Vec<u8>) {
+fn encode_failure(
+    connection: &ServerConnection,
+    call: &CallMessage<'_>,
+    failure: CallFailure,
+    reply: &mut Vec<u8>,
+) {
     let status = match failure {
         CallFailure::Denied(status) => {
-            message::encode_denied(reply, call.xid, Denial::Authentication(status));
+            message::encode_denied(reply, call.xid, RejectedReply::Authentication(status));
             return;
         }
         CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,
         CallFailure::ProgramMismatch(versions) => AcceptStatus::ProgramMismatch(versions),
         CallFailure::ProcedureUnavailable => AcceptStatus::ProcedureUnavailable,
         CallFailure::GarbageArguments => {
-            connection.complain(&format!(
+            connection.log_misbehaviour(&format!(
                 "the arguments of program {} version {} procedure {} cannot be decoded",
                 call.program, call.version, call.procedure
             ));

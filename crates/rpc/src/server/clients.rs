@@ -1,7 +1,8 @@
 //! What each client takes of the server: connections, threads, memory.
 //!
-//! A client is the address that a connection comes from. Of an IPv6 address only the network counts (its first 64 bits): whoever
-//! has one address of it has them all. Invariant: a client is known for as long as it has a connection, and no longer.
+//! A client is the address that a connection comes from. Of an IPv6 address only the network counts
+//! (its first 64 bits): whoever has one address of it has them all. Invariant: a client is known
+//! for as long as it has a connection, and no longer.
 
 use std::{
     collections::HashMap,
@@ -14,55 +15,55 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::crew::Share;
+use super::worker_pool::ClientQuota;
 
 /// All clients that have connections.
-pub(super) struct Clients<J> {
-    known: Mutex<HashMap<IpAddr, Arc<Client<J>>>>,
+pub(super) struct ClientTable<J> {
+    clients: Mutex<HashMap<IpAddr, Arc<ClientUsage<J>>>>,
 }
 
-impl<J> Default for Clients<J> {
+impl<J> Default for ClientTable<J> {
     fn default() -> Self {
         Self {
-            known: Mutex::default(),
+            clients: Mutex::default(),
         }
     }
 }
 
 /// One of them.
-pub(super) struct Client<J> {
+pub(super) struct ClientUsage<J> {
     pub(super) connections: AtomicUsize,
     /// Bytes of replies that wait for it to take them.
     pub(super) unsent: AtomicUsize,
     /// Bytes of its incomplete records.
     pub(super) half_records: AtomicUsize,
     /// Its part of the threads.
-    pub(super) share: Arc<Share<J>>,
+    pub(super) quota: Arc<ClientQuota<J>>,
 }
 
 /// A connection's place among those of its client.
-pub(super) struct Seat<J> {
-    clients: Arc<Clients<J>>,
+pub(super) struct ClientRef<J> {
+    clients: Arc<ClientTable<J>>,
     address: IpAddr,
-    pub(super) client: Arc<Client<J>>,
+    pub(super) client: Arc<ClientUsage<J>>,
 }
 
-impl<J> Clients<J> {
+impl<J> ClientTable<J> {
     /// Counts one more connection of `peer`.
-    pub(super) fn seat(self: &Arc<Self>, peer: IpAddr) -> Seat<J> {
+    pub(super) fn add_connection(self: &Arc<Self>, peer: IpAddr) -> ClientRef<J> {
         let address = network(peer);
-        let mut known = self.known.lock();
+        let mut known = self.clients.lock();
         let client = known.entry(address).or_insert_with(|| {
-            Arc::new(Client {
+            Arc::new(ClientUsage {
                 connections: AtomicUsize::new(0),
                 unsent: AtomicUsize::new(0),
                 half_records: AtomicUsize::new(0),
-                share: Arc::default(),
+                quota: Arc::default(),
             })
         });
         // Relaxed, here and below: the map's lock orders it.
         client.connections.fetch_add(1, Ordering::Relaxed);
-        Seat {
+        ClientRef {
             clients: Arc::clone(self),
             address,
             client: Arc::clone(client),
@@ -72,13 +73,13 @@ impl<J> Clients<J> {
     /// How many clients have connections.
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.known.lock().len()
+        self.clients.lock().len()
     }
 }
 
-impl<J> Drop for Seat<J> {
+impl<J> Drop for ClientRef<J> {
     fn drop(&mut self) {
-        let mut known = self.clients.known.lock();
+        let mut known = self.clients.clients.lock();
         if self.client.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
             known.remove(&self.address);
         }
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_client_is_known_while_it_has_connections() {
-        let clients = Arc::new(Clients::<()>::default());
+        let clients = Arc::new(ClientTable::<()>::default());
         let seats = [
             "10.0.0.1",
             "::ffff:10.0.0.1",
@@ -108,7 +109,7 @@ mod tests {
             "2001:db8::1",
             "2001:db8::2:1",
         ]
-        .map(|address| clients.seat(address.parse().unwrap()));
+        .map(|address| clients.add_connection(address.parse().unwrap()));
         assert_eq!(clients.count(), 3);
         let connections = seats
             .each_ref()

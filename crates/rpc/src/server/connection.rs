@@ -1,7 +1,7 @@
 //! One client's connection: who reads it, and what it has not taken yet.
 //!
-//! Owns the socket. Invariants: at most one thread reads; replies are whole records however many threads answer; while
-//! replies wait for the client to take them, nothing more is read from it.
+//! Owns the socket. Invariants: at most one thread reads; replies are whole records however many
+//! threads answer; while replies wait for the client to take them, nothing more is read from it.
 
 use std::{
     any::Any,
@@ -21,84 +21,89 @@ use rustix::{
     net::{RecvFlags, Shutdown},
 };
 
-use super::{clients::Seat, limits::Limit, pressing::Pressing, sending::Backlog, serve::Job};
-use crate::inbox::Inbox;
-use curt_trace::{events::Short, probe};
+use super::{
+    clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog, serve::ReadJob,
+};
+use crate::receive_buffer::ReceiveBuffer;
+use curt_trace::{events::ShortText, probe};
 
-/// How long an orderly close waits for the client's last bytes: unread, they would reset the connection and lose the replies.
+/// How long an orderly close waits for the client's last bytes: unread, they would reset the
+/// connection and lose the replies.
 const CLOSE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// How many bytes of the client's an orderly close discards.
 const CLOSE_BYTES_MAX: usize = 4 << 20;
 
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     /// Its key in the registry and in the epoll set.
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
-    pub(super) reading: Mutex<Reading>,
-    pub(super) output: Mutex<Backlog>,
-    /// The length of the backlog, to be looked at without the lock. Written under the lock; a reader that sees an old value
-    /// only reads one call more, or one less, before it notices.
+    pub(super) reading: Mutex<ReaderState>,
+    pub(super) output: Mutex<SendBacklog>,
+    /// The length of the backlog, to be looked at without the lock. Written under the lock; a
+    /// reader that sees an old value only reads one call more, or one less, before it notices.
     pub(super) unsent: AtomicUsize,
-    pub(super) everybody: Arc<Everybody>,
-    pub(super) seat: Seat<Job>,
+    pub(super) total_usage: Arc<TotalUsage>,
+    pub(super) client_ref: ClientRef<ReadJob>,
     pub(super) in_flight: AtomicUsize,
-    /// Whether a thread waits in a receive for calls that may never come. Pairs with the flag that the server stops: who sets
-    /// one looks at the other afterwards.
-    pub(super) lingering: AtomicBool,
+    /// Whether a thread waits in a receive for calls that may never come. Pairs with the flag that
+    /// the server stops: who sets one looks at the other afterwards.
+    pub(super) waiting_for_call: AtomicBool,
     /// What the service remembers of this connection.
-    pub(super) memory: OnceLock<Box<dyn Any + Send + Sync>>,
-    complained: AtomicBool,
+    pub(super) service_data: OnceLock<Box<dyn Any + Send + Sync>>,
+    warned: AtomicBool,
 }
 
 /// What all connections together take, and what is said when it is too much.
 #[derive(Default)]
-pub(super) struct Everybody {
+pub(super) struct TotalUsage {
     /// Bytes of all backlogs.
     pub(super) unsent: AtomicUsize,
-    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its lock.
+    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its
+    /// lock.
     pub(super) half_records: AtomicUsize,
-    pub(super) pressing: Pressing,
+    pub(super) limit_log: LimitLog,
 }
 
 /// Who reads a connection.
-pub(super) enum Reading {
+pub(super) enum ReaderState {
     /// Nobody: it is in the epoll set, with what was received of half a record.
-    Parked { inbox: Inbox, since: Instant },
+    Idle { inbox: ReceiveBuffer, since: Instant },
     /// A thread.
     Busy,
     /// Nobody will any more.
     Closed,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) fn new(
         id: u64,
         socket: OwnedFd,
-        (peer, local): (SocketAddr, SocketAddr),
-        inbox: Inbox,
-        everybody: Arc<Everybody>,
-        seat: Seat<Job>,
+        peer: SocketAddr,
+        local: SocketAddr,
+        inbox: ReceiveBuffer,
+        everybody: Arc<TotalUsage>,
+        seat: ClientRef<ReadJob>,
     ) -> Self {
         Self {
             id,
             socket,
             peer,
             local,
-            reading: Mutex::new(Reading::Parked {
+            reading: Mutex::new(ReaderState::Idle {
                 inbox,
                 since: Instant::now(),
             }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
-            everybody,
-            seat,
+            total_usage: everybody,
+            client_ref: seat,
             in_flight: AtomicUsize::new(0),
-            lingering: AtomicBool::new(false),
-            memory: OnceLock::new(),
-            complained: AtomicBool::new(false),
+            waiting_for_call: AtomicBool::new(false),
+            service_data: OnceLock::new(),
+            warned: AtomicBool::new(false),
         }
     }
 
@@ -108,14 +113,14 @@ impl Connection {
     }
 
     pub(super) fn forget_unsent(&self, count: usize) {
-        self.everybody.unsent.fetch_sub(count, Ordering::Relaxed);
-        self.seat.client.unsent.fetch_sub(count, Ordering::Relaxed);
+        self.total_usage.unsent.fetch_sub(count, Ordering::Relaxed);
+        self.client_ref.client.unsent.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Closes a connection that met a limit, and tells why.
-    pub(super) fn close_for(&self, limit: Limit, why: &str) {
+    pub(super) fn close_for(&self, limit: ResourceLimit, why: &str) {
         let peer = self.peer;
-        self.everybody.pressing.note(limit, || {
+        self.total_usage.limit_log.note(limit, || {
             format!(
                 "closing the connection from {peer}: {why} (limit {})",
                 limit.name()
@@ -124,8 +129,8 @@ impl Connection {
         self.close(why);
     }
 
-    /// Gives up what was not sent, and makes further sending do nothing. Waits for nobody for long: whoever sends, or waits in a
-    /// receive, comes back first.
+    /// Gives up what was not sent, and makes further sending do nothing. Waits for nobody for long:
+    /// whoever sends, or waits in a receive, comes back first.
     pub(super) fn close(&self, why: &str) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         let mut output = self.output.lock();
@@ -133,7 +138,7 @@ impl Connection {
             return;
         }
         tracing::debug!("connection from {} closed: {why}", self.peer);
-        self.tell_end(why);
+        self.log_close(why);
         output.closed = true;
         let unsent = output.bytes.len() - output.sent;
         self.forget_unsent(unsent);
@@ -143,15 +148,16 @@ impl Connection {
         output.since = None;
     }
 
-    fn tell_end(&self, why: &str) {
+    fn log_close(&self, why: &str) {
         probe!(SvcClose {
-            peer: Short::of(self.peer).bytes(),
+            peer: ShortText::of(self.peer).bytes(),
             reason: why
         });
     }
 
-    /// Closes the sending half of a connection to which nothing more will be sent. A socket that is closed while bytes of the
-    /// client are unread is reset, and replies on their way are lost with it; so those bytes are read first, for a moment.
+    /// Closes the sending half of a connection to which nothing more will be sent. A socket that is
+    /// closed while bytes of the client are unread is reset, and replies on their way are lost with
+    /// it; so those bytes are read first, for a moment.
     pub(super) fn close_gracefully(&self) {
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
             return;
@@ -180,8 +186,8 @@ impl Connection {
     }
 
     /// Logs what is wrong with this client: the first time as a warning.
-    pub(super) fn complain(&self, what: &str) {
-        if self.complained.swap(true, Ordering::Relaxed) {
+    pub(super) fn log_misbehaviour(&self, what: &str) {
+        if self.warned.swap(true, Ordering::Relaxed) {
             tracing::debug!("client {}: {what}", self.peer);
         } else {
             tracing::warn!("client {}: {what}", self.peer);
@@ -189,10 +195,10 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ServerConnection {
     fn drop(&mut self) {
         if !self.output.get_mut().closed {
-            self.tell_end("ended");
+            self.log_close("ended");
         }
         let output = self.output.get_mut();
         let unsent = output.bytes.len() - output.sent;
@@ -206,19 +212,19 @@ mod tests {
 
     use super::*;
     use crate::{
-        buffer::Pool,
-        server::{FilePiece, Limits, clients::Clients, sending::Sent},
+        buffer::BufferPool,
+        server::{Limits, SendfileRange, clients::ClientTable, sending::SendOutcome},
     };
 
     /// A connection, and its client's end.
-    fn connected() -> (Connection, OwnedFd) {
+    fn connected() -> (ServerConnection, OwnedFd) {
         let flags = rustix::net::SocketFlags::CLOEXEC;
         let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
         let (socket, client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let seat = Arc::new(Clients::default()).seat(address.ip());
-        let inbox = Inbox::new(Arc::new(Pool::new(0)));
-        let connection = Connection::new(1, socket, (address, address), inbox, Arc::default(), seat);
+        let seat = Arc::new(ClientTable::default()).add_connection(address.ip());
+        let inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(0)));
+        let connection = ServerConnection::new(1, socket, address, address, inbox, Arc::default(), seat);
         (connection, client)
     }
 
@@ -228,7 +234,7 @@ mod tests {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
         rustix::fs::ftruncate(&file, 64 << 20).expect("it may have holes");
-        let piece = FilePiece {
+        let piece = SendfileRange {
             file: Arc::new(file),
             offset: 0,
             length: 64 << 20,
@@ -243,7 +249,7 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(20));
             connection.close("the test wants it");
-            assert_eq!(sending.join().ok(), Some(Sent::Closed));
+            assert_eq!(sending.join().ok(), Some(SendOutcome::Closed));
         });
     }
 
@@ -254,7 +260,7 @@ mod tests {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
         assert_eq!(rustix::io::write(&file, &content), Ok(content.len()));
-        let piece = FilePiece {
+        let piece = SendfileRange {
             file: Arc::new(file),
             offset: 0,
             length: 1 << 20,
@@ -262,7 +268,7 @@ mod tests {
         };
         // Nobody reads: who waited would do so without end.
         let sent = connection.send_with_file([&[1], &[]], &piece, &[2], false, &Limits::default());
-        assert_eq!(sent, Sent::Waits);
+        assert_eq!(sent, SendOutcome::Queued);
         let unsent = connection.unsent.load(Ordering::Relaxed);
         assert!(unsent < content.len(), "all of the file was kept");
         let flags = rustix::fs::fcntl_getfl(&connection.socket).expect("they are known");

@@ -2,59 +2,60 @@
 
 use std::{any::Any, net::SocketAddr, sync::OnceLock};
 
-use super::{connection::Connection, piece::FilePiece};
+use super::{connection::ServerConnection, sendfile::SendfileRange};
 
 /// One call's surroundings.
-pub struct Context<'a> {
+pub struct CallContext<'a> {
     peer: SocketAddr,
     local: SocketAddr,
-    turn: Option<&'a mut dyn Turn>,
-    memory: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
-    takes_files: bool,
+    reader: Option<&'a mut dyn HandOverReading>,
+    service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
+    allows_sendfile: bool,
     /// Where in the reply, and what.
-    piece: Option<(usize, FilePiece)>,
+    file_range: Option<(usize, SendfileRange)>,
 }
 
 /// The reading of a connection, which can be left to others.
-pub(super) trait Turn {
+pub(super) trait HandOverReading {
     /// Sends what is finished and lets another thread read on.
     fn hand_over(&mut self);
 }
 
-impl<'a> Context<'a> {
+impl<'a> CallContext<'a> {
     /// The surroundings of a call that came through no socket (in tests, or within one process).
     #[must_use]
     pub const fn detached(peer: SocketAddr, local: SocketAddr) -> Self {
         Self {
             peer,
             local,
-            turn: None,
-            memory: None,
-            takes_files: false,
-            piece: None,
+            reader: None,
+            service_data: None,
+            allows_sendfile: false,
+            file_range: None,
         }
     }
 
     /// The surroundings of a call on a connection.
-    pub(super) fn of_connection(connection: &'a Connection, turn: &'a mut dyn Turn) -> Self {
+    pub(super) fn of_connection(connection: &'a ServerConnection, turn: &'a mut dyn HandOverReading) -> Self {
         Self {
             peer: connection.peer,
             local: connection.local,
-            turn: Some(turn),
-            memory: Some(&connection.memory),
-            takes_files: true,
-            piece: None,
+            reader: Some(turn),
+            service_data: Some(&connection.service_data),
+            allows_sendfile: true,
+            file_range: None,
         }
     }
 
-    /// What the service remembers of this connection for as long as it lasts: made by `make` when it is first asked for.
-    /// Calls of one connection may be executed at the same time. Nothing is remembered of what came through no socket.
+    /// What the service remembers of this connection for as long as it lasts: made by `make` when
+    /// it is first asked for. Calls of one connection may be executed at the same time. Nothing is
+    /// remembered of what came through no socket.
     ///
     /// # Panics
     /// If a service asks for different types: there is one.
     #[must_use]
-    pub fn memory<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&'a T> {
-        let memory = self.memory?.get_or_init(|| Box::new(make()));
+    pub fn service_data<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&'a T> {
+        let memory = self.service_data?.get_or_init(|| Box::new(make()));
         let memory = memory.downcast_ref::<T>();
         Some(memory.expect("a service remembers one type"))
     }
@@ -71,31 +72,32 @@ impl<'a> Context<'a> {
         self.local
     }
 
-    /// To be called before an operation that may wait for a disk or a lock: later calls on the same connection are then
-    /// read and answered meanwhile. Cheap to call again; not needed for what only touches memory.
+    /// To be called before an operation that may wait for a disk or a lock: later calls on the same
+    /// connection are then read and answered meanwhile. Cheap to call again; not needed for what
+    /// only touches memory.
     pub fn may_block(&mut self) {
-        if let Some(turn) = self.turn.take() {
+        if let Some(turn) = self.reader.take() {
             turn.hand_over();
         }
     }
     /// Whether a reply may contain a piece of a file: not without a socket.
     #[must_use]
-    pub const fn takes_files(&self) -> bool {
-        self.takes_files
+    pub const fn allows_sendfile(&self) -> bool {
+        self.allows_sendfile
     }
 
-    /// Has the reply contain a piece of a file behind its first `at` bytes. What the service appends to the reply later, such
-    /// as padding, comes behind the piece.
+    /// Has the reply contain a piece of a file behind its first `at` bytes. What the service
+    /// appends to the reply later, such as padding, comes behind the piece.
     ///
     /// # Panics
-    /// If the call has a piece already, or its reply takes none ([`Context::takes_files`]).
-    pub fn attach(&mut self, at: usize, piece: FilePiece) {
-        assert!(self.takes_files, "the reply goes through no socket");
-        let before = self.piece.replace((at, piece));
+    /// If the call has a piece already, or its reply takes none ([`CallContext::allows_sendfile`]).
+    pub fn attach(&mut self, at: usize, piece: SendfileRange) {
+        assert!(self.allows_sendfile, "the reply goes through no socket");
+        let before = self.file_range.replace((at, piece));
         assert!(before.is_none(), "a reply has one piece of a file at most");
     }
 
-    pub(super) const fn take_piece(&mut self) -> Option<(usize, FilePiece)> {
-        self.piece.take()
+    pub(super) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
+        self.file_range.take()
     }
 }

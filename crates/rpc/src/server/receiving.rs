@@ -1,15 +1,17 @@
-//! How a serving thread waits for a client: for the next call, the rest of one, or room for replies.
+//! How a serving thread waits for a client: for the next call, the rest of one, or room for
+//! replies.
 //!
-//! Invariant: the time for which a client can hold a thread is bounded. An idle connection has a second, or less if there are
-//! many threads. Half a record and untaken replies have a tenth of a second, and only a few threads wait for half records at
-//! all. At most one thread polls for calls without sleeping.
+//! Invariant: the time for which a client can hold a thread is bounded. An idle connection has a
+//! second, or less if there are many threads. Half a record and untaken replies have a tenth of a
+//! second, and only a few threads wait for half records at all. At most one thread polls for calls
+//! without sleeping.
 
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
@@ -17,49 +19,51 @@ use rustix::{
 };
 
 use super::{
-    connection::Connection,
-    crew::Pressure,
-    pace::Pace,
-    parking::IDLE_MAX,
-    sending::Sent,
-    serve::{Job, Shared},
+    adaptive_polling::AdaptivePolling,
+    connection::ServerConnection,
+    idle_set::IDLE_MAX,
+    sending::SendOutcome,
+    serve::{ReadJob, RpcServerInner},
+    worker_pool::PoolPressure,
 };
-use crate::inbox::Inbox;
+use crate::receive_buffer::ReceiveBuffer;
 
 /// How long half a record, or a client that takes no replies, holds a thread.
-const PATIENCE: Duration = Duration::from_millis(100);
+const REST_OF_RECORD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long an idle connection holds a thread when there are many, or may be no more.
-const PATIENCE_WHEN_FULL: Duration = Duration::from_millis(5);
+const REST_OF_RECORD_TIMEOUT_WHEN_FULL: Duration = Duration::from_millis(5);
 
-/// How many threads at most wait for the rest of a record. With half a record beyond that the connection is parked at once.
+/// How many threads at most wait for the rest of a record. With half a record beyond that the
+/// connection is parked at once.
 const WAITING_FOR_REST_MAX: usize = 16;
 
 /// How long the rest of a record is still waited for.
-pub(super) struct Patience {
+pub(super) struct RestOfRecordTimeout {
     /// Whether it is waited for at all.
     any: bool,
     end: Option<Instant>,
 }
 
-impl Patience {
+impl RestOfRecordTimeout {
     pub(super) const fn new(any: bool) -> Self {
         Self { any, end: None }
     }
 
-    /// What is left of it. It starts to run out when this is first called, however many bytes arrive meanwhile.
+    /// What is left of it. It starts to run out when this is first called, however many bytes
+    /// arrive meanwhile.
     fn left(&mut self) -> Option<Duration> {
         if !self.any {
             return None;
         }
         let now = Instant::now();
-        let end = *self.end.get_or_insert(now + PATIENCE);
+        let end = *self.end.get_or_insert(now + REST_OF_RECORD_TIMEOUT);
         end.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 }
 
 /// What comes after trying to receive.
-pub(super) enum Received {
+pub(super) enum ReceiveOutcome {
     /// There is something to do.
     Bytes,
     /// Nothing for some time: the connection is to be parked.
@@ -67,38 +71,45 @@ pub(super) enum Received {
     End,
 }
 
-impl Shared {
-    /// Gives a parked connection that is ready to a thread, unless what arrived is not a whole record yet: incomplete records
-    /// cost no thread, however many clients send them.
-    pub(super) fn take_up(self: &Arc<Self>, connection: Arc<Connection>, mut inbox: Inbox) {
+impl RpcServerInner {
+    /// Gives a parked connection that is ready to a thread, unless what arrived is not a whole
+    /// record yet: incomplete records cost no thread, however many clients send them.
+    pub(super) fn dispatch_ready(
+        self: &Arc<Self>,
+        connection: Arc<ServerConnection>,
+        mut inbox: ReceiveBuffer,
+    ) {
         let stops = self.stopping.load(Ordering::SeqCst);
         if !stops && !connection.has_backlog() {
             let received = receive_now(&connection, &mut inbox, RecvFlags::DONTWAIT);
             let limit = |_: &[u8]| self.limits.record;
             match received {
-                Received::Nothing => return self.park(&connection, inbox),
-                Received::Bytes if inbox.whole(limit) == Ok(None) => return self.park(&connection, inbox),
+                ReceiveOutcome::Nothing => return self.make_idle(&connection, inbox),
+                ReceiveOutcome::Bytes if inbox.complete_record(limit) == Ok(None) => {
+                    return self.make_idle(&connection, inbox);
+                }
                 // The end, too: there may be replies to see off.
-                Received::Bytes | Received::End => {}
+                ReceiveOutcome::Bytes | ReceiveOutcome::End => {}
             }
         }
-        self.dispatch(Job { connection, inbox });
+        self.dispatch(ReadJob { connection, inbox });
     }
 
     pub(super) fn receive(
         &self,
-        connection: &Connection,
-        inbox: &mut Inbox,
-        (patience, pace): (&mut Patience, &mut Pace),
-    ) -> Received {
+        connection: &ServerConnection,
+        inbox: &mut ReceiveBuffer,
+        patience: &mut RestOfRecordTimeout,
+        pace: &mut AdaptivePolling,
+    ) -> ReceiveOutcome {
         if self.stopping.load(Ordering::SeqCst) {
-            return Received::End;
+            return ReceiveOutcome::End;
         }
-        // While other threads answer calls of this connection, replies may be left unsent at any moment: it is parked, where
-        // that is noticed, and not waited for.
+        // While other threads answer calls of this connection, replies may be left unsent at any
+        // moment: it is parked, where that is noticed, and not waited for.
         let in_flight = connection.in_flight.load(Ordering::Acquire) > 0;
         if connection.has_backlog() {
-            return Received::Bytes;
+            return ReceiveOutcome::Bytes;
         }
         if in_flight {
             return receive_or(connection, inbox, || None);
@@ -106,19 +117,24 @@ impl Shared {
         if !inbox.is_empty() {
             return self.receive_rest(connection, inbox, patience);
         }
-        match self.crew.pressure(&connection.seat.client.share) {
-            Pressure::Short => receive_or(connection, inbox, || None),
-            Pressure::Full => receive_or(connection, inbox, || Some(PATIENCE_WHEN_FULL)),
-            Pressure::None => self.linger(connection, inbox, pace),
+        match self.worker_pool.pressure(&connection.client_ref.client.quota) {
+            PoolPressure::Short => receive_or(connection, inbox, || None),
+            PoolPressure::Full => receive_or(connection, inbox, || Some(REST_OF_RECORD_TIMEOUT_WHEN_FULL)),
+            PoolPressure::None => self.wait_for_next_call(connection, inbox, pace),
         }
     }
 
     /// Waits for a call in the receive itself, which is fastest; the socket has a timeout for this.
-    fn linger(&self, connection: &Connection, inbox: &mut Inbox, pace: &mut Pace) -> Received {
+    fn wait_for_next_call(
+        &self,
+        connection: &ServerConnection,
+        inbox: &mut ReceiveBuffer,
+        pace: &mut AdaptivePolling,
+    ) -> ReceiveOutcome {
         let begin = pace.begin_wait();
-        connection.lingering.store(true, Ordering::SeqCst);
+        connection.waiting_for_call.store(true, Ordering::SeqCst);
         let received = if self.stopping.load(Ordering::SeqCst) {
-            Received::End
+            ReceiveOutcome::End
         } else if self.stages.is_due() {
             self.receive_measured(connection, inbox)
         } else {
@@ -126,25 +142,31 @@ impl Shared {
                 .poll_until(begin)
                 .map(|end| self.poll_briefly(connection, inbox, end))
             {
-                None | Some(Received::Nothing) => receive_now(connection, inbox, RecvFlags::empty()),
+                None | Some(ReceiveOutcome::Nothing) => receive_now(connection, inbox, RecvFlags::empty()),
                 Some(received) => received,
             }
         };
         pace.end_wait(begin, Instant::now);
-        // Relaxed: who still sees it set ends a connection that is about to see for itself that the server stops.
-        connection.lingering.store(false, Ordering::Relaxed);
+        // Relaxed: who still sees it set ends a connection that is about to see for itself that the
+        // server stops.
+        connection.waiting_for_call.store(false, Ordering::Relaxed);
         received
     }
 
-    /// Tries to receive until `end`, without sleeping, unless another thread is polling for another client, or the client needs
-    /// this processor itself.
-    fn poll_briefly(&self, connection: &Connection, inbox: &mut Inbox, end: Instant) -> Received {
+    /// Tries to receive until `end`, without sleeping, unless another thread is polling for another
+    /// client, or the client needs this processor itself.
+    fn poll_briefly(
+        &self,
+        connection: &ServerConnection,
+        inbox: &mut ReceiveBuffer,
+        end: Instant,
+    ) -> ReceiveOutcome {
         if shares_processor(connection) || self.polling.swap(true, Ordering::Relaxed) {
-            return Received::Nothing;
+            return ReceiveOutcome::Nothing;
         }
         let received = loop {
             match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
-                Received::Nothing if Instant::now() < end => std::hint::spin_loop(),
+                ReceiveOutcome::Nothing if Instant::now() < end => std::hint::spin_loop(),
                 received => break received,
             }
         };
@@ -153,22 +175,27 @@ impl Shared {
     }
 
     /// Waits before the receive, so that only work is measured.
-    fn receive_measured(&self, connection: &Connection, inbox: &mut Inbox) -> Received {
+    fn receive_measured(&self, connection: &ServerConnection, inbox: &mut ReceiveBuffer) -> ReceiveOutcome {
         if !wait(connection, PollFlags::IN, IDLE_MAX) {
-            return Received::Nothing;
+            return ReceiveOutcome::Nothing;
         }
         stages::begin(&self.stages);
         let received = receive_now(connection, inbox, RecvFlags::DONTWAIT);
         match received {
-            Received::Bytes => stages::proceed(Stage::Decode),
+            ReceiveOutcome::Bytes => stages::proceed(RequestStage::Decode),
             // There is no request: the next one must not be taken for it.
-            Received::Nothing | Received::End => stages::forget(),
+            ReceiveOutcome::Nothing | ReceiveOutcome::End => stages::forget(),
         }
         received
     }
 
     /// Waits for the rest of a record.
-    fn receive_rest(&self, connection: &Connection, inbox: &mut Inbox, patience: &mut Patience) -> Received {
+    fn receive_rest(
+        &self,
+        connection: &ServerConnection,
+        inbox: &mut ReceiveBuffer,
+        patience: &mut RestOfRecordTimeout,
+    ) -> ReceiveOutcome {
         let mut waits = false;
         let received = receive_or(connection, inbox, || {
             let left = patience.left()?;
@@ -183,16 +210,16 @@ impl Shared {
     }
 
     /// Waits a little for the client to take unsent replies; returns whether it took all.
-    pub(super) fn wait_for_room(&self, connection: &Connection) -> bool {
-        let patience = match self.crew.pressure(&connection.seat.client.share) {
-            Pressure::None => PATIENCE,
-            Pressure::Full | Pressure::Short => PATIENCE_WHEN_FULL,
+    pub(super) fn wait_for_room(&self, connection: &ServerConnection) -> bool {
+        let patience = match self.worker_pool.pressure(&connection.client_ref.client.quota) {
+            PoolPressure::None => REST_OF_RECORD_TIMEOUT,
+            PoolPressure::Full | PoolPressure::Short => REST_OF_RECORD_TIMEOUT_WHEN_FULL,
         };
         let end = Instant::now() + patience;
         loop {
             match connection.drain() {
-                Sent::All | Sent::Closed => return true,
-                Sent::Waits => {
+                SendOutcome::All | SendOutcome::Closed => return true,
+                SendOutcome::Queued => {
                     if !wait(
                         connection,
                         PollFlags::OUT,
@@ -206,33 +233,35 @@ impl Shared {
     }
 }
 
-/// Whether what came last over a connection was sent, or received by the network's interrupt, on the processor of this thread.
-fn shares_processor(connection: &Connection) -> bool {
+/// Whether what came last over a connection was sent, or received by the network's interrupt, on
+/// the processor of this thread.
+fn shares_processor(connection: &ServerConnection) -> bool {
     let last = sockopt::socket_incoming_cpu(&connection.socket);
     last.is_ok_and(|last| usize::try_from(last) == Ok(rustix::thread::sched_getcpu()))
 }
 
-/// Receives what has arrived; if nothing has, once more after at most the time that `patience` allows.
+/// Receives what has arrived; if nothing has, once more after at most the time that `patience`
+/// allows.
 fn receive_or(
-    connection: &Connection,
-    inbox: &mut Inbox,
+    connection: &ServerConnection,
+    inbox: &mut ReceiveBuffer,
     patience: impl FnOnce() -> Option<Duration>,
-) -> Received {
+) -> ReceiveOutcome {
     match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
-        Received::Nothing => {}
+        ReceiveOutcome::Nothing => {}
         received => return received,
     }
     match patience() {
         Some(patience) if wait(connection, PollFlags::IN, patience) => {
             receive_now(connection, inbox, RecvFlags::DONTWAIT)
         }
-        _ => Received::Nothing,
+        _ => ReceiveOutcome::Nothing,
     }
 }
 
-/// Receives what has already arrived, and returns whether there was anything. The end of the connection, or an error, is
-/// found again by the next receive.
-pub(super) fn receive_more(connection: &Connection, inbox: &mut Inbox) -> bool {
+/// Receives what has already arrived, and returns whether there was anything. The end of the
+/// connection, or an error, is found again by the next receive.
+pub(super) fn receive_more(connection: &ServerConnection, inbox: &mut ReceiveBuffer) -> bool {
     match rustix::net::recv(&connection.socket, inbox.room(), RecvFlags::DONTWAIT) {
         Ok((_, count)) if count > 0 => {
             inbox.received(count);
@@ -242,31 +271,31 @@ pub(super) fn receive_more(connection: &Connection, inbox: &mut Inbox) -> bool {
     }
 }
 
-fn receive_now(connection: &Connection, inbox: &mut Inbox, flags: RecvFlags) -> Received {
+fn receive_now(connection: &ServerConnection, inbox: &mut ReceiveBuffer, flags: RecvFlags) -> ReceiveOutcome {
     loop {
         match rustix::net::recv(&connection.socket, inbox.room(), flags) {
             Ok((_, 0)) => {
                 if !inbox.is_empty() {
-                    connection.complain("the connection ended inside a record");
+                    connection.log_misbehaviour("the connection ended inside a record");
                 }
-                return Received::End;
+                return ReceiveOutcome::End;
             }
             Ok((_, count)) => {
                 inbox.received(count);
-                return Received::Bytes;
+                return ReceiveOutcome::Bytes;
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Received::Nothing,
+            Err(Errno::AGAIN) => return ReceiveOutcome::Nothing,
             Err(errno) => {
                 tracing::debug!("connection from {} lost: {errno}", connection.peer);
-                return Received::End;
+                return ReceiveOutcome::End;
             }
         }
     }
 }
 
 /// Waits for a socket; returns whether it became ready in time.
-fn wait(connection: &Connection, what: PollFlags, longest: Duration) -> bool {
+fn wait(connection: &ServerConnection, what: PollFlags, longest: Duration) -> bool {
     let Ok(longest) = Timespec::try_from(longest) else {
         return false;
     };
@@ -280,9 +309,9 @@ mod tests {
 
     #[test]
     fn patience_runs_out_however_many_bytes_come() {
-        assert_eq!(Patience::new(false).left(), None);
-        let mut patience = Patience::new(true);
-        assert!(patience.left().is_some_and(|left| left <= PATIENCE));
+        assert_eq!(RestOfRecordTimeout::new(false).left(), None);
+        let mut patience = RestOfRecordTimeout::new(true);
+        assert!(patience.left().is_some_and(|left| left <= REST_OF_RECORD_TIMEOUT));
         patience.end = Some(Instant::now());
         assert_eq!(patience.left(), None);
     }

@@ -1,7 +1,8 @@
-//! Sending over a connection: what the socket takes goes out at once, what it does not waits for the client.
+//! Sending over a connection: what the socket takes goes out at once, what it does not waits for
+//! the client.
 //!
-//! Owns what is kept of replies, and its bounds. Invariant: replies are whole records in the order in which they were sent, however many
-//! threads send and whoever sends what was left.
+//! Owns what is kept of replies, and its bounds. Invariant: replies are whole records in the order
+//! in which they were sent, however many threads send and whoever sends what was left.
 
 use std::{os::fd::OwnedFd, sync::atomic::Ordering, time::Instant};
 
@@ -9,51 +10,51 @@ use parking_lot::MutexGuard;
 use rustix::{io::Errno, net::SendFlags};
 
 use super::{
-    connection::Connection,
-    limits::{Limit, Limits, UNSENT_PROGRESS_MIN},
-    piece::{FilePiece, Pushed},
+    connection::ServerConnection,
+    limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN},
+    sendfile::{SendfileOutcome, SendfileRange},
 };
 
 /// Bytes that the socket did not take.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(super) struct SendBacklog {
     pub(super) bytes: Vec<u8>,
     pub(super) sent: usize,
     pub(super) closed: bool,
     /// Since when bytes wait, or since when the last [`UNSENT_PROGRESS_MIN`] of them were taken.
     pub(super) since: Option<Instant>,
     /// How many were taken since then.
-    taken: usize,
+    progress: usize,
 }
 
 /// What became of bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// The socket took all.
     All,
     /// Some wait in the backlog.
-    Waits,
+    Queued,
     /// The connection is gone.
     Closed,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Sends whole records, or keeps what the socket does not take, within `limits`.
-    pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> Sent {
+    pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> SendOutcome {
         let output = self.output.lock();
         if output.closed {
-            return Sent::Closed;
+            return SendOutcome::Closed;
         }
         let mut skip = 0;
         let total = parts[0].len() + parts[1].len();
         if output.bytes.is_empty() {
             match push(&self.socket, parts, SendFlags::empty()) {
-                Ok(sent) if sent == total => return Sent::All,
+                Ok(sent) if sent == total => return SendOutcome::All,
                 Ok(sent) => skip = sent,
                 Err(errno) => {
                     drop(output);
                     self.close(&errno.to_string());
-                    return Sent::Closed;
+                    return SendOutcome::Closed;
                 }
             }
         }
@@ -67,19 +68,20 @@ impl Connection {
         })
     }
 
-    /// As [`Connection::send`] for records of which the last has a piece of a file before its last bytes, `after`. Someone who
-    /// is `patient` waits for the client to take the piece, for as long as the socket's own timeout says.
+    /// As [`ServerConnection::send`] for records of which the last has a piece of a file before its
+    /// last bytes, `after`. Someone who is `patient` waits for the client to take the piece, for as
+    /// long as the socket's own timeout says.
     pub(super) fn send_with_file(
         &self,
         before: [&[u8]; 2],
-        piece: &FilePiece,
+        piece: &SendfileRange,
         after: &[u8],
         patient: bool,
         limits: &Limits,
-    ) -> Sent {
+    ) -> SendOutcome {
         let output = self.output.lock();
         if output.closed {
-            return Sent::Closed;
+            return SendOutcome::Closed;
         }
         let head = before[0].len() + before[1].len();
         let total = head + piece.length() + after.len();
@@ -89,12 +91,12 @@ impl Connection {
             Ok(0)
         };
         let sent = match pushed {
-            Ok(sent) if sent == total => return Sent::All,
+            Ok(sent) if sent == total => return SendOutcome::All,
             Ok(sent) => sent,
             Err(errno) => {
                 drop(output);
                 self.close(&errno.to_string());
-                return Sent::Closed;
+                return SendOutcome::Closed;
             }
         };
         self.keep(output, total - sent, limits, |bytes| {
@@ -115,7 +117,7 @@ impl Connection {
     fn push_with_file(
         &self,
         before: [&[u8]; 2],
-        piece: &FilePiece,
+        piece: &SendfileRange,
         after: &[u8],
         patient: bool,
     ) -> Result<usize, Errno> {
@@ -125,8 +127,8 @@ impl Connection {
             return Ok(sent);
         }
         match piece.push(&self.socket, patient) {
-            Pushed::Some(count) => sent += count,
-            Pushed::Lost(errno) => return Err(errno),
+            SendfileOutcome::Some(count) => sent += count,
+            SendfileOutcome::Lost(errno) => return Err(errno),
         }
         if sent == head + piece.length() && !after.is_empty() {
             sent += push(&self.socket, [after, &[]], SendFlags::empty())?;
@@ -137,17 +139,17 @@ impl Connection {
     /// Keeps `count` bytes, which `append` gives, until the client takes them.
     fn keep(
         &self,
-        mut output: MutexGuard<'_, Backlog>,
+        mut output: MutexGuard<'_, SendBacklog>,
         count: usize,
         limits: &Limits,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), Errno>,
-    ) -> Sent {
-        let all = self.everybody.unsent.fetch_add(count, Ordering::Relaxed) + count;
-        let own = self.seat.client.unsent.fetch_add(count, Ordering::Relaxed) + count;
+    ) -> SendOutcome {
+        let all = self.total_usage.unsent.fetch_add(count, Ordering::Relaxed) + count;
+        let own = self.client_ref.client.unsent.fetch_add(count, Ordering::Relaxed) + count;
         let met = if own > limits.unsent_per_client {
-            Some(Limit::UnsentPerClient)
+            Some(ResourceLimit::UnsentPerClient)
         } else if all > limits.unsent {
-            Some(Limit::Unsent)
+            Some(ResourceLimit::Unsent)
         } else {
             None
         };
@@ -158,7 +160,7 @@ impl Connection {
             output.since.get_or_insert_with(Instant::now);
             self.unsent
                 .store(output.bytes.len() - output.sent, Ordering::Relaxed);
-            return Sent::Waits;
+            return SendOutcome::Queued;
         }
         output.bytes.truncate(before);
         self.forget_unsent(count);
@@ -167,19 +169,19 @@ impl Connection {
             self.close_for(limit, "it does not take its replies");
         }
         if let Err(errno) = appended {
-            self.complain(&format!(
+            self.log_misbehaviour(&format!(
                 "a file cannot be read in the middle of a reply: {errno}; closing the connection"
             ));
             self.close("a file cannot be read");
         }
-        Sent::Closed
+        SendOutcome::Closed
     }
 
     /// Sends of the backlog what the socket takes.
-    pub(super) fn drain(&self) -> Sent {
+    pub(super) fn drain(&self) -> SendOutcome {
         let mut output = self.output.lock();
         if output.closed {
-            return Sent::Closed;
+            return SendOutcome::Closed;
         }
         match push(
             &self.socket,
@@ -188,30 +190,31 @@ impl Connection {
         ) {
             Ok(sent) => {
                 output.sent += sent;
-                output.taken += sent;
+                output.progress += sent;
                 self.forget_unsent(sent);
                 self.unsent.fetch_sub(sent, Ordering::Relaxed);
                 if output.sent < output.bytes.len() {
-                    if output.taken >= UNSENT_PROGRESS_MIN {
+                    if output.progress >= UNSENT_PROGRESS_MIN {
                         output.since = Some(Instant::now());
-                        output.taken = 0;
+                        output.progress = 0;
                     }
-                    return Sent::Waits;
+                    return SendOutcome::Queued;
                 }
                 // The memory is given back: a backlog is the exception.
-                *output = Backlog::default();
-                Sent::All
+                *output = SendBacklog::default();
+                SendOutcome::All
             }
             Err(errno) => {
                 drop(output);
                 self.close(&errno.to_string());
-                Sent::Closed
+                SendOutcome::Closed
             }
         }
     }
 
-    /// Since when replies wait for the client without enough of them being taken. Waits for nobody: who sends a piece of a file
-    /// may do so for as long as the client takes for it, and what is left of that is seen next time.
+    /// Since when replies wait for the client without enough of them being taken. Waits for nobody:
+    /// who sends a piece of a file may do so for as long as the client takes for it, and what is
+    /// left of that is seen next time.
     pub(super) fn unsent_since(&self) -> Option<Instant> {
         self.output.try_lock()?.since
     }

@@ -1,7 +1,8 @@
-//! What a serving thread does with a connection: read calls, have them answered, send the replies of one wake-up together.
+//! What a serving thread does with a connection: read calls, have them answered, send the replies
+//! of one wake-up together.
 //!
-//! Invariants: a warm call costs one receive, one send and what the service does, and no memory; a client gets its own
-//! replies late, never somebody else's.
+//! Invariants: a warm call costs one receive, one send and what the service does, and no memory; a
+//! client gets its own replies late, never somebody else's.
 
 use std::{
     sync::{
@@ -14,109 +15,114 @@ use std::{
 use curt_trace::stages::{self, StageTimes};
 
 use super::{
-    Limits, Service,
-    answering::After,
-    connection::Connection,
-    crew::{Crew, Work},
-    limits::Limit,
-    pace::Pace,
-    parking::Parking,
-    receiving::{Patience, Received, receive_more},
-    sending::Sent,
+    Limits, RpcService,
+    adaptive_polling::AdaptivePolling,
+    answering::AfterCall,
+    connection::ServerConnection,
+    idle_set::IdleSet,
+    limits::ResourceLimit,
+    receiving::{ReceiveOutcome, RestOfRecordTimeout, receive_more},
+    sending::SendOutcome,
+    worker_pool::{JobHandler, WorkerPool},
 };
-use crate::inbox::Inbox;
+use crate::receive_buffer::ReceiveBuffer;
 
 /// As soon as this much is gathered it is sent.
 pub(super) const BATCH_MAX: usize = 64 << 10;
 
 /// Buffers above this size are given back when a connection is left.
-const KEPT_MAX: usize = 256 << 10;
+const BUFFER_CAPACITY_MAX: usize = 256 << 10;
 
-/// Once the server stops: how long its main thread sleeps between two checks of what is still in progress.
+/// Once the server stops: how long its main thread sleeps between two checks of what is still in
+/// progress.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What all serving threads share.
-pub(super) struct Shared {
-    pub(super) service: Arc<dyn Service>,
+pub(super) struct RpcServerInner {
+    pub(super) service: Arc<dyn RpcService>,
     pub(super) stages: Arc<StageTimes>,
     pub(super) limits: Limits,
-    pub(super) parking: Parking,
-    pub(super) crew: Arc<Crew<Job>>,
+    pub(super) idle_set: IdleSet,
+    pub(super) worker_pool: Arc<WorkerPool<ReadJob>>,
     /// Threads that wait for the rest of a record. Relaxed: one more or less does no harm.
     pub(super) waiting_for_rest: AtomicUsize,
     /// A thread polls for calls without sleeping. Relaxed: two of them for a moment do no harm.
     pub(super) polling: AtomicBool,
-    /// Set once. SeqCst with [`Connection::lingering`].
+    /// Set once. SeqCst with [`ServerConnection::lingering`].
     pub(super) stopping: AtomicBool,
 }
 
 /// A connection to read.
-pub(super) struct Job {
-    pub(super) connection: Arc<Connection>,
-    pub(super) inbox: Inbox,
+pub(super) struct ReadJob {
+    pub(super) connection: Arc<ServerConnection>,
+    pub(super) inbox: ReceiveBuffer,
 }
 
 /// A serving thread's buffers.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct WorkerBuffers {
     /// Replies that are ready to be sent together.
     pub(super) batch: Vec<u8>,
     /// The reply that is being made.
     pub(super) reply: Vec<u8>,
 }
 
-impl Buffers {
-    /// Whether replies wait that can wait a little longer for company: the last calls came with more behind them.
-    fn is_worth_waiting(&self, inbox: &Inbox) -> bool {
+impl WorkerBuffers {
+    /// Whether replies wait that can wait a little longer for company: the last calls came with
+    /// more behind them.
+    fn is_worth_waiting(&self, inbox: &ReceiveBuffer) -> bool {
         inbox.was_filled() && !self.batch.is_empty() && self.batch.len() <= BATCH_MAX
     }
 }
 
-impl Work<Buffers> for Shared {
-    type Job = Job;
+impl JobHandler<WorkerBuffers> for RpcServerInner {
+    type Job = ReadJob;
 
-    fn run(self: &Arc<Self>, job: Job, own: &mut Buffers) {
-        let Job { connection, inbox } = job;
-        let guard = Unread {
+    fn run(self: &Arc<Self>, job: ReadJob, own: &mut WorkerBuffers) {
+        let ReadJob { connection, inbox } = job;
+        let guard = CloseOnPanic {
             shared: self,
             connection: &connection,
         };
         self.serve(&connection, inbox, own);
         std::mem::forget(guard);
         own.batch.clear();
-        own.batch.shrink_to(KEPT_MAX);
+        own.batch.shrink_to(BUFFER_CAPACITY_MAX);
         own.reply.clear();
-        own.reply.shrink_to(KEPT_MAX);
+        own.reply.shrink_to(BUFFER_CAPACITY_MAX);
     }
 
-    fn refuse(self: &Arc<Self>, job: Job) {
+    fn refuse(self: &Arc<Self>, job: ReadJob) {
         job.connection.close("no thread can be started to serve it");
-        self.parking.remove(&job.connection);
+        self.idle_set.remove(&job.connection);
     }
 }
 
-/// A connection that a thread reads. Dropped by a fault of ours: nobody knows where in the stream of calls and replies it was, so
-/// it ends, and the client calls again over another one.
-struct Unread<'a> {
-    shared: &'a Shared,
-    connection: &'a Connection,
+/// A connection that a thread reads. Dropped by a fault of ours: nobody knows where in the stream
+/// of calls and replies it was, so it ends, and the client calls again over another one.
+struct CloseOnPanic<'a> {
+    shared: &'a RpcServerInner,
+    connection: &'a ServerConnection,
 }
 
-impl Drop for Unread<'_> {
+impl Drop for CloseOnPanic<'_> {
     fn drop(&mut self) {
         let peer = self.connection.peer;
         tracing::error!("a fault between the calls of {peer}: closing the connection");
         self.connection.close("a fault");
-        self.shared.parking.remove(self.connection);
+        self.shared.idle_set.remove(self.connection);
     }
 }
 
-impl Shared {
+impl RpcServerInner {
     /// Has a connection read by a thread.
-    pub(super) fn dispatch(self: &Arc<Self>, job: Job) {
+    pub(super) fn dispatch(self: &Arc<Self>, job: ReadJob) {
         let connection = Arc::clone(&job.connection);
-        if !self.crew.dispatch(self, job, &connection.seat.client.share) {
-            self.parking.everybody.pressing.note(Limit::ThreadsPerClient, || {
+        if !self
+            .worker_pool
+            .dispatch(self, job, &connection.client_ref.client.quota)
+        {
+            self.idle_set.total_usage.limit_log.note(ResourceLimit::ThreadsPerClient, || {
                 let ip = connection.peer.ip();
                 format!(
                     "{ip} has its share of the threads: what more it asks for waits until one of them is free"
@@ -126,71 +132,77 @@ impl Shared {
     }
 
     /// Serves until the connection is parked, closed, or read by another thread.
-    fn serve(self: &Arc<Self>, connection: &Arc<Connection>, mut inbox: Inbox, own: &mut Buffers) {
+    fn serve(
+        self: &Arc<Self>,
+        connection: &Arc<ServerConnection>,
+        mut inbox: ReceiveBuffer,
+        own: &mut WorkerBuffers,
+    ) {
         // Half a record that was parked already holds no thread again.
-        let mut patience = Patience::new(inbox.is_empty());
-        let mut pace = Pace::default();
+        let mut patience = RestOfRecordTimeout::new(inbox.is_empty());
+        let mut pace = AdaptivePolling::default();
         loop {
             if connection.has_backlog() {
                 self.flush(connection, own);
                 if !self.wait_for_room(connection) {
-                    return self.park(connection, inbox);
+                    return self.make_idle(connection, inbox);
                 }
             }
-            match inbox.whole(|_| self.limits.record) {
+            match inbox.complete_record(|_| self.limits.record) {
                 Ok(Some(whole)) => {
                     match self.execute(connection, &inbox, whole, own) {
-                        After::ReadOn => inbox.skip(whole),
-                        After::Reclaimed(rest) => inbox = rest,
-                        After::HandedOver => return,
-                        After::Close => break,
+                        AfterCall::ReadOn => inbox.skip(whole),
+                        AfterCall::Reclaimed(rest) => inbox = rest,
+                        AfterCall::HandedOver => return,
+                        AfterCall::Close => break,
                     }
-                    patience = Patience::new(true);
+                    patience = RestOfRecordTimeout::new(true);
                     pace.called();
                 }
                 // Replies go together while more calls are there already.
                 Ok(None) if own.is_worth_waiting(&inbox) && receive_more(connection, &mut inbox) => {}
                 Ok(None) => {
-                    if self.flush(connection, own) == Sent::Waits {
+                    if self.flush(connection, own) == SendOutcome::Queued {
                         continue;
                     }
-                    match self.receive(connection, &mut inbox, (&mut patience, &mut pace)) {
-                        Received::Bytes => {}
-                        Received::Nothing => return self.park(connection, inbox),
-                        Received::End => break,
+                    match self.receive(connection, &mut inbox, &mut patience, &mut pace) {
+                        ReceiveOutcome::Bytes => {}
+                        ReceiveOutcome::Nothing => return self.make_idle(connection, inbox),
+                        ReceiveOutcome::End => break,
                     }
                 }
                 Err(error) => {
-                    connection.complain(&format!("{error}; closing the connection"));
+                    connection.log_misbehaviour(&format!("{error}; closing the connection"));
                     break;
                 }
             }
         }
         self.flush(connection, own);
-        self.parking.remove(connection);
+        self.idle_set.remove(connection);
         self.close_at_shutdown(connection);
     }
 
-    pub(super) fn park(&self, connection: &Connection, inbox: Inbox) {
+    pub(super) fn make_idle(&self, connection: &ServerConnection, inbox: ReceiveBuffer) {
         if self.stopping.load(Ordering::SeqCst) && !connection.has_backlog() {
-            self.parking.remove(connection);
+            self.idle_set.remove(connection);
             self.close_at_shutdown(connection);
         } else {
-            self.parking.park(connection, inbox, &self.limits);
+            self.idle_set.insert(connection, inbox, &self.limits);
         }
     }
 
-    /// When the server stops, closes a connection in an orderly way, so that its client receives the last replies.
-    pub(super) fn close_at_shutdown(&self, connection: &Connection) {
+    /// When the server stops, closes a connection in an orderly way, so that its client receives
+    /// the last replies.
+    pub(super) fn close_at_shutdown(&self, connection: &ServerConnection) {
         let stops = self.stopping.load(Ordering::SeqCst);
         if stops && connection.in_flight.load(Ordering::Acquire) == 0 && !connection.has_backlog() {
             connection.close_gracefully();
         }
     }
 
-    fn flush(&self, connection: &Connection, own: &mut Buffers) -> Sent {
+    fn flush(&self, connection: &ServerConnection, own: &mut WorkerBuffers) -> SendOutcome {
         if own.batch.is_empty() {
-            return Sent::All;
+            return SendOutcome::All;
         }
         let sent = stages::finish(&self.stages, || connection.send([&own.batch, &[]], &self.limits));
         own.batch.clear();

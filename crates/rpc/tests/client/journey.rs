@@ -2,7 +2,7 @@
 
 use std::{io::Write, sync::Arc, thread, time::Duration};
 
-use curt_rpc::client::{Interrupt, Journey, TcpTransport, Transport};
+use curt_rpc::client::{CallStatistics, Interrupt, TcpTransport, Transport};
 use curt_trace::TransportFigure;
 
 use super::fake::*;
@@ -36,11 +36,11 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
     });
     let transport = TcpTransport::new(options(address), counts);
     assert_eq!(transport.report().connections, 0);
-    let mut journey = Journey::default();
+    let mut journey = CallStatistics::default();
     let began = std::time::Instant::now();
     let arguments = Bytes(&[7; 40]);
     transport
-        .call_told(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut journey)
+        .call_with_statistics(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut journey)
         .unwrap();
     let took = began.elapsed();
     let (sent, received, _stream) = server.join().unwrap();

@@ -24,14 +24,17 @@ use std::{
 };
 
 use curt_rpc::{
-    client::{CallError, Hardness, Interrupt, NoEvents, Server, TcpOptions, TcpTransport, Transport},
-    message::Call,
+    client::{
+        CallError, Interrupt, NoTransportEvents, RecoveryMode, ServerName, TcpOptions, TcpTransport,
+        Transport,
+    },
+    message::CallMessage,
 };
 use fake::*;
 use rustix::net::{AddressFamily, SocketType};
 
 fn transport(options: TcpOptions) -> TcpTransport {
-    TcpTransport::new(options, Arc::new(NoEvents))
+    TcpTransport::new(options, Arc::new(NoTransportEvents))
 }
 
 /// A port at which nobody listens, and which nobody else gets while this is kept.
@@ -43,7 +46,8 @@ fn refusing() -> (OwnedFd, SocketAddr) {
     (socket, address.try_into().unwrap())
 }
 
-/// `threads` threads make `calls` calls each, every one with arguments of its own, and compare what comes back.
+/// `threads` threads make `calls` calls each, every one with arguments of its own, and compare what
+/// comes back.
 fn many_calls(transport: &TcpTransport, threads: u32, calls: u32) {
     thread::scope(|scope| {
         for thread in 0..threads {
@@ -168,7 +172,8 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         eventually("the caller is let go", || caller.is_finished());
         assert_eq!(caller.join().unwrap(), Err(CallError::Interrupted));
     };
-    // One at a time first: each is let go while the server says nothing, and nobody else is disturbed.
+    // One at a time first: each is let go while the server says nothing, and nobody else is
+    // disturbed.
     let mut callers = callers.into_iter();
     for (interrupt, caller) in interrupts.iter().zip(callers.by_ref()).take(50) {
         interrupt.raise();
@@ -184,7 +189,8 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         1,
         "once per outage, however many wait"
     );
-    // The rest, and new ones, are answered when the server goes on, with what was begun before in order.
+    // The rest, and new ones, are answered when the server goes on, with what was begun before in
+    // order.
     resume.send(()).unwrap();
     for caller in callers {
         assert_eq!(caller.join().unwrap(), Ok(()));
@@ -255,10 +261,10 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
             serve.join().unwrap();
         }
     });
-    for (hardness, softerr) in [(Hardness::Soft, false), (Hardness::SoftErr, true)] {
+    for (hardness, softerr) in [(RecoveryMode::Soft, false), (RecoveryMode::SoftErr, true)] {
         let (unserved, address) = listen();
         let mut soft = options(address);
-        soft.hardness = hardness;
+        soft.recovery = hardness;
         soft.timeout = Duration::from_millis(30);
         soft.retrans = 1;
         let started = Instant::now();
@@ -300,7 +306,8 @@ fn a_soft_call_ends_in_time_although_it_reads_for_others() {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         while let Some(record) = read_record(&mut stream) {
-            if Call::decode(&record).unwrap().arguments != [1; 4] && stream.write_all(&echo(&record)).is_err()
+            if CallMessage::decode(&record).unwrap().arguments != [1; 4]
+                && stream.write_all(&echo(&record)).is_err()
             {
                 return;
             }
@@ -309,7 +316,7 @@ fn a_soft_call_ends_in_time_although_it_reads_for_others() {
     let mut options = options(address);
     options.timeout = Duration::from_millis(100);
     options.retrans = 1;
-    options.hardness = Hardness::Soft;
+    options.recovery = RecoveryMode::Soft;
     let transport = transport(options);
     let over = Interrupt::new();
     thread::scope(|scope| {
@@ -341,7 +348,7 @@ fn a_request_that_the_server_dropped_is_sent_again_on_the_same_connection() {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         while let Some(record) = read_record(&mut stream) {
-            let call = Call::decode(&record).unwrap();
+            let call = CallMessage::decode(&record).unwrap();
             let mut numbers = numbers.lock().unwrap();
             if call.arguments == [1; 4] {
                 numbers.push(call.xid);
@@ -373,7 +380,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
     let mut options = options(address);
     let (place, found): (_, Receiver<_>) = channel();
     let port = Mutex::new((found, address.port()));
-    options.port = curt_rpc::client::PortSource::Asked(Arc::new(move |_| {
+    options.port = curt_rpc::client::PortSource::Lookup(Arc::new(move |_| {
         *times.lock().unwrap() += 1;
         let mut port = port.lock().unwrap();
         if let Ok(new) = port.0.try_recv() {
@@ -381,7 +388,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
         }
         Ok(port.1)
     }));
-    options.server = Server::Name("localhost".into());
+    options.server = ServerName::Name("localhost".into());
     let transport = transport(options);
     thread::scope(|scope| {
         let caller = scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
@@ -398,20 +405,21 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
 #[test]
 fn connecting_once_says_why_it_failed() {
     let (_unused, address) = refusing();
-    let connect = |options| TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).err();
+    let connect =
+        |options| TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).err();
     assert_eq!(
         connect(options(address)),
         Some(CallError::Unreachable(ErrorKind::ConnectionRefused))
     );
     let mut unknown = options(address);
-    unknown.server = Server::Name("no-such-host.invalid".into());
+    unknown.server = ServerName::Name("no-such-host.invalid".into());
     assert_eq!(
         connect(unknown),
         Some(CallError::Unreachable(ErrorKind::NotFound))
     );
     let raised = Interrupt::new();
     raised.raise();
-    let interrupted = TcpTransport::connect(options(address), Arc::new(NoEvents), &raised).err();
+    let interrupted = TcpTransport::connect(options(address), Arc::new(NoTransportEvents), &raised).err();
     assert_eq!(interrupted, Some(CallError::Interrupted));
 }
 

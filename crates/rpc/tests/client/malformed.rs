@@ -5,14 +5,15 @@ use std::{io::Write, thread};
 use crate::fake::*;
 use curt_rpc::{
     client::{CallError, TcpOptions, TcpTransport},
-    message::{AcceptStatus, Denial, Versions, encode_denied, encode_failure},
+    message::{AcceptStatus, RejectedReply, VersionRange, encode_denied, encode_failure},
     record,
 };
 use curt_xdr::DecodeError;
 
 use crate::transport;
 
-/// A server that answers the first call of each connection with `reply(call)` and everything else by echo.
+/// A server that answers the first call of each connection with `reply(call)` and everything else
+/// by echo.
 fn first_reply(reply: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> TcpOptions {
     let (listener, address) = listen();
     thread::spawn(move || {
@@ -36,15 +37,15 @@ fn first_reply(reply: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> TcpOptions 
 
 fn record_of(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
-    let body = record::open(&mut out);
+    let body = record::begin_record(&mut out);
     encode(&mut out);
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     out
 }
 
 #[test]
 fn every_status_of_a_reply_becomes_its_error() {
-    let versions = Versions { low: 2, high: 5 };
+    let versions = VersionRange { low: 2, high: 5 };
     let accepted = [
         (AcceptStatus::ProgramUnavailable, CallError::ProgramUnavailable),
         (
@@ -66,13 +67,16 @@ fn every_status_of_a_reply_becomes_its_error() {
     }
     use curt_rpc::auth::AuthStatus;
     let denied = [
-        (Denial::RpcMismatch(versions), CallError::RpcMismatch(versions)),
         (
-            Denial::Authentication(AuthStatus::TooWeak),
+            RejectedReply::RpcMismatch(versions),
+            CallError::RpcMismatch(versions),
+        ),
+        (
+            RejectedReply::Authentication(AuthStatus::TooWeak),
             CallError::Denied(AuthStatus::TooWeak),
         ),
         (
-            Denial::Authentication(AuthStatus::GssContextProblem),
+            RejectedReply::Authentication(AuthStatus::GssContextProblem),
             CallError::Denied(AuthStatus::GssContextProblem),
         ),
     ];
@@ -104,7 +108,7 @@ fn a_malformed_reply_is_an_error_of_its_caller_and_the_connection_goes_on() {
 #[test]
 fn a_reply_longer_than_the_procedure_allows_ends_the_connection_and_that_call_alone() {
     let huge = |call: &[u8]| {
-        let mut out = record::mark(1 << 30).to_vec();
+        let mut out = record::record_mark(1 << 30).to_vec();
         out.extend(xid(call).to_be_bytes());
         out.resize(60_000, 3);
         out

@@ -9,8 +9,8 @@ use std::{
 };
 
 use curt_rpc::{
-    client::{CallError, Hardness, TcpOptions, TcpTransport, Transport},
-    message::Call,
+    client::{CallError, RecoveryMode, TcpOptions, TcpTransport, Transport},
+    message::CallMessage,
 };
 
 use super::{
@@ -28,7 +28,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 /// The next call's procedure, arguments and xid.
 fn next_call(stream: &mut TcpStream) -> (u32, Vec<u8>, u32) {
     let record = read_record(stream).unwrap();
-    let call = Call::decode(&record).unwrap();
+    let call = CallMessage::decode(&record).unwrap();
     (call.procedure, call.arguments.to_vec(), call.xid)
 }
 
@@ -170,7 +170,8 @@ fn what_answers_first_is_gone_on_with() {
         let caller = scope.spawn(|| call(&transport, &[1; 4]).unwrap());
         let mut new = accept(&listener);
         let null = next_call(&mut new);
-        // The server accepts connections and answers nothing on them: that proves nothing, and no second one is tried.
+        // The server accepts connections and answers nothing on them: that proves nothing, and no
+        // second one is tried.
         pass_all(&old);
         let first = next_call(&mut old);
         assert!(!has_another(&listener));
@@ -224,7 +225,7 @@ fn an_outage_of_everything_is_waited_out() {
 fn a_soft_call_ends_at_its_time_in_an_outage() {
     let (listener, address) = listen();
     let mut options = options(address);
-    options.hardness = Hardness::Soft;
+    options.recovery = RecoveryMode::Soft;
     options.timeout = Duration::from_secs(2);
     options.retrans = 1;
     let (transport, old, _) = connected(&listener, options);

@@ -1,4 +1,5 @@
-//! Replies that are used where they are received: by whichever thread reads, once, as a whole, or not at all.
+//! Replies that are used where they are received: by whichever thread reads, once, as a whole, or
+//! not at all.
 
 use std::{
     io::Write,
@@ -13,7 +14,9 @@ use std::{
 };
 
 use curt_rpc::{
-    client::{CallError, Hardness, Interrupt, Journey, Reply, Taker, TcpTransport, Transport},
+    client::{
+        CallError, CallReply, CallStatistics, Interrupt, RecoveryMode, ReplySink, TcpTransport, Transport,
+    },
     record,
 };
 
@@ -48,8 +51,8 @@ impl Recorder {
     }
 }
 
-impl Taker for Recorder {
-    fn take(&self, results: &[u8]) -> bool {
+impl ReplySink for Recorder {
+    fn consume(&self, results: &[u8]) -> bool {
         self.calls.fetch_add(1, Ordering::SeqCst);
         match self.habit {
             Habit::Takes => {
@@ -67,11 +70,11 @@ fn call_until(
     interrupt: &Interrupt,
     transport: &TcpTransport,
     arguments: &[u8],
-    taker: &Arc<dyn Taker>,
-) -> (Result<Reply, CallError>, Journey) {
-    let mut journey = Journey::default();
+    taker: &Arc<dyn ReplySink>,
+) -> (Result<CallReply, CallError>, CallStatistics) {
+    let mut journey = CallStatistics::default();
     let arguments = Bytes(arguments);
-    let reply = transport.call_taken(&request(&arguments, &[]), interrupt, &mut journey, taker);
+    let reply = transport.call_with_sink(&request(&arguments, &[]), interrupt, &mut journey, taker);
     (reply, journey)
 }
 
@@ -79,8 +82,8 @@ fn call_taken(
     transport: &TcpTransport,
     arguments: &[u8],
     taker: &Arc<Recorder>,
-) -> (Result<Reply, CallError>, Journey) {
-    let taker: Arc<dyn Taker> = Arc::<Recorder>::clone(taker);
+) -> (Result<CallReply, CallError>, CallStatistics) {
+    let taker: Arc<dyn ReplySink> = Arc::<Recorder>::clone(taker);
     call_until(&Interrupt::never(), transport, arguments, &taker)
 }
 
@@ -107,7 +110,7 @@ fn a_taker_has_the_results_and_the_caller_does_not() {
     let sent = arguments(7, 300_000);
     let (reply, journey) = call_taken(&transport, &sent, &taker);
     let reply = reply.unwrap();
-    assert!(reply.was_taken() && reply.results().is_empty());
+    assert!(reply.was_consumed() && reply.results().is_empty());
     assert_eq!(taker.taken(), sent);
     assert!(journey.bytes_received > 300_000, "{journey:?}");
 }
@@ -119,7 +122,7 @@ fn what_a_taker_declines_or_fails_at_its_caller_gets() {
         let taker = Recorder::new(habit);
         let sent = arguments(9, 5000);
         let reply = call_taken(&transport, &sent, &taker).0.unwrap();
-        assert!(!reply.was_taken());
+        assert!(!reply.was_consumed());
         assert_eq!(reply.results(), sent);
         assert_eq!(of(&taker.calls), 1);
         // The connection goes on.
@@ -136,7 +139,7 @@ fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
                 for number in 0..100 {
                     let sent = arguments(thread * 1000 + number, 4 * (1 + number as usize * 500));
                     let taker = Recorder::new(Habit::Takes);
-                    assert!(call_taken(transport, &sent, &taker).0.unwrap().was_taken());
+                    assert!(call_taken(transport, &sent, &taker).0.unwrap().was_consumed());
                     assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
                 }
             });
@@ -165,7 +168,7 @@ fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
     let taker = Recorder::new(Habit::Takes);
     let sent = arguments(3, 200_000);
     let (reply, journey) = call_taken(&transport, &sent, &taker);
-    assert!(reply.unwrap().was_taken());
+    assert!(reply.unwrap().was_consumed());
     assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
     assert_eq!(journey.transmissions, 2);
     drop(transport);
@@ -180,12 +183,12 @@ fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
         let first = xid(&read_record(&mut stream).unwrap());
         // Accepted, but of a status that no RFC knows.
         let mut out = Vec::new();
-        let body = record::open(&mut out);
+        let body = record::begin_record(&mut out);
         out.extend([first, 1, 0, 0, 0, 9].map(u32::to_be_bytes).concat());
-        record::close(&mut out, body, 0);
+        record::finish_record(&mut out, body, 0);
         stream.write_all(&out).unwrap();
         let second = xid(&read_record(&mut stream).unwrap());
-        let mut huge = record::mark(1 << 24).to_vec();
+        let mut huge = record::record_mark(1 << 24).to_vec();
         huge.extend(second.to_be_bytes());
         huge.resize(60_000, 3);
         stream.write_all(&huge).unwrap();
@@ -246,17 +249,17 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     thread::scope(|scope| {
         let first = Recorder::new(Habit::Takes);
         let leader = scope.spawn({
-            let taker: Arc<dyn Taker> = Arc::<Recorder>::clone(&first);
+            let taker: Arc<dyn ReplySink> = Arc::<Recorder>::clone(&first);
             move || {
                 let reply = call_until(interrupt, transport, &[1; 8], &taker).0;
-                reply.unwrap().was_taken()
+                reply.unwrap().was_consumed()
             }
         });
         server.saw_first.recv().unwrap();
         let second = scope.spawn(move || {
             let taker = Recorder::new(Habit::Takes);
             let reply = call_taken(transport, &[2; 8], &taker).0;
-            (reply.unwrap().was_taken(), taker.taken())
+            (reply.unwrap().was_consumed(), taker.taken())
         });
         eventually("the first reply is taken", || of(&first.calls) == 1);
         interrupt.raise();
@@ -279,9 +282,9 @@ fn who_reads_for_others_leaves_with_its_own_reply_after_a_while() {
         let taker = Recorder::new(Habit::Takes);
         let second = scope.spawn(move || call_taken(transport, &[2; 8], &taker).0);
         eventually("the first caller has left", || leader.is_finished());
-        assert!(leader.join().unwrap().unwrap().was_taken());
+        assert!(leader.join().unwrap().unwrap().was_consumed());
         server.answer_second.send(()).unwrap();
-        assert!(second.join().unwrap().unwrap().was_taken());
+        assert!(second.join().unwrap().unwrap().was_consumed());
     });
     transport.close();
     server.end();
@@ -293,8 +296,8 @@ struct Holding {
     release: Mutex<Receiver<()>>,
 }
 
-impl Taker for Holding {
-    fn take(&self, _: &[u8]) -> bool {
+impl ReplySink for Holding {
+    fn consume(&self, _: &[u8]) -> bool {
         self.begun.lock().unwrap().send(thread::current().id()).unwrap();
         self.release.lock().unwrap().recv().is_ok()
     }
@@ -303,9 +306,9 @@ impl Taker for Holding {
 /// How long a call is tried in [`held_beyond_the_deadline`].
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Has a reply held by the thread of another caller until its own caller's time is over; what that caller then gets, and whether it
-/// waited for it. `None` if the calls did not meet so.
-fn held_beyond_the_deadline() -> Option<(Result<Reply, CallError>, bool)> {
+/// Has a reply held by the thread of another caller until its own caller's time is over; what that
+/// caller then gets, and whether it waited for it. `None` if the calls did not meet so.
+fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
     let (listener, address) = listen();
     let (saw_first, seen_first) = channel();
     let server = thread::spawn(move || {
@@ -317,12 +320,12 @@ fn held_beyond_the_deadline() -> Option<(Result<Reply, CallError>, bool)> {
         }
     });
     let mut soft = options(address);
-    (soft.hardness, soft.timeout, soft.retrans) = (Hardness::Soft, PATIENCE, 0);
+    (soft.recovery, soft.timeout, soft.retrans) = (RecoveryMode::Soft, PATIENCE, 0);
     let transport = &transport(soft);
     let (begun, begins) = channel();
     let (release, released) = channel();
     let (begun, released) = (Mutex::new(begun), Mutex::new(released));
-    let holding: Arc<dyn Taker> = Arc::new(Holding {
+    let holding: Arc<dyn ReplySink> = Arc::new(Holding {
         begun,
         release: released,
     });
@@ -360,5 +363,5 @@ fn a_reply_that_is_being_taken_is_waited_for_beyond_the_end_of_all_retries() {
         .next()
         .unwrap();
     assert!(waited, "its caller has left: {reply:?}");
-    assert!(reply.unwrap().was_taken());
+    assert!(reply.unwrap().was_consumed());
 }

@@ -11,9 +11,12 @@ use std::{
 };
 
 use curt_rpc::{
-    auth::Credential,
-    client::{CallError, Events, Interrupt, PortSource, Reply, Request, Server, TcpOptions, Transport},
-    message::{Call, encode_accepted_header},
+    auth::RpcCredential,
+    client::{
+        CallError, CallReply, Interrupt, PortSource, RpcRequest, ServerName, TcpOptions, Transport,
+        TransportEvents,
+    },
+    message::{CallMessage, encode_accepted_header},
     record,
 };
 use curt_xdr::{Encode, put_fixed};
@@ -21,7 +24,10 @@ use curt_xdr::{Encode, put_fixed};
 pub const PROGRAM: u32 = 0x2000_0001;
 
 pub fn options(address: SocketAddr) -> TcpOptions {
-    TcpOptions::new(Server::Address(address.ip()), PortSource::Fixed(address.port()))
+    TcpOptions::new(
+        ServerName::Address(address.ip()),
+        PortSource::Fixed(address.port()),
+    )
 }
 
 pub fn listen() -> (TcpListener, SocketAddr) {
@@ -40,12 +46,12 @@ impl Encode for Bytes<'_> {
 }
 
 /// What is asked in all tests; only the bytes differ.
-pub fn request<'a>(arguments: &'a Bytes<'a>, bulk: &'a [u8]) -> Request<'a> {
-    Request {
+pub fn request<'a>(arguments: &'a Bytes<'a>, bulk: &'a [u8]) -> RpcRequest<'a> {
+    RpcRequest {
         program: PROGRAM,
         version: 1,
         procedure: 1,
-        credential: &Credential::None,
+        credential: &RpcCredential::None,
         arguments,
         bulk,
         results_max: 1 << 20,
@@ -57,11 +63,11 @@ pub fn call_with(
     arguments: &[u8],
     bulk: &[u8],
     interrupt: &Interrupt,
-) -> Result<Reply, CallError> {
+) -> Result<CallReply, CallError> {
     transport.call(&request(&Bytes(arguments), bulk), interrupt)
 }
 
-pub fn call(transport: &dyn Transport, arguments: &[u8]) -> Result<Reply, CallError> {
+pub fn call(transport: &dyn Transport, arguments: &[u8]) -> Result<CallReply, CallError> {
     call_with(transport, arguments, &[], &Interrupt::never())
 }
 
@@ -79,21 +85,21 @@ pub fn read_record(stream: &mut TcpStream) -> Option<Vec<u8>> {
 /// The record of a successful reply with `results`.
 pub fn reply_record(xid: u32, results: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let body = record::open(&mut out);
+    let body = record::begin_record(&mut out);
     encode_accepted_header(&mut out, xid);
     out.extend_from_slice(results);
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     out
 }
 
 /// Answers a call with its own arguments.
 pub fn echo(record: &[u8]) -> Vec<u8> {
-    let call = Call::decode(record).unwrap();
+    let call = CallMessage::decode(record).unwrap();
     reply_record(call.xid, call.arguments)
 }
 
 pub fn xid(record: &[u8]) -> u32 {
-    Call::decode(record).unwrap().xid
+    CallMessage::decode(record).unwrap().xid
 }
 
 /// Answers everything on a connection by echoing it, to the connection's end.
@@ -126,7 +132,7 @@ pub fn of(counter: &AtomicUsize) -> usize {
     counter.load(Ordering::SeqCst)
 }
 
-impl Events for Counts {
+impl TransportEvents for Counts {
     fn sent(&self, _: usize) {
         self.sent.fetch_add(1, Ordering::SeqCst);
     }

@@ -13,11 +13,13 @@ use std::{
 
 use crate::fake::{Bytes, PROGRAM, listen, options};
 use curt_rpc::{
-    auth::{AuthStatus, Credential},
-    client::{CallError, Interrupt, NoEvents, Request, TcpTransport, Transport},
-    message::{AcceptStatus, Call, Denial, Versions, decode_reply_header, encode_call_header},
+    auth::{AuthStatus, RpcCredential},
+    client::{CallError, Interrupt, NoTransportEvents, RpcRequest, TcpTransport, Transport},
+    message::{
+        AcceptStatus, CallMessage, RejectedReply, VersionRange, decode_reply_header, encode_call_header,
+    },
     record,
-    server::{CallFailure, Context, Limits, Server, ServerHandle, Service},
+    server::{CallContext, CallFailure, Limits, RpcServer, RpcServerHandle, RpcService},
 };
 use curt_xdr::Decoder;
 use parking_lot::{Condvar, Mutex};
@@ -57,7 +59,7 @@ impl Answers {
 pub(crate) fn failures() -> [CallFailure; 6] {
     [
         CallFailure::ProgramUnavailable,
-        CallFailure::ProgramMismatch(Versions { low: 3, high: 4 }),
+        CallFailure::ProgramMismatch(VersionRange { low: 3, high: 4 }),
         CallFailure::ProcedureUnavailable,
         CallFailure::GarbageArguments,
         CallFailure::SystemError,
@@ -65,11 +67,11 @@ pub(crate) fn failures() -> [CallFailure; 6] {
     ]
 }
 
-impl Service for Answers {
+impl RpcService for Answers {
     fn call(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         assert!(context.peer().ip().is_loopback() && context.local().ip().is_loopback());
@@ -99,7 +101,7 @@ impl Service for Answers {
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) answers: Arc<Answers>,
-    pub(crate) handle: ServerHandle,
+    pub(crate) handle: RpcServerHandle,
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
@@ -113,7 +115,7 @@ pub(crate) fn serve(limits: Limits) -> Running {
         record: RECORD_MAX,
         ..limits
     };
-    let server = Server::new(vec![listener], answers.clone(), limits).unwrap();
+    let server = RpcServer::new(vec![listener], answers.clone(), limits).unwrap();
     let handle = server.handle();
     let thread = Some(thread::spawn(move || server.run()));
     Running {
@@ -133,7 +135,7 @@ impl Running {
     }
 
     pub(crate) fn transport(&self) -> TcpTransport {
-        TcpTransport::new(options(self.address), Arc::new(NoEvents))
+        TcpTransport::new(options(self.address), Arc::new(NoTransportEvents))
     }
 
     pub(crate) fn stop(&mut self) {
@@ -154,11 +156,11 @@ impl Drop for Running {
 }
 
 pub(crate) fn call(transport: &TcpTransport, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, CallError> {
-    let request = Request {
+    let request = RpcRequest {
         program: PROGRAM,
         version: 1,
         procedure,
-        credential: &Credential::None,
+        credential: &RpcCredential::None,
         arguments: &Bytes(arguments),
         bulk: &[],
         results_max: 2 << 20,
@@ -170,15 +172,15 @@ pub(crate) fn call(transport: &TcpTransport, procedure: u32, arguments: &[u8]) -
 
 pub(crate) fn call_record(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let body = record::open(&mut out);
-    encode_call_header(&mut out, xid, (PROGRAM, 1, procedure), &Credential::None);
+    let body = record::begin_record(&mut out);
+    encode_call_header(&mut out, xid, PROGRAM, 1, procedure, &RpcCredential::None);
     out.extend_from_slice(arguments);
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     out
 }
 
 /// The next reply: its number, outcome and results.
-pub(crate) fn read_reply(stream: &mut TcpStream) -> (u32, Result<AcceptStatus, Denial>, Vec<u8>) {
+pub(crate) fn read_reply(stream: &mut TcpStream) -> (u32, Result<AcceptStatus, RejectedReply>, Vec<u8>) {
     let body = crate::fake::read_record(stream).expect("a reply");
     let mut decoder = Decoder::new(&body);
     let header = decode_reply_header(&mut decoder).unwrap();

@@ -10,7 +10,7 @@ use std::{
 use crate::fake::{PROGRAM, eventually};
 use curt_rpc::{
     auth::AuthStatus,
-    message::{AcceptStatus, Denial, Versions},
+    message::{AcceptStatus, RejectedReply, VersionRange},
     record,
     server::Limits,
 };
@@ -44,15 +44,16 @@ fn malformed_calls_are_rejected_and_the_connection_goes_on() {
     let mut stream = running.connect();
     let words = |words: &[u32]| {
         let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        [record::mark(body.len()).to_vec(), body].concat()
+        [record::record_mark(body.len()).to_vec(), body].concat()
     };
     stream
         .write_all(&words(&[1, 0, 3, PROGRAM, 1, 1, 0, 0, 0, 0]))
         .unwrap();
-    let mismatch = Denial::RpcMismatch(Versions { low: 2, high: 2 });
+    let mismatch = RejectedReply::RpcMismatch(VersionRange { low: 2, high: 2 });
     assert_eq!(read_reply(&mut stream), (1, Err(mismatch), vec![]));
     let cases = [
-        // A credential of 404 bytes, one that ends early, AUTH_SYS with 17 groups, a verifier that ends early.
+        // A credential of 404 bytes, one that ends early, AUTH_SYS with 17 groups, a verifier that
+        // ends early.
         (
             vec![2, 0, 2, PROGRAM, 1, 1, 0, 404, 0, 0],
             AuthStatus::BadCredential,
@@ -71,7 +72,7 @@ fn malformed_calls_are_rejected_and_the_connection_goes_on() {
         stream.write_all(&words(&call)).unwrap();
         assert_eq!(
             read_reply(&mut stream),
-            (call[0], Err(Denial::Authentication(status)), vec![])
+            (call[0], Err(RejectedReply::Authentication(status)), vec![])
         );
     }
     stream.write_all(&call_record(9, ECHO, &[1; 4])).unwrap();
@@ -266,7 +267,7 @@ fn who_waits_for_an_answer_is_not_idle() {
 #[test]
 fn shutdown_waits_for_no_client_that_does_not_read() {
     let mut running = serve(Limits {
-        farewell: Duration::from_millis(200),
+        shutdown_timeout: Duration::from_millis(200),
         ..Limits::default()
     });
     let mut greedy = running.connect();

@@ -10,13 +10,13 @@ use std::{
 
 use curt_rpc::{
     record,
-    server::{Limit, Limits},
+    server::{Limits, ResourceLimit},
 };
 
 use crate::{fake::eventually, fixture::*};
 
 /// How often `limit` was met.
-fn met(running: &Running, limit: Limit) -> u64 {
+fn met(running: &Running, limit: ResourceLimit) -> u64 {
     running
         .handle
         .limits_met()
@@ -76,7 +76,7 @@ fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
     });
     assert!(cut_off.is_some_and(|at| at < call.len() - 1), "it was let finish");
     expect_end(&mut silent);
-    assert_eq!(met(&running, Limit::HalfRecordFor), 2);
+    assert_eq!(met(&running, ResourceLimit::HalfRecordFor), 2);
     // Who is quick enough in each of many records is not bothered.
     quick.write_all(&call).unwrap();
     expect_echo(&mut quick, 1, &[3; 4000]);
@@ -108,7 +108,11 @@ fn a_dribble_holds_no_thread() {
         // They would go on for longer than anybody waits for an answer.
         while dribbled.load(Ordering::SeqCst) < 4 * 60 {
             expect_unharmed(&running);
-            assert_eq!(met(&running, Limit::HalfRecordFor), 0, "they go on all the time");
+            assert_eq!(
+                met(&running, ResourceLimit::HalfRecordFor),
+                0,
+                "they go on all the time"
+            );
         }
         over.store(true, Ordering::SeqCst);
     });
@@ -127,7 +131,7 @@ fn one_clients_half_records_take_no_room_from_another() {
         stream.write_all(half).unwrap();
     }
     eventually("those beyond the client's bound are closed", || {
-        met(&running, Limit::HalfRecordsPerClient) == 6 && running.handle.connections() == 2
+        met(&running, ResourceLimit::HalfRecordsPerClient) == 6 && running.handle.connections() == 2
     });
     let mut modest = connect_from(&running, 3);
     modest.write_all(half).unwrap();
@@ -136,7 +140,7 @@ fn one_clients_half_records_take_no_room_from_another() {
         .write_all(&call_record(1, ECHO, &[3; 200_000])[100_000..])
         .unwrap();
     expect_echo(&mut modest, 1, &[3; 200_000]);
-    assert_eq!(met(&running, Limit::HalfRecords), 0);
+    assert_eq!(met(&running, ResourceLimit::HalfRecords), 0);
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn half_records_of_all_clients_are_bounded() {
         stream.write_all(half).unwrap();
     }
     eventually("those beyond the bound are closed", || {
-        met(&running, Limit::HalfRecords) == 3 && running.handle.connections() == 2
+        met(&running, ResourceLimit::HalfRecords) == 3 && running.handle.connections() == 2
     });
     expect_unharmed(&running);
 }
@@ -169,10 +173,10 @@ fn idle_connections_end_and_busy_ones_do_not() {
     eventually("the idle one has ended", || {
         busy.write_all(&call_record(2, ECHO, &[2; 4])).unwrap();
         expect_echo(&mut busy, 2, &[2; 4]);
-        met(&running, Limit::IdleFor) > 0
+        met(&running, ResourceLimit::IdleFor) > 0
     });
     assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "ended in order");
-    assert_eq!(met(&running, Limit::IdleFor), 1);
+    assert_eq!(met(&running, ResourceLimit::IdleFor), 1);
     running.answers.release(1);
     expect_echo(&mut waiting, 1, &[1; 4]);
 }
@@ -194,7 +198,7 @@ fn replies_that_nobody_takes_are_kept_for_a_time() {
         assert_eq!(read_reply(&mut slow).0, xid);
     }
     eventually("who takes nothing is closed", || {
-        met(&running, Limit::UnsentFor) == 1
+        met(&running, ResourceLimit::UnsentFor) == 1
     });
     eventually("it is gone", || running.handle.connections() <= 1);
     drop(never);
@@ -211,8 +215,8 @@ fn one_clients_untaken_replies_take_no_room_from_another() {
     for stream in &mut greedy {
         stream.write_all(&calls).unwrap();
     }
-    eventually("it pays", || met(&running, Limit::UnsentPerClient) >= 7);
-    assert_eq!(met(&running, Limit::Unsent), 0);
+    eventually("it pays", || met(&running, ResourceLimit::UnsentPerClient) >= 7);
+    assert_eq!(met(&running, ResourceLimit::Unsent), 0);
     let mut other = connect_from(&running, 3);
     other.write_all(&call_record(1, LARGE, &[])).unwrap();
     assert_eq!(read_reply(&mut other).2.len(), 1 << 20);
@@ -228,12 +232,12 @@ fn a_client_with_too_many_connections_loses_its_own() {
     let mut other = connect_from(&running, 3);
     let mut greedy: Vec<_> = (0..4).map(|_| connect_from(&running, 2)).collect();
     eventually("all are accepted", || running.handle.connections() == 5);
-    assert_eq!(met(&running, Limit::ConnectionsPerClient), 0);
+    assert_eq!(met(&running, ResourceLimit::ConnectionsPerClient), 0);
     let mut fifth = connect_from(&running, 2);
     fifth.write_all(&call_record(1, ECHO, &[])).unwrap();
     expect_echo(&mut fifth, 1, &[]);
     expect_end(&mut greedy[0]);
-    assert_eq!(met(&running, Limit::ConnectionsPerClient), 1);
+    assert_eq!(met(&running, ResourceLimit::ConnectionsPerClient), 1);
     other.write_all(&call_record(2, ECHO, &[])).unwrap();
     expect_echo(&mut other, 2, &[]);
 }
@@ -264,7 +268,7 @@ fn clients_with_slow_calls_leave_threads_for_others() {
         expect_echo(&mut other, xid, &[1; 4]);
     }
     assert_eq!(running.answers.slow_begun.load(Ordering::SeqCst), 6);
-    assert!(met(&running, Limit::ThreadsPerClient) > 0);
+    assert!(met(&running, ResourceLimit::ThreadsPerClient) > 0);
     running.answers.release(40);
     for stream in &mut greedy {
         let (one, other) = (read_reply(stream).0, read_reply(stream).0);

@@ -17,7 +17,7 @@ use std::{
     thread::{self},
 };
 
-use curt_rpc::{auth::AuthStatus, client::CallError, message::Versions, record, server::Limits};
+use curt_rpc::{auth::AuthStatus, client::CallError, message::VersionRange, record, server::Limits};
 use fake::eventually;
 
 use fixture::*;
@@ -54,7 +54,7 @@ fn fragments_and_pipelines_are_answered_in_one_go() {
     let whole = call_record(1, ECHO, &[5; 4000]);
     let mut cut = Vec::new();
     for (index, piece) in whole[4..].chunks(700).enumerate() {
-        let mut mark = record::mark(piece.len());
+        let mut mark = record::record_mark(piece.len());
         if (index + 1) * 700 < whole.len() - 4 {
             mark[0] = 0;
         }
@@ -105,7 +105,7 @@ fn every_failure_becomes_its_status() {
     let transport = running.transport();
     let errors = [
         CallError::ProgramUnavailable,
-        CallError::ProgramMismatch(Versions { low: 3, high: 4 }),
+        CallError::ProgramMismatch(VersionRange { low: 3, high: 4 }),
         CallError::ProcedureUnavailable,
         CallError::GarbageArguments,
         CallError::SystemError,

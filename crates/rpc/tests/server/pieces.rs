@@ -13,8 +13,8 @@ use std::{
 };
 
 use curt_rpc::{
-    message::{AcceptStatus, Call},
-    server::{CallFailure, Context, FilePiece, Limits, Server, ServerHandle, Service},
+    message::{AcceptStatus, CallMessage},
+    server::{CallContext, CallFailure, Limits, RpcServer, RpcServerHandle, RpcService, SendfileRange},
 };
 use rustix::fs::MemfdFlags;
 
@@ -39,20 +39,20 @@ struct Pieces {
     failed: Arc<AtomicBool>,
 }
 
-impl Service for Pieces {
+impl RpcService for Pieces {
     fn call(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         let number = |at: usize| u32::from_be_bytes(call.arguments[at..at + 4].try_into().unwrap());
         if call.procedure == SLOW_PIECE {
             context.may_block();
         }
-        assert!(context.takes_files());
+        assert!(context.allows_sendfile());
         reply.extend_from_slice(&HEAD);
-        let piece = FilePiece {
+        let piece = SendfileRange {
             file: Arc::clone(&self.file),
             offset: number(0).into(),
             length: number(4),
@@ -76,7 +76,7 @@ fn byte(at: u32) -> u8 {
 struct Running {
     stream: TcpStream,
     failed: Arc<AtomicBool>,
-    handle: ServerHandle,
+    handle: RpcServerHandle,
 }
 
 impl Running {
@@ -91,7 +91,7 @@ impl Running {
             record: crate::fixture::RECORD_MAX,
             ..Limits::default()
         };
-        let server = Server::new(vec![listener], Arc::new(service), limits).unwrap();
+        let server = RpcServer::new(vec![listener], Arc::new(service), limits).unwrap();
         let handle = server.handle();
         thread::spawn(move || server.run());
         let stream = TcpStream::connect(address).unwrap();

@@ -1,4 +1,5 @@
-//! Many connections that ask for much and take nothing: what is produced for them, and what that leaves to another client.
+//! Many connections that ask for much and take nothing: what is produced for them, and what that
+//! leaves to another client.
 
 use std::{
     io::Write,
@@ -13,8 +14,8 @@ use std::{
 };
 
 use curt_rpc::{
-    message::Call,
-    server::{CallFailure, Context, FilePiece, Limit, Limits, Server, Service},
+    message::CallMessage,
+    server::{CallContext, CallFailure, Limits, ResourceLimit, RpcServer, RpcService, SendfileRange},
 };
 use rustix::net::{AddressFamily, SocketType};
 
@@ -26,8 +27,9 @@ use crate::{
 const CONNECTIONS: u8 = 60;
 const CALLS: u32 = 64;
 const LENGTH: u32 = 1 << 20;
-/// How many long replies may be made for a connection that takes none: a socket has room for some (4 MiB to be sent by Linux's defaults, and
-/// much less to be received while nothing is), and one more is begun.
+/// How many long replies may be made for a connection that takes none: a socket has room for some
+/// (4 MiB to be sent by Linux's defaults, and much less to be received while nothing is), and one
+/// more is begun.
 const MADE_MAX: usize = 16;
 const THREADS: usize = 16;
 
@@ -37,16 +39,16 @@ struct Files {
     made: Vec<AtomicUsize>,
 }
 
-impl Service for Files {
+impl RpcService for Files {
     fn call(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<(), CallFailure> {
         if call.procedure == LARGE {
             self.made[usize::from(call.arguments[3])].fetch_add(1, Ordering::SeqCst);
-            let piece = FilePiece {
+            let piece = SendfileRange {
                 file: Arc::clone(&self.file),
                 offset: 0,
                 length: LENGTH,
@@ -85,7 +87,7 @@ fn who_takes_nothing_has_a_bounded_number_of_replies_made_and_others_are_served_
         ..Limits::default()
     };
     let (listener, address) = listen();
-    let server = Server::new(vec![listener], files.clone(), limits).unwrap();
+    let server = RpcServer::new(vec![listener], files.clone(), limits).unwrap();
     let handle = server.handle();
     let running = thread::spawn(move || server.run());
     let mut other = connect_from(3, address);
@@ -117,7 +119,7 @@ fn who_takes_nothing_has_a_bounded_number_of_replies_made_and_others_are_served_
     );
     let met = handle
         .limits_met()
-        .find(|(limit, _)| *limit == Limit::UnsentPerClient);
+        .find(|(limit, _)| *limit == ResourceLimit::UnsentPerClient);
     assert_eq!(
         met.map(|(_, times)| times),
         Some(0),

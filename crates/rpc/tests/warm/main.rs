@@ -11,10 +11,10 @@ use std::{
 };
 
 use curt_rpc::{
-    auth::{Credential, Groups, MachineName, SysCredential},
-    message::{Call, encode_call_header},
+    auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
+    message::{CallMessage, encode_call_header},
     record,
-    server::{CallFailure, Context, Limits, Server, Service},
+    server::{CallContext, CallFailure, Limits, RpcServer, RpcService},
 };
 
 const PROGRAM: u32 = 0x2000_0001;
@@ -23,8 +23,13 @@ const ROUNDS: usize = 100;
 
 struct Echo;
 
-impl Service for Echo {
-    fn call(&self, call: &Call<'_>, _: &mut Context<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
+impl RpcService for Echo {
+    fn call(
+        &self,
+        call: &CallMessage<'_>,
+        _: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
         reply.extend_from_slice(call.arguments);
         Ok(())
     }
@@ -38,22 +43,22 @@ fn a_warm_call_allocates_nothing_in_the_server() {
         record: 2 << 20,
         ..Limits::default()
     };
-    let server = Server::new(vec![listener], Arc::new(Echo), limits).unwrap();
+    let server = RpcServer::new(vec![listener], Arc::new(Echo), limits).unwrap();
     let handle = server.handle();
     let running = thread::spawn(move || server.run());
     let mut stream = TcpStream::connect(address).unwrap();
     for size in [100, 8192, 1 << 20] {
         let mut call = Vec::new();
-        let body = record::open(&mut call);
-        let credential = Credential::Sys(SysCredential {
+        let body = record::begin_record(&mut call);
+        let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"client"),
             uid: 1,
             gid: 2,
-            groups: Groups::first_of(&[3, 4, 5]),
+            groups: AuthSysGids::first_of(&[3, 4, 5]),
         });
-        encode_call_header(&mut call, 1, (PROGRAM, 1, 1), &credential);
+        encode_call_header(&mut call, 1, PROGRAM, 1, 1, &credential);
         call.resize(call.len() + size, 5);
-        record::close(&mut call, body, 0);
+        record::finish_record(&mut call, body, 0);
         let mut reply = vec![0; size + 28];
         let mut one = || {
             stream.write_all(&call).unwrap();

@@ -5,15 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::pattern;
 
-/// Machines, as exports(5) names them. Ordered as they take precedence where several match one machine.
+/// Machines, as exports(5) names them. Ordered as they take precedence where several match one
+/// machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Client {
+pub enum ClientSpec {
     /// One machine by its address.
     Address(IpAddr),
     /// One machine by its name, in lower case.
     Host(String),
     /// A network.
-    Network(Network),
+    Network(IpNetwork),
     /// All machines whose names fit a pattern with `*`, `?` or `[...]`, in lower case.
     Pattern(String),
     /// The machines of a netgroup (`@group`).
@@ -24,14 +25,14 @@ pub enum Client {
 
 /// Addresses that begin alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     bits: u8,
 }
 
 /// The ways of naming a client, the preferred first; a host's name and its address are one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientKind {
+pub enum ClientSpecKind {
     /// A machine by name or address.
     Host,
     /// A network.
@@ -44,7 +45,7 @@ pub enum ClientKind {
     Anyone,
 }
 
-impl fmt::Display for ClientKind {
+impl fmt::Display for ClientSpecKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Host => "host",
@@ -58,7 +59,7 @@ impl fmt::Display for ClientKind {
 
 /// Why a word does not name a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientError {
+pub enum ClientSpecError {
     /// A network's address or mask is wrong.
     #[error("no network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
     Network(&'static str),
@@ -93,37 +94,37 @@ pub enum ClientError {
 /// The longest name of a host, in characters (RFC 1035 section 2.3.4, without the root's dot).
 const HOST_MAX: usize = 253;
 
-impl Client {
+impl ClientSpec {
     /// Parses a word of an exports file.
     ///
     /// # Errors
-    /// [`ClientError`].
-    pub fn parse(word: &str) -> Result<Self, ClientError> {
+    /// [`ClientSpecError`].
+    pub fn parse(word: &str) -> Result<Self, ClientSpecError> {
         if word.is_empty() || word == "*" {
             return Ok(Self::Anyone);
         }
         if word.len() > HOST_MAX {
-            return Err(ClientError::Long);
+            return Err(ClientSpecError::Long);
         }
         if word.starts_with('-') {
-            return Err(ClientError::Dash);
+            return Err(ClientSpecError::Dash);
         }
         if let Some(group) = word.strip_prefix('@') {
             if group.is_empty() {
-                return Err(ClientError::Netgroup);
+                return Err(ClientSpecError::Netgroup);
             }
             // A name with a blank or a quote in it is a line that was not meant so.
             let in_group = |it: char| it.is_ascii_graphic() && !"\"#(),\\/@".contains(it);
             return match group.chars().find(|it| !in_group(*it)) {
-                Some(wrong) => Err(ClientError::NetgroupName(wrong)),
+                Some(wrong) => Err(ClientSpecError::NetgroupName(wrong)),
                 None => Ok(Self::Netgroup(group.to_owned())),
             };
         }
         if word.starts_with("gss/") {
-            return Err(ClientError::Gss);
+            return Err(ClientSpecError::Gss);
         }
         if let Some((address, mask)) = word.split_once('/') {
-            return Network::parse(address, mask).map(Self::Network);
+            return IpNetwork::parse(address, mask).map(Self::Network);
         }
         if let Some(address) = parse_address(word) {
             return Ok(Self::Address(address));
@@ -132,35 +133,36 @@ impl Client {
             return Self::parse_pattern(word);
         }
         match word.chars().find(|it| !may_be_in_a_name(*it)) {
-            Some(wrong) => Err(ClientError::Host(wrong)),
+            Some(wrong) => Err(ClientSpecError::Host(wrong)),
             None => Ok(Self::Host(word.to_ascii_lowercase())),
         }
     }
 
-    fn parse_pattern(word: &str) -> Result<Self, ClientError> {
+    fn parse_pattern(word: &str) -> Result<Self, ClientSpecError> {
         let of_addresses = |it: char| it.is_ascii_digit() || ".*?[]:-".contains(it);
         if word.chars().all(of_addresses) && word.contains(|it: char| it.is_ascii_digit()) {
-            return Err(ClientError::PatternOfAddresses);
+            return Err(ClientSpecError::PatternOfAddresses);
         }
         if !pattern::is_whole(word) {
-            return Err(ClientError::Class);
+            return Err(ClientSpecError::Class);
         }
         let in_pattern = |it: char| may_be_in_a_name(it) || "*?[]^!".contains(it);
         match word.chars().find(|it| !in_pattern(*it)) {
-            Some(wrong) => Err(ClientError::Host(wrong)),
+            Some(wrong) => Err(ClientSpecError::Host(wrong)),
             None => Ok(Self::Pattern(word.to_ascii_lowercase())),
         }
     }
 
-    /// The way in which the client is named; they take precedence in the order of [`ClientKind`].
+    /// The way in which the client is named; they take precedence in the order of
+    /// [`ClientSpecKind`].
     #[must_use]
-    pub const fn kind(&self) -> ClientKind {
+    pub const fn kind(&self) -> ClientSpecKind {
         match self {
-            Self::Address(_) | Self::Host(_) => ClientKind::Host,
-            Self::Network(_) => ClientKind::Network,
-            Self::Pattern(_) => ClientKind::Pattern,
-            Self::Netgroup(_) => ClientKind::Netgroup,
-            Self::Anyone => ClientKind::Anyone,
+            Self::Address(_) | Self::Host(_) => ClientSpecKind::Host,
+            Self::Network(_) => ClientSpecKind::Network,
+            Self::Pattern(_) => ClientSpecKind::Pattern,
+            Self::Netgroup(_) => ClientSpecKind::Netgroup,
+            Self::Anyone => ClientSpecKind::Anyone,
         }
     }
 
@@ -171,7 +173,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientSpec {
     /// As exports(5) writes it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -184,10 +186,11 @@ impl fmt::Display for Client {
     }
 }
 
-impl Network {
-    /// A network from its address and the prefix length or mask after the `/`. Bits of the address beyond the mask are ignored.
-    fn parse(address: &str, mask: &str) -> Result<Self, ClientError> {
-        let address = parse_address(address).ok_or(ClientError::Network("the address is none"))?;
+impl IpNetwork {
+    /// A network from its address and the prefix length or mask after the `/`. Bits of the address
+    /// beyond the mask are ignored.
+    fn parse(address: &str, mask: &str) -> Result<Self, ClientSpecError> {
+        let address = parse_address(address).ok_or(ClientSpecError::Network("the address is none"))?;
         let width = match address {
             IpAddr::V4(_) => 32,
             IpAddr::V6(_) => 128,
@@ -195,7 +198,7 @@ impl Network {
         let plain = !mask.is_empty() && mask.len() <= 3 && mask.bytes().all(|it| it.is_ascii_digit());
         let bits = match mask.parse::<u8>() {
             Ok(bits) if plain && bits <= width => bits,
-            Ok(_) => return Err(ClientError::Network("there are not so many bits")),
+            Ok(_) => return Err(ClientSpecError::Network("there are not so many bits")),
             Err(_) => bits_of_mask(address, mask)?,
         };
         let address = match address {
@@ -224,8 +227,8 @@ impl Network {
 }
 
 /// How many bits a mask such as 255.255.255.0 keeps.
-fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientError> {
-    let wrong = ClientError::Network("the mask is none");
+fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
+    let wrong = ClientSpecError::Network("the mask is none");
     let mask = mask.parse::<IpAddr>().map_err(|_| wrong)?;
     let (ones, zeros, width) = match (address, mask) {
         (IpAddr::V4(_), IpAddr::V4(mask)) => {
@@ -237,13 +240,13 @@ fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientError> {
             (mask.leading_ones(), mask.trailing_zeros(), 128)
         }
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => {
-            return Err(ClientError::Network("the mask is of the other family"));
+            return Err(ClientSpecError::Network("the mask is of the other family"));
         }
     };
     if ones + zeros != width {
-        return Err(ClientError::Network("the mask has holes"));
+        return Err(ClientSpecError::Network("the mask has holes"));
     }
-    u8::try_from(ones).map_err(|_| ClientError::Network("the mask is none"))
+    u8::try_from(ones).map_err(|_| ClientSpecError::Network("the mask is none"))
 }
 
 /// An address, which for IPv6 may stand in brackets.
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
 
     fn shown(word: &str) -> String {
-        match Client::parse(word) {
+        match ClientSpec::parse(word) {
             Ok(client) => format!("{:?} {client}", client.kind()),
             Err(error) => error.to_string(),
         }
@@ -328,14 +331,14 @@ mod tests {
         for (word, expected) in rows {
             assert!(shown(word).contains(expected), "{word:?}: {}", shown(word));
         }
-        assert!(Client::parse(&"a".repeat(253)).is_ok());
-        assert_eq!(Client::parse(&"a".repeat(254)), Err(ClientError::Long));
+        assert!(ClientSpec::parse(&"a".repeat(253)).is_ok());
+        assert_eq!(ClientSpec::parse(&"a".repeat(254)), Err(ClientSpecError::Long));
     }
 
     #[test]
     fn networks_contain_what_begins_alike_and_is_of_their_family() {
-        let contains = |network: &str, address: &str| match Client::parse(network).unwrap() {
-            Client::Network(network) => network.contains(address.parse().unwrap()),
+        let contains = |network: &str, address: &str| match ClientSpec::parse(network).unwrap() {
+            ClientSpec::Network(network) => network.contains(address.parse().unwrap()),
             other => panic!("{other:?}"),
         };
         for (network, inside, outside) in [
@@ -354,8 +357,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_printed_is_read_back(word in "[@*?a-z0-9./:\\[\\]-]{0,20}") {
-            if let Ok(client) = Client::parse(&word) {
-                prop_assert_eq!(Client::parse(&client.to_string()), Ok(client));
+            if let Ok(client) = ClientSpec::parse(&word) {
+                prop_assert_eq!(ClientSpec::parse(&client.to_string()), Ok(client));
             }
         }
     }

@@ -1,35 +1,40 @@
-//! Which exports a given client would get from files of exports(5), and by which line. The rules are a server's, but names are
-//! resolved at once: where no name service answers, a server lets the client wait; here the line does not match.
+//! Which exports a given client would get from files of exports(5), and by which line. The rules
+//! are a server's, but names are resolved at once: where no name service answers, a server lets the
+//! client wait; here the line does not match.
 
 use std::net::IpAddr;
 
-use super::clients::Client;
-use super::names::{NameService, checked_name, is_member};
-use super::parser::Entry;
+use super::clients::ClientSpec;
+use super::name_service_cache::{NameService, checked_name, is_member};
+use super::parser::ExportsEntry;
 use super::pattern;
 
 /// What a client gets of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation<'e> {
+pub struct ExportExplanation<'e> {
     /// The path.
     pub path: &'e [u8],
     /// The line that applies to the client; none: it may not use the path.
-    pub holds: Option<&'e Entry>,
+    pub applied: Option<&'e ExportsEntry>,
     /// Lines that match it as well, but do not apply.
-    pub others: Vec<&'e Entry>,
+    pub others: Vec<&'e ExportsEntry>,
 }
 
 /// What the machine at an address would get for each path, in the order of the lines.
 #[must_use]
-pub fn explain<'e>(entries: &'e [Entry], address: IpAddr, names: &dyn NameService) -> Vec<Explanation<'e>> {
+pub fn explain<'e>(
+    entries: &'e [ExportsEntry],
+    address: IpAddr,
+    names: &dyn NameService,
+) -> Vec<ExportExplanation<'e>> {
     let address = address.to_canonical();
-    let mut explanations: Vec<Explanation<'e>> = Vec::new();
+    let mut explanations: Vec<ExportExplanation<'e>> = Vec::new();
     for entry in entries {
         let at = explanations.iter().position(|known| known.path == entry.path);
         let at = at.unwrap_or_else(|| {
-            explanations.push(Explanation {
+            explanations.push(ExportExplanation {
                 path: &entry.path,
-                holds: None,
+                applied: None,
                 others: Vec::new(),
             });
             explanations.len() - 1
@@ -44,24 +49,24 @@ pub fn explain<'e>(entries: &'e [Entry], address: IpAddr, names: &dyn NameServic
         // Stable, as in a server's table.
         explanation.others.sort_by_key(|entry| entry.client.kind());
         if !explanation.others.is_empty() {
-            explanation.holds = Some(explanation.others.remove(0));
+            explanation.applied = Some(explanation.others.remove(0));
         }
     }
     explanations
 }
 
-fn is(client: &Client, address: IpAddr, names: &dyn NameService) -> bool {
+fn is(client: &ClientSpec, address: IpAddr, names: &dyn NameService) -> bool {
     match client {
-        Client::Anyone => true,
-        Client::Address(own) => *own == address,
-        Client::Network(network) => network.contains(address),
-        Client::Host(name) => names
+        ClientSpec::Anyone => true,
+        ClientSpec::Address(own) => *own == address,
+        ClientSpec::Network(network) => network.contains(address),
+        ClientSpec::Host(name) => names
             .addresses(name)
             .is_some_and(|addresses| addresses.contains(&address)),
-        Client::Pattern(pattern) => checked_name(names, address)
+        ClientSpec::Pattern(pattern) => checked_name(names, address)
             .flatten()
             .is_some_and(|name| pattern::fits(pattern, &name)),
-        Client::Netgroup(group) => is_member(names, group, address).unwrap_or(false),
+        ClientSpec::Netgroup(group) => is_member(names, group, address).unwrap_or(false),
     }
 }
 
@@ -76,9 +81,9 @@ mod tests {
     use curt_vfs::{MemoryOptions, MemoryVfs};
 
     use super::*;
-    use crate::exports::names::{Names, tests_service::Scripted};
-    use crate::exports::table::{Export, Found};
-    use crate::exports::{ExportClient, ExportDefinition, Parsed};
+    use crate::exports::name_service_cache::{NameServiceCache, tests_service::Scripted};
+    use crate::exports::table::{Export, MatchedClient};
+    use crate::exports::{ExportClient, ExportDefinition, ParsedExports};
     use crate::file_handle::{ExportId, FileSystemId};
 
     fn service() -> Scripted {
@@ -112,7 +117,7 @@ mod tests {
     // SEMANTICS: export-1.
     #[test]
     fn hosts_come_before_networks_patterns_netgroups_and_everybody() {
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), LINES.as_bytes());
         assert_eq!(parsed.problems, []);
         let service = service();
@@ -120,7 +125,7 @@ mod tests {
             let explained = explain(&parsed.entries, address.parse().unwrap(), &service);
             let uids: Vec<u32> = explained
                 .iter()
-                .map(|it| it.holds.map_or(0, |entry| entry.options.anonymous_uid))
+                .map(|it| it.applied.map_or(0, |entry| entry.options.anonymous_uid))
                 .collect();
             assert_eq!(uids, expected, "{address}");
         }
@@ -136,12 +141,12 @@ mod tests {
     // SEMANTICS: export-1.
     #[test]
     fn the_table_decides_as_is_explained() {
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), LINES.as_bytes());
-        let names = Names::new(Box::new(service()), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(Box::new(service()), Arc::new(AtomicU64::new(1)));
         names.start().unwrap();
         let soon = Instant::now() + Duration::from_secs(60);
-        names.keep_hosts(["one.lab", "alias"].into_iter(), soon);
+        names.preload_hosts(["one.lab", "alias"].into_iter(), soon);
         for (at, path) in ["/srv", "/b", "/c"].iter().enumerate() {
             let of_path = parsed
                 .entries
@@ -163,9 +168,9 @@ mod tests {
                 let address = address.parse().unwrap();
                 let uid = loop {
                     match export.client(address, &names) {
-                        Found::Client(client) => break client.rules.common().anonymous_uid,
-                        Found::Nobody => break 0,
-                        Found::Unknown(question) => assert!(names.wait(&question, soon)),
+                        MatchedClient::Client(client) => break client.rules.common().anonymous_uid,
+                        MatchedClient::Nobody => break 0,
+                        MatchedClient::Unknown(question) => assert!(names.wait(&question, soon)),
                     }
                 };
                 assert_eq!(uid, expected[at], "{path} {address}");

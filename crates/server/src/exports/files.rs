@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::Fsid;
-use super::parser::{Entry, Parsed, Place, Problem, Severity};
+use super::parser::{ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
 use super::text::escape;
 
 /// The file that is read if no other is named.
@@ -16,18 +16,19 @@ pub const EXPORTS_DIRECTORY: &str = "/etc/exports.d";
 /// The largest file that is read, in bytes: far more than any such file has.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Reads the named files, or those of exports(5); of a directory, its `*.exports` in the order of their names.
+/// Reads the named files, or those of exports(5); of a directory, its `*.exports` in the order of
+/// their names.
 ///
 /// A file that cannot be read is a problem like any other. exports(5)'s own files may be missing.
 #[must_use]
-pub fn read_exports(named: &[PathBuf]) -> Parsed {
-    let mut parsed = Parsed::default();
+pub fn read_exports(named: &[PathBuf]) -> ParsedExports {
+    let mut parsed = ParsedExports::default();
     for source in named {
-        read_source(source, Missing::Refused, &mut parsed);
+        read_source(source, IfMissing::Refused, &mut parsed);
     }
     if named.is_empty() {
         for source in [EXPORTS_FILE, EXPORTS_DIRECTORY] {
-            read_source(Path::new(source), Missing::Allowed, &mut parsed);
+            read_source(Path::new(source), IfMissing::Allowed, &mut parsed);
         }
     }
     check(&mut parsed);
@@ -36,12 +37,12 @@ pub fn read_exports(named: &[PathBuf]) -> Parsed {
 
 /// Whether a file may be missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum IfMissing {
     Allowed,
     Refused,
 }
 
-fn read_source(source: &Path, missing: Missing, parsed: &mut Parsed) {
+fn read_source(source: &Path, missing: IfMissing, parsed: &mut ParsedExports) {
     let files = if source.is_dir() {
         exports_in(source)
     } else {
@@ -54,7 +55,7 @@ fn read_source(source: &Path, missing: Missing, parsed: &mut Parsed) {
     for file in files {
         match read(&file) {
             Ok(text) => parsed.read(&file, &text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::Allowed => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && missing == IfMissing::Allowed => {}
             Err(error) => cannot_read(&file, &error, parsed),
         }
     }
@@ -84,10 +85,10 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-fn cannot_read(file: &Path, error: &io::Error, parsed: &mut Parsed) {
-    parsed.problems.push(Problem {
+fn cannot_read(file: &Path, error: &io::Error, parsed: &mut ParsedExports) {
+    parsed.problems.push(ExportsProblem {
         severity: Severity::Error,
-        place: Place {
+        place: FileLine {
             file: file.into(),
             line: 0,
         },
@@ -97,18 +98,18 @@ fn cannot_read(file: &Path, error: &io::Error, parsed: &mut Parsed) {
 }
 
 /// Finds lines that contradict each other.
-fn check(parsed: &mut Parsed) {
+fn check(parsed: &mut ParsedExports) {
     let mut problems = Vec::new();
-    let mut say = |severity, entry: &Entry, message| {
-        problems.push(Problem {
+    let mut say = |severity, entry: &ExportsEntry, message| {
+        problems.push(ExportsProblem {
             severity,
             place: entry.place.clone(),
             word: escape(&entry.path),
             message,
         });
     };
-    let mut seen: BTreeMap<(&[u8], String), &Place> = BTreeMap::new();
-    let mut known_by: BTreeMap<&[u8], (Option<Fsid>, &Place)> = BTreeMap::new();
+    let mut seen: BTreeMap<(&[u8], String), &FileLine> = BTreeMap::new();
+    let mut known_by: BTreeMap<&[u8], (Option<Fsid>, &FileLine)> = BTreeMap::new();
     let mut doubled = BTreeSet::new();
     for (at, entry) in parsed.entries.iter().enumerate() {
         let key = (entry.path.as_slice(), entry.client.to_string());
@@ -157,7 +158,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
-    fn messages(parsed: &Parsed) -> String {
+    fn messages(parsed: &ParsedExports) -> String {
         let lines: Vec<String> = parsed.problems.iter().map(ToString::to_string).collect();
         lines.join("\n")
     }

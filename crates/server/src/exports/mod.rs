@@ -1,49 +1,52 @@
 //! What is exported, to whom, and by which rules (exports(5)).
 //!
-//! From text to decision: `parser` reads a file into lines, `options` parses what is in parentheses, `clients` the clients that a
-//! line names; the binary opens the directories and passes in [`ExportDefinition`]s; `table` decides who may use which export, and
-//! how; `names` caches the answers of name services. A [`table::Exports`] never changes: a reload makes another one, and decisions
-//! by the old one are recognised by its generation. Must not know requests or procedures.
+//! From text to decision: `parser` reads a file into lines, `options` parses what is in
+//! parentheses, `clients` the clients that a line names; the binary opens the directories and
+//! passes in [`ExportDefinition`]s; `table` decides who may use which export, and how; `names`
+//! caches the answers of name services. A [`table::Exports`] never changes: a reload makes another
+//! one, and decisions by the old one are recognised by its generation. Must not know requests or
+//! procedures.
 
 mod clients;
+mod current;
 mod explain;
 mod files;
 mod groups;
-mod names;
+mod name_service_cache;
+mod option_table;
 mod options;
 mod parser;
 mod pattern;
 mod rules;
 pub(crate) mod subtree;
-mod swap;
 mod table;
 mod text;
-mod words;
 
 use std::sync::Arc;
 
 use curt_vfs::Vfs;
 
-pub use clients::{Client, ClientError, ClientKind, Network};
-pub use explain::{Explanation, explain};
+pub use clients::{ClientSpec, ClientSpecError, ClientSpecKind, IpNetwork};
+pub use current::ExportsDifference;
+pub(crate) use current::ExportsTable;
+pub use explain::{ExportExplanation, explain};
 pub use files::{EXPORTS_DIRECTORY, EXPORTS_FILE, read_exports};
-pub(crate) use groups::Managed;
-pub use names::{NameService, SystemNames};
+pub(crate) use groups::ManagedGroups;
+pub use name_service_cache::{NameService, SystemNames};
+pub use option_table::{OPTIONS, OptionSupport};
 pub use options::{MountPoint, Options};
-pub use parser::{EXPORTS_MAX, Entry, Parsed, Place, Problem, Severity};
+pub use parser::{EXPORTS_MAX, ExportsEntry, ExportsProblem, FileLine, ParsedExports, Severity};
 pub(crate) use rules::Flavor as CredentialFlavor;
 pub use rules::{ExportRules, Flavor, RulesByFlavor, Squash};
-pub use swap::Difference;
-pub(crate) use swap::ExportsTable;
-pub(crate) use table::{Decided, Export, Found};
-pub use words::{Fate, WORDS};
+pub(crate) use table::{Export, ExportDecision, MatchedClient};
 
 /// A tree that is to be exported.
 pub struct ExportDefinition {
     /// The path that clients mount: absolute, its bytes as clients must send them.
     pub path: Vec<u8>,
-    /// Another path by which clients may mount it: where the first leads, if there are symbolic links on the way.
-    pub leads_to: Option<Vec<u8>>,
+    /// Another path by which clients may mount it: where the first leads, if there are symbolic
+    /// links on the way.
+    pub canonical_path: Option<Vec<u8>>,
     /// The tree.
     pub vfs: Arc<dyn Vfs>,
     /// Who may use it, and how.
@@ -60,7 +63,7 @@ impl ExportDefinition {
     pub fn for_everyone(path: Vec<u8>, vfs: Arc<dyn Vfs>, rules: ExportRules) -> Self {
         Self {
             path,
-            leads_to: None,
+            canonical_path: None,
             vfs,
             clients: vec![ExportClient::everyone(rules)],
             fsid: None,
@@ -73,7 +76,7 @@ impl ExportDefinition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportClient {
     /// Who.
-    pub client: Client,
+    pub client: ClientSpec,
     /// How.
     pub rules: RulesByFlavor,
     /// The rules as exports(5) writes them; empty if they were not read from a file.
@@ -102,8 +105,8 @@ impl Fsid {
         }
     }
 
-    /// The key under which the state keeps the file system's number: FNV-1a over its kind and its bytes, so that it is unlikely to
-    /// equal a file system's own identity.
+    /// The key under which the state keeps the file system's number: FNV-1a over its kind and its
+    /// bytes, so that it is unlikely to equal a file system's own identity.
     pub(crate) fn identity(self) -> u64 {
         let (kind, bytes) = match self {
             Self::Number(number) => (b"fsid=number:", u128::from(number).to_be_bytes()),

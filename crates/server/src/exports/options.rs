@@ -1,5 +1,5 @@
-//! The options of one client of an export: what stands in parentheses in exports(5), with its defaults, and printed so
-//! that it reads back.
+//! The options of one client of an export: what stands in parentheses in exports(5), with its
+//! defaults, and printed so that it reads back.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use super::Fsid;
 use super::rules::{ExportRules, Flavor, NOBODY, RulesByFlavor, Squash};
 use super::text::escape;
 
-/// The options of one client of an export, all that are honoured. What is only accepted leaves no trace here.
+/// The options of one client of an export, all that are honoured. What is only accepted leaves no
+/// trace here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -17,9 +18,9 @@ use super::text::escape;
 )]
 pub struct Options {
     /// What holds where no flavour has its own.
-    pub(super) permission: Permission,
+    pub(super) defaults: FlavorOptions,
     /// The flavours of `sec=`, each with what was said after it; empty without `sec=`.
-    pub(super) flavors: ArrayVec<(Flavor, Permission), 2>,
+    pub(super) flavors: ArrayVec<(Flavor, FlavorOptions), 2>,
     pub(super) secure: bool,
     pub(super) asynchronous: bool,
     pub(super) subtree_check: bool,
@@ -34,7 +35,7 @@ pub struct Options {
 
 /// What may differ from flavour to flavour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Permission {
+pub(super) struct FlavorOptions {
     pub(super) read_only: bool,
     pub(super) root_squash: bool,
     pub(super) all_squash: bool,
@@ -50,10 +51,11 @@ pub enum MountPoint {
 }
 
 impl Default for Options {
-    /// The defaults of exports(5): `ro,sync,root_squash,no_all_squash,secure,hide,no_subtree_check`.
+    /// The defaults of exports(5):
+    /// `ro,sync,root_squash,no_all_squash,secure,hide,no_subtree_check`.
     fn default() -> Self {
         Self {
-            permission: Permission {
+            defaults: FlavorOptions {
                 read_only: true,
                 root_squash: true,
                 all_squash: false,
@@ -78,7 +80,7 @@ impl Options {
     #[must_use]
     pub fn rules(&self) -> RulesByFlavor {
         if self.flavors.is_empty() {
-            return RulesByFlavor::without_sec(self.rules_with(self.permission));
+            return RulesByFlavor::without_sec(self.rules_with(self.defaults));
         }
         let each = self.flavors.iter();
         RulesByFlavor::with_sec(
@@ -87,13 +89,13 @@ impl Options {
         )
     }
 
-    fn rules_with(&self, permission: Permission) -> ExportRules {
+    fn rules_with(&self, permission: FlavorOptions) -> ExportRules {
         let squash = match permission {
-            Permission { all_squash: true, .. } => Squash::All,
-            Permission {
+            FlavorOptions { all_squash: true, .. } => Squash::All,
+            FlavorOptions {
                 root_squash: true, ..
             } => Squash::Root,
-            Permission { .. } => Squash::None,
+            FlavorOptions { .. } => Squash::None,
         };
         ExportRules {
             read_only: permission.read_only,
@@ -135,7 +137,7 @@ impl Options {
 
     /// Whether it is entered from the export that it is mounted in (`nohide`).
     #[must_use]
-    pub const fn is_seen_from_above(&self) -> bool {
+    pub const fn is_nohide(&self) -> bool {
         self.nohide
     }
 
@@ -145,9 +147,10 @@ impl Options {
         self.asynchronous
     }
 
-    /// The same for a file system that is mounted below: all but what belongs to the one above alone.
+    /// The same for a file system that is mounted below: all but what belongs to the one above
+    /// alone.
     #[must_use]
-    pub fn for_a_mount_below(&self) -> Self {
+    pub fn for_submount(&self) -> Self {
         Self {
             fsid: None,
             mount_point: None,
@@ -156,7 +159,7 @@ impl Options {
     }
 }
 
-impl Permission {
+impl FlavorOptions {
     fn words(self) -> [&'static str; 3] {
         let choose = |is, yes, no| if is { yes } else { no };
         [
@@ -171,7 +174,7 @@ impl fmt::Display for Options {
     /// All of them, defaults included, as exports(5) writes them.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let choose = |is, yes, no| if is { yes } else { no };
-        let mut words: Vec<String> = self.permission.words().map(str::to_owned).into();
+        let mut words: Vec<String> = self.defaults.words().map(str::to_owned).into();
         words.extend(
             [
                 choose(self.asynchronous, "async", "sync"),

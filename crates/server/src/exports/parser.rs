@@ -1,8 +1,9 @@
 //! The text of exports(5): lines of a path and its clients, each with options.
 //!
-//! Words are separated by blanks, and kept whole by double quotes; a backslash and three octal digits are a byte, a backslash
-//! at the end of a line continues it, `#` at the beginning of a word begins a comment. The parser never guesses: an unknown word is
-//! an error with its file and line, and the line is left out.
+//! Words are separated by blanks, and kept whole by double quotes; a backslash and three octal
+//! digits are a byte, a backslash at the end of a line continues it, `#` at the beginning of a word
+//! begins a comment. The parser never guesses: an unknown word is an error with its file and line,
+//! and the line is left out.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -10,24 +11,24 @@ use std::sync::Arc;
 
 use curt_proto::mount3::PATH_MAX;
 
-use super::clients::Client;
+use super::clients::ClientSpec;
+use super::option_table::OptionListParser;
 use super::options::Options;
 use super::text::{self, escape};
-use super::words::Taker;
 
 /// The most clients of all exports together; it bounds the size of a reply to EXPORT.
 pub const EXPORTS_MAX: usize = 16_384;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLine {
     /// The file.
     pub file: Arc<Path>,
     /// The line's number, from 1; 0 for the file as a whole.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(formatter, "{}", self.file.display()),
@@ -38,18 +39,18 @@ impl fmt::Display for Place {
 
 /// What one client may do with one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ExportsEntry {
     /// The path: absolute.
     pub path: Vec<u8>,
     /// Who.
-    pub client: Client,
+    pub client: ClientSpec,
     /// How.
     pub options: Options,
     /// Where that is written.
-    pub place: Place,
+    pub place: FileLine,
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for ExportsEntry {
     /// An equivalent line of exports(5).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -73,25 +74,26 @@ pub enum Severity {
 
 /// A problem in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ExportsProblem {
     /// Its severity.
     pub severity: Severity,
     /// Where it is.
-    pub place: Place,
+    pub place: FileLine,
     /// The word it is about, if it is about one.
     pub word: String,
     /// What is wrong, and what to do.
     pub message: String,
 }
 
-impl fmt::Display for Problem {
-    /// `FILE:LINE: error: WORD: MESSAGE`, which is one line and nothing but text, whatever the file and the word are called.
+impl fmt::Display for ExportsProblem {
+    /// `FILE:LINE: error: WORD: MESSAGE`, which is one line and nothing but text, whatever the file
+    /// and the word are called.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        let mut line = text::Line(formatter);
+        let mut line = text::EscapedLine(formatter);
         write!(line, "{}: {severity}: ", self.place)?;
         if !self.word.is_empty() {
             write!(line, "{}: ", self.word)?;
@@ -102,14 +104,14 @@ impl fmt::Display for Problem {
 
 /// The contents of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedExports {
     /// What is exported, in the order of the files.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ExportsEntry>,
     /// The problems.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ExportsProblem>,
 }
 
-impl Parsed {
+impl ParsedExports {
     /// Whether anything cannot be served as it is written.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -120,9 +122,9 @@ impl Parsed {
 
     /// Adds what a file says.
     pub fn read(&mut self, file: &Path, text: &[u8]) {
-        Parser {
+        ExportsParser {
             rest: text,
-            place: Place {
+            place: FileLine {
                 file: file.into(),
                 line: 1,
             },
@@ -136,23 +138,23 @@ impl Parsed {
 mod tests;
 
 /// A file that is being parsed.
-struct Parser<'t, 'p> {
+struct ExportsParser<'t, 'p> {
     rest: &'t [u8],
-    place: Place,
-    parsed: &'p mut Parsed,
+    place: FileLine,
+    parsed: &'p mut ParsedExports,
 }
 
 /// What ends a word before a blank does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum WordEnd {
     Nowhere,
     AtParenthesis,
 }
 
 /// The rest of the line cannot be parsed.
-struct Unusable;
+struct UnusableLine;
 
-impl Parser<'_, '_> {
+impl ExportsParser<'_, '_> {
     fn run(mut self) {
         while !self.rest.is_empty() {
             let before = self.parsed.entries.len();
@@ -165,12 +167,12 @@ impl Parser<'_, '_> {
     }
 
     /// One line, with what continues it.
-    fn line(&mut self) -> Result<(), Unusable> {
+    fn line(&mut self) -> Result<(), UnusableLine> {
         self.skip_blanks();
         if self.at_end_of_line() {
             return Ok(());
         }
-        let path = self.word(Ends::Nowhere)?;
+        let path = self.word(WordEnd::Nowhere)?;
         let path = self.path(path)?;
         let mut defaults = Options::default();
         let mut clients = 0;
@@ -181,7 +183,7 @@ impl Parser<'_, '_> {
                 break;
             }
             if self.peek() == Some(b'-') {
-                let list = self.word(Ends::Nowhere)?;
+                let list = self.word(WordEnd::Nowhere)?;
                 let words = list.get(1..).unwrap_or_default();
                 self.take_words(
                     &mut defaults,
@@ -201,12 +203,12 @@ impl Parser<'_, '_> {
     /// A path alone: as exportfs takes it. The line is passed already.
     fn nobody_is_named(&mut self, path: Vec<u8>, defaults: Options) {
         let message = "no client is named: everybody may use it with the defaults; write * to say so";
-        self.say(Severity::Warning, &escape(&path), message);
+        self.add_problem(Severity::Warning, &escape(&path), message);
         // Where there is no room for it, that is said.
-        let _ = self.add(path, Client::Anyone, defaults);
+        let _ = self.add(path, ClientSpec::Anyone, defaults);
     }
 
-    fn path(&mut self, path: Vec<u8>) -> Result<Vec<u8>, Unusable> {
+    fn path(&mut self, path: Vec<u8>) -> Result<Vec<u8>, UnusableLine> {
         let shown = escape(&path);
         if !path.starts_with(b"/") {
             return self.refuse(&shown, "expected an absolute path at the beginning of the line");
@@ -225,16 +227,17 @@ impl Parser<'_, '_> {
         Ok(whole)
     }
 
-    /// A client and its options. `bare` is the client before it, if that had none; returns this one, if it has none.
+    /// A client and its options. `bare` is the client before it, if that had none; returns this
+    /// one, if it has none.
     fn client(
         &mut self,
         path: &[u8],
         defaults: &Options,
         bare: Option<String>,
-    ) -> Result<Option<String>, Unusable> {
-        let word = self.word(Ends::AtParenthesis)?;
+    ) -> Result<Option<String>, UnusableLine> {
+        let word = self.word(WordEnd::AtParenthesis)?;
         let shown = String::from_utf8_lossy(&word).into_owned();
-        let client = match std::str::from_utf8(&word).map(Client::parse) {
+        let client = match std::str::from_utf8(&word).map(ClientSpec::parse) {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return self.refuse(&shown, &error.to_string()),
             Err(_) => return self.refuse(&shown, "expected a host, a network, a pattern, @netgroup or *"),
@@ -245,7 +248,7 @@ impl Parser<'_, '_> {
             if let Some(bare) = bare.filter(|_| shown.is_empty()) {
                 let message = "the blank before ( makes these the options of everybody, and leaves this client with the defaults; \
                                write them without a blank between";
-                self.say(Severity::Warning, &bare, message);
+                self.add_problem(Severity::Warning, &bare, message);
             }
             self.next();
             let words = self.list()?;
@@ -255,14 +258,14 @@ impl Parser<'_, '_> {
         Ok((!has_options).then_some(shown))
     }
 
-    fn add(&mut self, path: Vec<u8>, client: Client, options: Options) -> Result<(), Unusable> {
+    fn add(&mut self, path: Vec<u8>, client: ClientSpec, options: Options) -> Result<(), UnusableLine> {
         if self.parsed.entries.len() == EXPORTS_MAX {
             let message =
                 format!("more than {EXPORTS_MAX} clients of all exports together: use networks or netgroups");
             return self.refuse(&client.to_string(), &message);
         }
         let place = self.place.clone();
-        self.parsed.entries.push(Entry {
+        self.parsed.entries.push(ExportsEntry {
             path,
             client,
             options,
@@ -275,21 +278,22 @@ impl Parser<'_, '_> {
         &mut self,
         options: &mut Options,
         words: impl Iterator<Item = Vec<u8>>,
-    ) -> Result<(), Unusable> {
-        let mut taker = Taker::new(options);
+    ) -> Result<(), UnusableLine> {
+        let mut taker = OptionListParser::new(options);
         for word in words.filter(|word| !word.is_empty()) {
             let shown = String::from_utf8_lossy(&word).into_owned();
             match taker.take(&word) {
                 Ok(None) => {}
-                Ok(Some(remark)) => self.say(Severity::Warning, &shown, remark),
+                Ok(Some(remark)) => self.add_problem(Severity::Warning, &shown, remark),
                 Err(message) => return self.refuse(&shown, &message),
             }
         }
         Ok(())
     }
 
-    /// A word up to a blank, without its quotes and escapes. Quotes keep blanks and what ends a word.
-    fn word(&mut self, ends: Ends) -> Result<Vec<u8>, Unusable> {
+    /// A word up to a blank, without its quotes and escapes. Quotes keep blanks and what ends a
+    /// word.
+    fn word(&mut self, ends: WordEnd) -> Result<Vec<u8>, UnusableLine> {
         let mut word = Vec::new();
         let mut quoted = false;
         loop {
@@ -300,7 +304,7 @@ impl Parser<'_, '_> {
                 None | Some(b'\n') => break,
                 Some(b'"') => quoted = !quoted,
                 Some(b' ' | b'\t' | b'\r') if !quoted => break,
-                Some(b'(') if !quoted && ends == Ends::AtParenthesis => break,
+                Some(b'(') if !quoted && ends == WordEnd::AtParenthesis => break,
                 Some(byte) => self.push(&mut word, byte),
             }
             self.next();
@@ -309,7 +313,7 @@ impl Parser<'_, '_> {
     }
 
     /// The words of a list of options, and its end.
-    fn list(&mut self) -> Result<Vec<Vec<u8>>, Unusable> {
+    fn list(&mut self) -> Result<Vec<Vec<u8>>, UnusableLine> {
         let mut words = vec![Vec::new()];
         let mut quoted = false;
         loop {
@@ -389,8 +393,8 @@ impl Parser<'_, '_> {
         Some(byte)
     }
 
-    fn say(&mut self, severity: Severity, word: &str, message: &str) {
-        self.parsed.problems.push(Problem {
+    fn add_problem(&mut self, severity: Severity, word: &str, message: &str) {
+        self.parsed.problems.push(ExportsProblem {
             severity,
             place: self.place.clone(),
             word: word.to_owned(),
@@ -398,8 +402,8 @@ impl Parser<'_, '_> {
         });
     }
 
-    fn refuse<T>(&mut self, word: &str, message: &str) -> Result<T, Unusable> {
-        self.say(Severity::Error, word, message);
-        Err(Unusable)
+    fn refuse<T>(&mut self, word: &str, message: &str) -> Result<T, UnusableLine> {
+        self.add_problem(Severity::Error, word, message);
+        Err(UnusableLine)
     }
 }

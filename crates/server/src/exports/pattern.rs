@@ -1,4 +1,5 @@
-//! Patterns of host names: `*` and `?`, which match dots too, and classes such as `[a-f0-9]` or `[^x]`.
+//! Patterns of host names: `*` and `?`, which match dots too, and classes such as `[a-f0-9]` or
+//! `[^x]`.
 
 /// Whether each `[` has its `]`.
 pub(super) fn is_whole(pattern: &str) -> bool {
@@ -15,7 +16,8 @@ pub(super) fn is_whole(pattern: &str) -> bool {
     true
 }
 
-/// Whether a name fits a pattern; both in lower case. The time is bounded by the product of their lengths.
+/// Whether a name fits a pattern; both in lower case. The time is bounded by the product of their
+/// lengths.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
     // Where the last * stood, and how much of the name it has not swallowed yet.

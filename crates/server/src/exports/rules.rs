@@ -1,7 +1,7 @@
 //! What a client may do with an export, once it is known which of the export's clients it is.
 
 use arrayvec::ArrayVec;
-use curt_rpc::auth::Auth;
+use curt_rpc::auth::OpaqueAuth;
 
 /// Nobody's uid and gid.
 pub(super) const NOBODY: u32 = 65_534;
@@ -33,14 +33,15 @@ pub struct ExportRules {
     pub anonymous_uid: u32,
     /// The group that squashed callers become (`anongid`).
     pub anonymous_gid: u32,
-    /// Only requests from ports below 1024 are served (`secure`): then it takes root on the client's machine to
-    /// choose one's uid.
+    /// Only requests from ports below 1024 are served (`secure`): then it takes root on the
+    /// client's machine to choose one's uid.
     pub secure_ports: bool,
-    /// Changes are answered before they are on stable storage (`async`), as knfsd does: a WRITE is said to be as durable as it
-    /// was asked to be, COMMIT does nothing, and what a crash of this machine loses is lost silently.
+    /// Changes are answered before they are on stable storage (`async`), as knfsd does: a WRITE is
+    /// said to be as durable as it was asked to be, COMMIT does nothing, and what a crash of this
+    /// machine loses is lost silently.
     pub asynchronous: bool,
-    /// Each request checks whether its file still lies below the export, in directories that the caller may search
-    /// (`subtree_check`).
+    /// Each request checks whether its file still lies below the export, in directories that the
+    /// caller may search (`subtree_check`).
     pub subtree_check: bool,
     /// Mounted below another export, it is entered from there (`nohide`).
     pub nohide: bool,
@@ -51,7 +52,8 @@ pub struct ExportRules {
 }
 
 impl Default for ExportRules {
-    /// The defaults of exports(5), but writable: `rw,root_squash,anonuid=65534,anongid=65534,secure`.
+    /// The defaults of exports(5), but writable:
+    /// `rw,root_squash,anonuid=65534,anongid=65534,secure`.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -79,11 +81,11 @@ pub enum Flavor {
 
 impl Flavor {
     /// How a credential says it; none for flavours that are not spoken here.
-    pub(crate) const fn of(credential: &Auth<'_>) -> Option<Self> {
+    pub(crate) const fn of(credential: &OpaqueAuth<'_>) -> Option<Self> {
         match credential {
-            Auth::None => Some(Self::None),
-            Auth::Sys(_) => Some(Self::Sys),
-            Auth::Other { .. } => None,
+            OpaqueAuth::None => Some(Self::None),
+            OpaqueAuth::Sys(_) => Some(Self::Sys),
+            OpaqueAuth::Other { .. } => None,
         }
     }
 
@@ -108,12 +110,14 @@ impl Flavor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesByFlavor {
     offered: ArrayVec<(Flavor, ExportRules), 2>,
-    /// Whether AUTH_NONE is taken though only AUTH_SYS is offered: where no `sec=` is given, as knfsd does.
+    /// Whether AUTH_NONE is taken though only AUTH_SYS is offered: where no `sec=` is given, as
+    /// knfsd does.
     none_tolerated: bool,
 }
 
 impl RulesByFlavor {
-    /// One set of rules, and no `sec=`: AUTH_SYS is offered, AUTH_NONE taken too, as the anonymous user.
+    /// One set of rules, and no `sec=`: AUTH_SYS is offered, AUTH_NONE taken too, as the anonymous
+    /// user.
     #[must_use]
     pub fn without_sec(rules: ExportRules) -> Self {
         Self {

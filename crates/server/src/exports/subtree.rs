@@ -1,16 +1,18 @@
-//! `subtree_check`: whether a file still lies below its export, in directories that the caller may search.
+//! `subtree_check`: whether a file still lies below its export, in directories that the caller may
+//! search.
 //!
-//! A handle alone does not tell where a file is: it stays good when others move the file out of the export. With this option
-//! handles of all but directories carry the directory that the file was found in; it must still have the file, and
-//! the way up from it must lead to the export's root. That costs a look-up for the file and one for each directory
-//! above. A file that was renamed into another directory is stale, as with knfsd; that is found out by listing the whole
-//! directory, once until it changes.
+//! A handle alone does not tell where a file is: it stays good when others move the file out of the
+//! export. With this option handles of all but directories carry the directory that the file was
+//! found in; it must still have the file, and the way up from it must lead to the export's root.
+//! That costs a look-up for the file and one for each directory above. A file that was renamed into
+//! another directory is stale, as with knfsd; that is found out by listing the whole directory,
+//! once until it changes.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use curt_proto::nfs3::Status;
-use curt_vfs::{Access, Caller, FileKind, NodeHandle, Time, Vfs, Visit, Wanted};
+use curt_proto::nfs3::NfsStat3;
+use curt_vfs::{AccessRights, FileKind, FsCred, NodeHandle, ReaddirDetail, Timestamp, Vfs, Visit};
 use parking_lot::Mutex;
 
 use crate::status;
@@ -20,32 +22,33 @@ const NAMES_MAX: usize = 16_384;
 /// The most directories that are followed upwards.
 const DEPTH_MAX: usize = 4096;
 
-/// How old a directory's change time must be so that every later change shows: some file systems have a resolution of two seconds.
+/// How old a directory's change time must be so that every later change shows: some file systems
+/// have a resolution of two seconds.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The result of searching a directory for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum CachedSearch {
     /// The file, under this name: a hint, which is checked.
     Under(Box<[u8]>),
     /// Nothing, when the directory had this change time, which every later change alters.
-    Nothing(Time),
+    Nothing(Timestamp),
 }
 
 /// A directory, and a file that was looked for there.
-type SeenByPlace = HashMap<(NodeHandle, NodeHandle), Seen>;
+type CachedSearches = HashMap<(NodeHandle, NodeHandle), CachedSearch>;
 
 /// Where files were seen last, and where not.
 #[derive(Default)]
-pub(crate) struct Places(Mutex<SeenByPlace>);
+pub(crate) struct SubtreeCache(Mutex<CachedSearches>);
 
-impl Places {
+impl SubtreeCache {
     /// Notes that a file was seen in a directory.
-    pub(crate) fn remember(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
-        self.keep(directory, node, Seen::Under(name.into()));
+    pub(crate) fn insert_found(&self, directory: &NodeHandle, node: &NodeHandle, name: &[u8]) {
+        self.insert(directory, node, CachedSearch::Under(name.into()));
     }
 
-    fn keep(&self, directory: &NodeHandle, node: &NodeHandle, what: Seen) {
+    fn insert(&self, directory: &NodeHandle, node: &NodeHandle, what: CachedSearch) {
         let mut seen = self.0.lock();
         if seen.len() >= NAMES_MAX && !seen.contains_key(&(*directory, *node)) {
             // Any other: it can be found again.
@@ -55,35 +58,36 @@ impl Places {
         seen.insert((*directory, *node), what);
     }
 
-    fn seen(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<Seen> {
+    fn cached(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<CachedSearch> {
         self.0.lock().get(&(*directory, *node)).cloned()
     }
 
-    /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a time before the search.
-    fn has(
+    /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a
+    /// time before the search.
+    fn contains(
         &self,
         vfs: &dyn Vfs,
         directory: &NodeHandle,
         node: &NodeHandle,
         now: SystemTime,
-    ) -> Result<bool, Status> {
+    ) -> Result<bool, NfsStat3> {
         let is_it = |name: &[u8]| {
-            let found = vfs.lookup(&Caller::ROOT, directory, name).value;
+            let found = vfs.lookup(&FsCred::ROOT, directory, name).value;
             found.is_ok_and(|found| found.handle == *node)
         };
-        let seen = self.seen(directory, node);
-        if matches!(&seen, Some(Seen::Under(name)) if is_it(name)) {
+        let seen = self.cached(directory, node);
+        if matches!(&seen, Some(CachedSearch::Under(name)) if is_it(name)) {
             return Ok(true);
         }
         let changed = vfs.attributes(directory).map_err(status::of_error)?.ctime;
-        if seen == Some(Seen::Nothing(changed)) {
+        if seen == Some(CachedSearch::Nothing(changed)) {
             return Ok(false);
         }
         let fileid = vfs.attributes(node).map_err(status::of_error)?.fileid;
         let (mut cookie, mut candidate) = (0, None);
         loop {
             let from = cookie;
-            let mut visit = |entry: &curt_vfs::Entry<'_>| {
+            let mut visit = |entry: &curt_vfs::VfsDirEntry<'_>| {
                 if candidate.is_some() {
                     return Visit::Stop;
                 }
@@ -93,18 +97,18 @@ impl Places {
                 }
                 Visit::Continue
             };
-            let listed = vfs.read_directory(&Caller::ROOT, directory, from, Wanted::Names, &mut visit);
+            let listed = vfs.read_directory(&FsCred::ROOT, directory, from, ReaddirDetail::Names, &mut visit);
             let ended = listed.value.map_err(status::of_error)?;
             match candidate.take() {
                 Some(name) if is_it(&name) => {
-                    self.remember(directory, node, &name);
+                    self.insert_found(directory, node, &name);
                     return Ok(true);
                 }
                 // The inode of another file system that is mounted there, or renamed meanwhile.
                 Some(_) => {}
                 None if ended => {
                     if is_settled(changed, now) {
-                        self.keep(directory, node, Seen::Nothing(changed));
+                        self.insert(directory, node, CachedSearch::Nothing(changed));
                     }
                     return Ok(false);
                 }
@@ -115,7 +119,7 @@ impl Places {
 }
 
 /// Whether any change from `now` on results in another change time than this.
-fn is_settled(changed: Time, now: SystemTime) -> bool {
+fn is_settled(changed: Timestamp, now: SystemTime) -> bool {
     let since = now.duration_since(UNIX_EPOCH).ok();
     let limit = since.and_then(|since| since.checked_sub(SETTLED));
     limit.is_some_and(|limit| {
@@ -124,16 +128,19 @@ fn is_settled(changed: Time, now: SystemTime) -> bool {
     })
 }
 
-/// Whether a request for a file may be served. `parent` is the directory that its handle says it is in.
+/// Whether a request for a file may be served. `parent` is the directory that its handle says it is
+/// in.
 ///
 /// # Errors
-/// `NFS3ERR_STALE`: it is elsewhere, or the way to it is closed to the caller; what the file system says otherwise.
+/// `NFS3ERR_STALE`: it is elsewhere, or the way to it is closed to the caller; what the file system
+/// says otherwise.
 pub(crate) fn check(
-    (vfs, places): (&dyn Vfs, &Places),
-    caller: &Caller<'_>,
+    vfs: &dyn Vfs,
+    places: &SubtreeCache,
+    caller: &FsCred<'_>,
     node: &NodeHandle,
     parent: Option<&NodeHandle>,
-) -> Result<(), Status> {
+) -> Result<(), NfsStat3> {
     let root = vfs.root();
     if *node == root {
         return Ok(());
@@ -142,30 +149,30 @@ pub(crate) fn check(
     let mut at = if kind == FileKind::Directory {
         up(vfs, node)?
     } else {
-        let parent = parent.ok_or(Status::Stale)?;
-        if !places.has(vfs, parent, node, SystemTime::now())? {
-            return Err(Status::Stale);
+        let parent = parent.ok_or(NfsStat3::Stale)?;
+        if !places.contains(vfs, parent, node, SystemTime::now())? {
+            return Err(NfsStat3::Stale);
         }
         *parent
     };
     for _ in 0..DEPTH_MAX {
         let may_search = vfs
-            .access(caller, &at, Access::LOOKUP)
+            .access(caller, &at, AccessRights::LOOKUP)
             .value
             .map_err(status::of_error)?;
-        if !may_search.contains(Access::LOOKUP) {
-            return Err(Status::Stale);
+        if !may_search.contains(AccessRights::LOOKUP) {
+            return Err(NfsStat3::Stale);
         }
         if at == root {
             return Ok(());
         }
         at = up(vfs, &at)?;
     }
-    Err(Status::Stale)
+    Err(NfsStat3::Stale)
 }
 
-fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, Status> {
-    let parent = vfs.lookup(&Caller::ROOT, directory, b"..").value;
+fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, NfsStat3> {
+    let parent = vfs.lookup(&FsCred::ROOT, directory, b"..").value;
     parent.map(|node| node.handle).map_err(status::of_error)
 }
 
@@ -178,13 +185,13 @@ mod tests {
 
     fn directory(vfs: &dyn Vfs, parent: &NodeHandle, name: &str, mode: u32) -> NodeHandle {
         let set = SetAttributes::with_mode(mode);
-        let made = vfs.make_directory(&Caller::ROOT, parent, name.as_bytes(), &set);
+        let made = vfs.make_directory(&FsCred::ROOT, parent, name.as_bytes(), &set);
         made.value.unwrap().node.handle
     }
 
     fn file(vfs: &dyn Vfs, parent: &NodeHandle, name: &str) -> NodeHandle {
         let set = SetAttributes::with_mode(0o666);
-        let made = vfs.create(&Caller::ROOT, parent, name.as_bytes(), CreateMode::Guarded(&set));
+        let made = vfs.create(&FsCred::ROOT, parent, name.as_bytes(), CreateMode::Guarded(&set));
         made.value.unwrap().node.handle
     }
 
@@ -200,9 +207,9 @@ mod tests {
         );
         let (seen, hidden) = (file(&vfs, &open, "f"), file(&vfs, &closed, "f"));
         let below = directory(&vfs, &closed, "d", 0o777);
-        let places = Places::default();
+        let places = SubtreeCache::default();
         let checked = |uid, node: &NodeHandle, parent: Option<&NodeHandle>| {
-            check((&vfs, &places), &Caller::new(uid, uid, &[]), node, parent)
+            check(&vfs, &places, &FsCred::new(uid, uid, &[]), node, parent)
         };
         assert_eq!(checked(1000, &vfs.root(), None), Ok(()));
         assert_eq!(checked(1000, &open, None), Ok(()));
@@ -215,34 +222,34 @@ mod tests {
         }
         assert_eq!(
             checked(1000, &seen, None),
-            Err(Status::Stale),
+            Err(NfsStat3::Stale),
             "no parent in the handle"
         );
         assert_eq!(
             checked(1000, &seen, Some(&closed)),
-            Err(Status::Stale),
+            Err(NfsStat3::Stale),
             "another's parent"
         );
         assert_eq!(
             checked(1000, &hidden, Some(&closed)),
-            Err(Status::Stale),
+            Err(NfsStat3::Stale),
             "the way is closed"
         );
         assert_eq!(
             checked(1000, &below, None),
-            Err(Status::Stale),
+            Err(NfsStat3::Stale),
             "the way is closed"
         );
         assert_eq!(checked(0, &hidden, Some(&closed)), Ok(()));
-        let moved = vfs.rename(&Caller::ROOT, &open, b"f", &open, b"g");
+        let moved = vfs.rename(&FsCred::ROOT, &open, b"f", &open, b"g");
         moved.value.unwrap();
         assert_eq!(checked(1000, &seen, Some(&open)), Ok(()), "renamed where it is");
-        vfs.rename(&Caller::ROOT, &open, b"g", &vfs.root(), b"g")
+        vfs.rename(&FsCred::ROOT, &open, b"g", &vfs.root(), b"g")
             .value
             .unwrap();
         assert_eq!(
             checked(1000, &seen, Some(&open)),
-            Err(Status::Stale),
+            Err(NfsStat3::Stale),
             "moved elsewhere"
         );
     }
@@ -261,20 +268,20 @@ mod tests {
         };
         let vfs = LocalVfs::open(&top.path().join("export"), &options).unwrap();
         let find = |at: &NodeHandle, name: &str| {
-            let found = vfs.lookup(&Caller::ROOT, at, name.as_bytes());
+            let found = vfs.lookup(&FsCred::ROOT, at, name.as_bytes());
             found.value.unwrap().handle
         };
         let d = find(&vfs.root(), "d");
         let f = find(&d, "f");
-        let places = Places::default();
-        let checked = |node, parent| check((&vfs, &places), &Caller::ROOT, node, parent);
+        let places = SubtreeCache::default();
+        let checked = |node, parent| check(&vfs, &places, &FsCred::ROOT, node, parent);
         assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
         std::fs::rename(top.path().join("export/d"), top.path().join("outside/d")).unwrap();
         assert!(checked(&d, None).is_err() && checked(&f, Some(&d)).is_err());
         std::fs::rename(top.path().join("outside/d"), top.path().join("export/e")).unwrap();
         assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
         std::fs::rename(top.path().join("export/e/f"), top.path().join("outside/f")).unwrap();
-        assert_eq!(checked(&f, Some(&d)), Err(Status::Stale));
+        assert_eq!(checked(&f, Some(&d)), Err(NfsStat3::Stale));
     }
 
     #[test]
@@ -285,9 +292,9 @@ mod tests {
             directory(&vfs, &vfs.root(), "to", 0o755),
         );
         let node = file(&vfs, &from, "f");
-        let places = Places::default();
+        let places = SubtreeCache::default();
         let move_it = |from, to| {
-            let moved = vfs.rename(&Caller::ROOT, from, b"f", to, b"f");
+            let moved = vfs.rename(&FsCred::ROOT, from, b"f", to, b"f");
             moved.value.unwrap();
         };
         // Long after whatever the test does, and the moment of the last change.
@@ -297,8 +304,8 @@ mod tests {
             let since = Duration::new(u64::try_from(changed().seconds).unwrap(), changed().nanoseconds);
             SystemTime::UNIX_EPOCH + since
         };
-        let has = |now| places.has(&vfs, &from, &node, now);
-        let is_remembered = || matches!(places.seen(&from, &node), Some(Seen::Nothing(_)));
+        let has = |now| places.contains(&vfs, &from, &node, now);
+        let is_remembered = || matches!(places.cached(&from, &node), Some(CachedSearch::Nothing(_)));
         assert_eq!(has(later), Ok(true));
         move_it(&from, &to);
         assert_eq!(has(at_once()), Ok(false));
@@ -308,7 +315,7 @@ mod tests {
         move_it(&to, &from);
         assert_eq!(has(later), Ok(true), "the directory changed");
         // What is remembered is believed without a look: here of a file that is there.
-        places.keep(&from, &node, Seen::Nothing(changed()));
+        places.insert(&from, &node, CachedSearch::Nothing(changed()));
         assert_eq!(has(later), Ok(false));
         file(&vfs, &from, "other");
         assert_eq!(has(later), Ok(true));
@@ -316,16 +323,16 @@ mod tests {
 
     #[test]
     fn no_more_names_are_remembered_than_the_limit() {
-        let places = Places::default();
+        let places = SubtreeCache::default();
         let node = |at: u32| {
             let bytes = at.to_be_bytes();
             NodeHandle::new(curt_vfs::HandleScheme::Memory, 0, &bytes).unwrap()
         };
         let limit = u32::try_from(NAMES_MAX).unwrap();
         for at in 0..=limit {
-            places.remember(&node(0), &node(at), b"name");
+            places.insert_found(&node(0), &node(at), b"name");
         }
         assert_eq!(places.0.lock().len(), NAMES_MAX);
-        assert!(places.seen(&node(0), &node(limit)).is_some());
+        assert!(places.cached(&node(0), &node(limit)).is_some());
     }
 }

@@ -1,18 +1,19 @@
-//! An immutable set of exports, found by number or path, and the decision who may use which of them, and how.
+//! An immutable set of exports, found by number or path, and the decision who may use which of
+//! them, and how.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_vfs::{Caller, NodeHandle, Vfs};
+use curt_vfs::{FsCred, NodeHandle, Vfs};
 
-use super::clients::Client;
-use super::names::{Names, Question};
+use super::clients::ClientSpec;
+use super::name_service_cache::{NameQuery, NameServiceCache};
 use super::rules::{ExportRules, Flavor, RulesByFlavor};
-use super::subtree::Places;
+use super::subtree::SubtreeCache;
 use super::{ExportClient, ExportDefinition, Fsid, pattern};
 use crate::file_handle::{ExportId, FileSystemId};
 use crate::request::Refusal;
@@ -34,43 +35,43 @@ pub(crate) struct Export {
     /// The exports that are mounted on directories of this one, by the directory that each covers.
     children: HashMap<NodeHandle, ExportId>,
     /// The export that this one is mounted in, and the directory there that it covers.
-    above: Option<(ExportId, NodeHandle)>,
+    parent_export: Option<(ExportId, NodeHandle)>,
     /// Where files were seen, for `subtree_check`.
-    pub(crate) places: Places,
+    pub(crate) subtree_cache: SubtreeCache,
 }
 
 /// The decision about a request on an export.
-pub(crate) enum Decided {
+pub(crate) enum ExportDecision {
     /// It is served under these rules.
     Open(Arc<Export>, ExportRules),
     /// It is refused.
     Refused(Refusal),
     /// It takes the answer to this question to know.
-    Unknown(Question),
+    Unknown(NameQuery),
 }
 
 /// Which client of an export a machine is.
-pub(crate) enum Found<'e> {
+pub(crate) enum MatchedClient<'e> {
     /// This one.
     Client(&'e ExportClient),
     /// None.
     Nobody,
     /// It takes the answer to this question to know.
-    Unknown(Question),
+    Unknown(NameQuery),
 }
 
 /// Whether a machine is a client.
-enum Match {
+enum ClientMatch {
     Yes,
     No,
-    Unknown(Question),
+    Unknown(NameQuery),
 }
 
 impl Export {
     pub(super) fn new(definition: ExportDefinition, id: ExportId, file_system: FileSystemId) -> Self {
         let ExportDefinition {
             path,
-            leads_to,
+            canonical_path: leads_to,
             vfs,
             mut clients,
             fsid,
@@ -95,38 +96,43 @@ impl Export {
             clients,
             listed,
             children: HashMap::new(),
-            above: None,
-            places: Places::default(),
+            parent_export: None,
+            subtree_cache: SubtreeCache::default(),
         }
     }
 
-    /// Which client of this export a machine is: the first that it matches, in the order of precedence. A host whose addresses are
-    /// unknown could be any machine: they are waited for only if the line that applies otherwise has other rules, so that a name
-    /// that cannot be resolved gives nobody too many rights and delays few.
-    pub(crate) fn client(&self, address: IpAddr, names: &Names) -> Found<'_> {
-        let mut open: Vec<(&ExportClient, Question)> = Vec::new();
+    /// Which client of this export a machine is: the first that it matches, in the order of
+    /// precedence. A host whose addresses are unknown could be any machine: they are waited for
+    /// only if the line that applies otherwise has other rules, so that a name that cannot be
+    /// resolved gives nobody too many rights and delays few.
+    pub(crate) fn client(&self, address: IpAddr, names: &NameServiceCache) -> MatchedClient<'_> {
+        let mut open: Vec<(&ExportClient, NameQuery)> = Vec::new();
         for client in &self.clients {
             match matches(&client.client, address, names) {
-                Match::Yes => {
+                ClientMatch::Yes => {
                     let other = open.into_iter().find(|(host, _)| host.rules != client.rules);
-                    return other.map_or(Found::Client(client), |(_, question)| Found::Unknown(question));
+                    return other.map_or(MatchedClient::Client(client), |(_, question)| {
+                        MatchedClient::Unknown(question)
+                    });
                 }
-                Match::No => {}
-                Match::Unknown(question @ Question::Addresses(_)) => open.push((client, question)),
-                Match::Unknown(question) => return Found::Unknown(question),
+                ClientMatch::No => {}
+                ClientMatch::Unknown(question @ NameQuery::Addresses(_)) => open.push((client, question)),
+                ClientMatch::Unknown(question) => return MatchedClient::Unknown(question),
             }
         }
         let first = open.into_iter().next();
-        first.map_or(Found::Nobody, |(_, question)| Found::Unknown(question))
+        first.map_or(MatchedClient::Nobody, |(_, question)| {
+            MatchedClient::Unknown(question)
+        })
     }
 
     /// Whether both can be mounted by the same path.
-    pub(crate) fn is_at_the_path_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_path(&self, other: &Self) -> bool {
         self.paths.iter().any(|path| other.paths.contains(path))
     }
 
     /// Whether clients take both for one file system, which they are not.
-    pub(crate) fn is_mistaken_for(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_fsid(&self, other: &Self) -> bool {
         self.fsid == other.fsid && self.file_system != other.file_system
     }
 
@@ -147,8 +153,8 @@ impl Export {
     }
 
     /// The export that this one is mounted in, and the directory there that it covers.
-    pub(crate) const fn above(&self) -> Option<(ExportId, NodeHandle)> {
-        self.above
+    pub(crate) const fn parent_export(&self) -> Option<(ExportId, NodeHandle)> {
+        self.parent_export
     }
 }
 
@@ -156,11 +162,11 @@ impl Export {
 pub(crate) struct Exports {
     /// By their numbers, ascending.
     exports: Vec<Arc<Export>>,
-    names: Arc<Names>,
+    names: Arc<NameServiceCache>,
 }
 
 impl Exports {
-    pub(super) fn new(mut exports: Vec<Export>, names: Arc<Names>) -> Self {
+    pub(super) fn new(mut exports: Vec<Export>, names: Arc<NameServiceCache>) -> Self {
         exports.sort_by_key(|export| export.id);
         find_mounts(&mut exports);
         Self {
@@ -180,36 +186,39 @@ impl Exports {
 
     /// The decision about a client's request for a file of an export.
     ///
-    /// As with knfsd, the handles of an export that a client may not use are stale for it, because the client got them when it could;
-    /// and requests from an unreserved port, which any user of the client can open, are refused.
+    /// As with knfsd, the handles of an export that a client may not use are stale for it, because
+    /// the client got them when it could; and requests from an unreserved port, which any user of
+    /// the client can open, are refused.
     pub(crate) fn decide(
         &self,
         client: SocketAddr,
         flavor: Option<Flavor>,
-        (id, file_system): (ExportId, FileSystemId),
-    ) -> Decided {
-        let status = |status| Decided::Refused(Refusal::Status(status));
+        id: ExportId,
+        file_system: FileSystemId,
+    ) -> ExportDecision {
+        let status = |status| ExportDecision::Refused(Refusal::Status(status));
         // An export that is no more, or another file system at its place: the handle was good once.
         let export = self.by_id(id).filter(|export| export.file_system == file_system);
         let Some(export) = export else {
-            return status(Status::Stale);
+            return status(NfsStat3::Stale);
         };
         let found = match export.client(client.ip().to_canonical(), &self.names) {
-            Found::Client(found) => found,
-            Found::Nobody => return status(Status::Stale),
-            Found::Unknown(question) => return Decided::Unknown(question),
+            MatchedClient::Client(found) => found,
+            MatchedClient::Nobody => return status(NfsStat3::Stale),
+            MatchedClient::Unknown(question) => return ExportDecision::Unknown(question),
         };
-        if found.is_closed_to(client) {
-            return status(Status::Perm);
+        if found.refuses_port(client) {
+            return status(NfsStat3::Perm);
         }
         match flavor.and_then(|flavor| found.rules.of(flavor)) {
-            Some(rules) => Decided::Open(Arc::clone(export), *rules),
-            None => Decided::Refused(Refusal::Call(CallFailure::Denied(AuthStatus::TooWeak))),
+            Some(rules) => ExportDecision::Open(Arc::clone(export), *rules),
+            None => ExportDecision::Refused(Refusal::Call(CallFailure::Denied(AuthStatus::TooWeak))),
         }
     }
 
-    /// The exports that a path lies in, the innermost first, each with the components below its root.
-    pub(crate) fn around<'p>(&self, path: &'p [u8]) -> Vec<(&Arc<Export>, Vec<&'p [u8]>)> {
+    /// The exports that a path lies in, the innermost first, each with the components below its
+    /// root.
+    pub(crate) fn containing<'p>(&self, path: &'p [u8]) -> Vec<(&Arc<Export>, Vec<&'p [u8]>)> {
         let wanted: Vec<&[u8]> = components(path).collect();
         let within = |export: &Export| {
             let depths = export.paths.iter().filter(|path| begins_with(&wanted, path));
@@ -231,7 +240,7 @@ impl Exports {
 
 impl ExportClient {
     /// Whether a request comes from a port that any user of the client can open.
-    pub(crate) fn is_closed_to(&self, client: SocketAddr) -> bool {
+    pub(crate) fn refuses_port(&self, client: SocketAddr) -> bool {
         self.rules.common().secure_ports && client.port() >= 1024
     }
 
@@ -239,36 +248,39 @@ impl ExportClient {
     #[must_use]
     pub fn everyone(rules: ExportRules) -> Self {
         Self {
-            client: Client::Anyone,
+            client: ClientSpec::Anyone,
             rules: RulesByFlavor::without_sec(rules),
             options: String::new(),
         }
     }
 }
 
-fn matches(client: &Client, address: IpAddr, names: &Names) -> Match {
+fn matches(client: &ClientSpec, address: IpAddr, names: &NameServiceCache) -> ClientMatch {
     let known = match client {
-        Client::Anyone => Some(true),
-        Client::Address(own) => Some(*own == address),
-        Client::Network(network) => Some(network.contains(address)),
-        Client::Host(name) => names
+        ClientSpec::Anyone => Some(true),
+        ClientSpec::Address(own) => Some(*own == address),
+        ClientSpec::Network(network) => Some(network.contains(address)),
+        ClientSpec::Host(name) => names
             .addresses(name)
             .map(|addresses| addresses.contains(&address)),
-        Client::Pattern(pattern) => names
+        ClientSpec::Pattern(pattern) => names
             .name(address)
             .map(|name| name.is_some_and(|name| pattern::fits(pattern, &name))),
-        Client::Netgroup(group) => names.member(group, address),
+        ClientSpec::Netgroup(group) => names.member(group, address),
     };
     match (known, client) {
-        (Some(true), _) => Match::Yes,
-        (Some(false), _) => Match::No,
-        (None, Client::Host(name)) => Match::Unknown(Question::Addresses(name.as_str().into())),
-        (None, Client::Netgroup(group)) => Match::Unknown(Question::Member(group.as_str().into(), address)),
-        (None, _) => Match::Unknown(Question::Name(address)),
+        (Some(true), _) => ClientMatch::Yes,
+        (Some(false), _) => ClientMatch::No,
+        (None, ClientSpec::Host(name)) => ClientMatch::Unknown(NameQuery::Addresses(name.as_str().into())),
+        (None, ClientSpec::Netgroup(group)) => {
+            ClientMatch::Unknown(NameQuery::Member(group.as_str().into(), address))
+        }
+        (None, _) => ClientMatch::Unknown(NameQuery::Name(address)),
     }
 }
 
-/// Finds out which exports are mounted on directories of others: those whose root is not what the other has at their path.
+/// Finds out which exports are mounted on directories of others: those whose root is not what the
+/// other has at their path.
 fn find_mounts(exports: &mut [Export]) {
     let mut found = Vec::new();
     for (at, child) in exports.iter().enumerate() {
@@ -298,14 +310,14 @@ fn find_mounts(exports: &mut [Export]) {
         }
     }
     for (child, parent, covered) in found {
-        exports[child].above = Some((exports[parent].id, covered));
+        exports[child].parent_export = Some((exports[parent].id, covered));
         let id = exports[child].id;
         exports[parent].children.insert(covered, id);
     }
 }
 
-/// Whether a directory is the root of another tree, by device and inode number: the handles of one directory differ if one
-/// tree's are the kernel's and the other's come from a table.
+/// Whether a directory is the root of another tree, by device and inode number: the handles of one
+/// directory differ if one tree's are the kernel's and the other's come from a table.
 fn is_root_of(vfs: &dyn Vfs, directory: &NodeHandle, other: &dyn Vfs) -> bool {
     let [this, root] = [(vfs, directory), (other, &other.root())].map(|(vfs, node)| vfs.attributes(node));
     matches!((this, root), (Ok(this), Ok(root)) if (this.fsid, this.fileid) == (root.fsid, root.fileid))
@@ -313,7 +325,7 @@ fn is_root_of(vfs: &dyn Vfs, directory: &NodeHandle, other: &dyn Vfs) -> bool {
 
 fn walk(vfs: &dyn Vfs, below: &[Vec<u8>]) -> Option<NodeHandle> {
     let step = |at: NodeHandle, name: &Vec<u8>| {
-        let found = vfs.lookup(&Caller::ROOT, &at, name).value.ok()?;
+        let found = vfs.lookup(&FsCred::ROOT, &at, name).value.ok()?;
         Some(found.handle)
     };
     below.iter().try_fold(vfs.root(), step)
@@ -351,7 +363,7 @@ mod tests {
             ..ExportRules::default()
         };
         let client = |word: &str, rules| ExportClient {
-            client: Client::parse(word).unwrap(),
+            client: ClientSpec::parse(word).unwrap(),
             ..ExportClient::everyone(rules)
         };
         let (ro, rw) = (
@@ -359,7 +371,7 @@ mod tests {
             |word| client(word, ExportRules::default()),
         );
         // Nobody asks: no host is ever known.
-        let names = Names::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
         let machine = "10.0.0.1".parse().unwrap();
         for (clients, expected) in [
             (vec![ro("web"), rw("*")], "wait for web"),
@@ -374,10 +386,10 @@ mod tests {
             let definition = ExportDefinition { clients, ..everyone };
             let export = Export::new(definition, ExportId(1), FileSystemId(1));
             let found = match export.client(machine, &names) {
-                Found::Client(client) => client.client.to_string(),
-                Found::Nobody => "nobody".into(),
-                Found::Unknown(Question::Addresses(host)) => format!("wait for {host}"),
-                Found::Unknown(other) => panic!("{other:?}"),
+                MatchedClient::Client(client) => client.client.to_string(),
+                MatchedClient::Nobody => "nobody".into(),
+                MatchedClient::Unknown(NameQuery::Addresses(host)) => format!("wait for {host}"),
+                MatchedClient::Unknown(other) => panic!("{other:?}"),
             };
             assert_eq!(found, expected);
         }
@@ -405,8 +417,8 @@ mod tests {
         let exports = exports.into_iter().zip(1..).map(|((name, handles), number)| {
             Export::new(definition(name, handles), ExportId(number), FileSystemId(1))
         });
-        let names = Names::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
         let exports = Exports::new(exports.collect(), Arc::new(names));
-        assert!(exports.iter().all(|export| export.above().is_none()));
+        assert!(exports.iter().all(|export| export.parent_export().is_none()));
     }
 }

@@ -1,4 +1,5 @@
-//! Paths as exports(5) writes them: a byte that would mean something else is a backslash and three octal digits.
+//! Paths as exports(5) writes them: a byte that would mean something else is a backslash and three
+//! octal digits.
 
 use std::fmt::{self, Write};
 
@@ -17,9 +18,9 @@ pub(super) fn escape(path: &[u8]) -> String {
 }
 
 /// What is written through it stays on one line: control characters are escaped as in a path.
-pub(super) struct Line<'f, 'a>(pub(super) &'f mut fmt::Formatter<'a>);
+pub(super) struct EscapedLine<'f, 'a>(pub(super) &'f mut fmt::Formatter<'a>);
 
-impl Write for Line<'_, '_> {
+impl Write for EscapedLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.chars().try_for_each(|it| self.write_char(it))
     }

@@ -4,44 +4,44 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use curt_proto::mount3::{MountOk, MountReply, Status};
-use curt_rpc::server::Context;
-use curt_vfs::{Caller, Error, FileKind, NodeHandle};
-use curt_xdr::List;
+use curt_proto::mount3::{MountOk, MountReply, MountStat3};
+use curt_rpc::server::CallContext;
+use curt_vfs::{Error, FileKind, FsCred, NodeHandle};
+use curt_xdr::VarArray;
 use rustix::io::Errno;
 
 use crate::dispatch::NfsService;
-use crate::exports::{CredentialFlavor, Export, ExportClient, Found};
-use crate::file_handle::Signed;
+use crate::exports::{CredentialFlavor, Export, ExportClient, MatchedClient};
+use crate::file_handle::HandleContents;
 use crate::status;
 
 /// The longest component of a path, in bytes.
 const COMPONENT_MAX: usize = 255;
 
 /// What a client may mount.
-struct Mountable {
+struct MountTarget {
     export: Arc<Export>,
     node: NodeHandle,
     flavors: Vec<u32>,
 }
 
 /// Answers MNT and remembers who mounted what.
-pub(super) fn mount(service: &NfsService, context: &Context<'_>, path: &[u8]) -> MountReply {
+pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]) -> MountReply {
     match find(service, context.peer(), path) {
-        Ok(Mountable {
+        Ok(MountTarget {
             export,
             node,
             flavors,
         }) => {
-            let root = service.key.sign(&Signed {
+            let root = service.key.sign(&HandleContents {
                 export: export.id,
                 file_system: export.file_system,
                 node,
                 parent: None,
             });
-            service.clients.remember(context.peer().ip(), path);
+            service.remote_mounts.add(context.peer().ip(), path);
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), "mounted");
-            let flavors = List::new(flavors).expect("there are two flavours at most");
+            let flavors = VarArray::new(flavors).expect("there are two flavours at most");
             MountReply::Ok(MountOk { root, flavors })
         }
         Err(status) => {
@@ -51,22 +51,23 @@ pub(super) fn mount(service: &NfsService, context: &Context<'_>, path: &[u8]) ->
     }
 }
 
-/// Finds the innermost export around a path that is open to the client, and what the path names in it.
-fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<Mountable, Status> {
+/// Finds the innermost export around a path that is open to the client, and what the path names in
+/// it.
+fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<MountTarget, MountStat3> {
     let exports = service.exports.current();
-    let mut refused = Status::Noent;
-    for (export, below) in exports.around(path) {
-        refused = Status::Acces;
+    let mut refused = MountStat3::Noent;
+    for (export, below) in exports.containing(path) {
+        refused = MountStat3::Acces;
         let Some(entry) = entry_of(service, export, client, service.exports.deadline())? else {
             continue;
         };
-        if entry.is_closed_to(client) {
-            return Err(Status::Acces);
+        if entry.refuses_port(client) {
+            return Err(MountStat3::Acces);
         }
         let flavors = entry.rules.flavors().map(CredentialFlavor::number).collect();
         let node = walk(export, &below).map_err(status::of_mount_error)?;
         let export = Arc::clone(export);
-        return Ok(Mountable {
+        return Ok(MountTarget {
             export,
             node,
             flavors,
@@ -81,21 +82,22 @@ pub(super) fn entry_of(
     export: &Export,
     client: SocketAddr,
     deadline: Instant,
-) -> Result<Option<ExportClient>, Status> {
+) -> Result<Option<ExportClient>, MountStat3> {
     let names = service.exports.names();
     loop {
         match export.client(client.ip().to_canonical(), names) {
-            Found::Client(entry) => return Ok(Some(entry.clone())),
-            Found::Nobody => return Ok(None),
-            Found::Unknown(question) if names.wait(&question, deadline) => {}
+            MatchedClient::Client(entry) => return Ok(Some(entry.clone())),
+            MatchedClient::Nobody => return Ok(None),
+            MatchedClient::Unknown(question) if names.wait(&question, deadline) => {}
             // There is no "come back" in MOUNT; clients try again when the server failed.
-            Found::Unknown(_) => return Err(Status::Serverfault),
+            MatchedClient::Unknown(_) => return Err(MountStat3::Serverfault),
         }
     }
 }
 
-/// Walks down as root, because on the client only root mounts; what a user may then do in the directory is decided at each
-/// request. Symbolic links are not followed: they could lead out of the export.
+/// Walks down as root, because on the client only root mounts; what a user may then do in the
+/// directory is decided at each request. Symbolic links are not followed: they could lead out of
+/// the export.
 fn walk(export: &Export, below: &[&[u8]]) -> Result<NodeHandle, Error> {
     let mut at = export.vfs.root();
     for name in below {
@@ -105,7 +107,7 @@ fn walk(export: &Export, below: &[&[u8]]) -> Result<NodeHandle, Error> {
         if name.len() > COMPONENT_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let node = export.vfs.lookup(&Caller::ROOT, &at, name).value?;
+        let node = export.vfs.lookup(&FsCred::ROOT, &at, name).value?;
         if node.attributes.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }

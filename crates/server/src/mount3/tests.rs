@@ -3,34 +3,37 @@
 
 use std::sync::Arc;
 
-use curt_proto::mount3::{ExportList, ExportPath, MountList, MountReply, PROGRAM, Status};
-use curt_proto::nfs3::{FileHandle, Procedure};
-use curt_rpc::auth::{Auth, Credential};
-use curt_rpc::client::{Interrupt, Request, Transport as _};
-use curt_rpc::message::{Call, Versions};
-use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply, MountStat3, PROGRAM};
+use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_rpc::auth::{OpaqueAuth, RpcCredential};
+use curt_rpc::client::{Interrupt, RpcRequest, Transport as _};
+use curt_rpc::message::{CallMessage, VersionRange};
+use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::ServerCounters;
-use curt_vfs::{Caller, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
-use crate::{ExportDefinition, ExportRules, Loopback, Moment, NfsService, Setup, SetupError, State};
+use crate::{
+    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
+    SetupError,
+};
 
 fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o700);
     let made = vfs
-        .make_directory(&Caller::ROOT, &vfs.root(), b"users", &set)
+        .make_directory(&FsCred::ROOT, &vfs.root(), b"users", &set)
         .value
         .unwrap();
-    vfs.make_directory(&Caller::ROOT, &made.node.handle, b"alice", &set)
+    vfs.make_directory(&FsCred::ROOT, &made.node.handle, b"alice", &set)
         .value
         .unwrap();
     let target = SetAttributes::default();
-    vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"users", &target)
+    vfs.make_symlink(&FsCred::ROOT, &vfs.root(), b"link", b"users", &target)
         .value
         .unwrap();
     vfs.create(
-        &Caller::ROOT,
+        &FsCred::ROOT,
         &vfs.root(),
         b"file",
         curt_vfs::CreateMode::Guarded(&set),
@@ -41,7 +44,7 @@ fn service() -> NfsService {
         ExportDefinition::for_everyone(b"/srv/data".to_vec(), Arc::new(vfs), ExportRules::default());
     let counters = Arc::new(ServerCounters::default());
     let setup = Setup {
-        state: State::with_key([1; 16]),
+        state: PersistentState::with_key([1; 16]),
         exports: vec![definition],
         counters,
     };
@@ -64,26 +67,26 @@ fn call_from(
     procedure: u32,
     arguments: &[u8],
 ) -> Result<Vec<u8>, CallFailure> {
-    let call = Call {
+    let call = CallMessage {
         xid: 1,
         program: PROGRAM,
         version,
         procedure,
-        credential: Auth::None,
+        credential: OpaqueAuth::None,
         arguments,
     };
     let mut reply = Vec::new();
-    let mut context = Context::detached(client.parse().unwrap(), "10.0.0.1:20048".parse().unwrap());
+    let mut context = CallContext::detached(client.parse().unwrap(), "10.0.0.1:20048".parse().unwrap());
     service.call(&call, &mut context, &mut reply).map(|()| reply)
 }
 
 fn path(path: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    ExportPath(Opaque::new(path).unwrap()).encode(&mut bytes);
+    DirPath(Opaque::new(path).unwrap()).encode(&mut bytes);
     bytes
 }
 
-fn mount(service: &NfsService, name: &[u8]) -> Result<FileHandle, Status> {
+fn mount(service: &NfsService, name: &[u8]) -> Result<FileHandle, MountStat3> {
     match decode_all(&call(service, 3, 1, &path(name)).unwrap()).unwrap() {
         MountReply::Ok(ok) => {
             assert_eq!(&*ok.flavors, &[1]);
@@ -110,16 +113,16 @@ fn mnt_gives_the_handle_of_the_export_or_of_a_directory_below() {
 fn mnt_of_anything_else_says_why_not() {
     let service = service();
     let long = [b"/srv/data/".to_vec(), vec![b'n'; 256]].concat();
-    let rows: [(&[u8], Status); 9] = [
-        (b"/srv", Status::Noent),
-        (b"/", Status::Noent),
-        (b"", Status::Noent),
-        (b"/srv/data/none", Status::Noent),
-        (b"/srv/data/file", Status::Notdir),
-        (b"/srv/data/link", Status::Notdir),
-        (b"/srv/data/../data", Status::Noent),
-        (b"/srv/data/users/..", Status::Noent),
-        (&long, Status::Nametoolong),
+    let rows: [(&[u8], MountStat3); 9] = [
+        (b"/srv", MountStat3::Noent),
+        (b"/", MountStat3::Noent),
+        (b"", MountStat3::Noent),
+        (b"/srv/data/none", MountStat3::Noent),
+        (b"/srv/data/file", MountStat3::Notdir),
+        (b"/srv/data/link", MountStat3::Notdir),
+        (b"/srv/data/../data", MountStat3::Noent),
+        (b"/srv/data/users/..", MountStat3::Noent),
+        (&long, MountStat3::Nametoolong),
     ];
     for (name, status) in rows {
         assert_eq!(mount(&service, name), Err(status), "{}", name.escape_ascii());
@@ -127,9 +130,12 @@ fn mnt_of_anything_else_says_why_not() {
     let refused = call_from(&service, "10.0.0.7:1024", 3, 1, &path(b"/srv/data")).unwrap();
     assert_eq!(
         decode_all::<MountReply>(&refused),
-        Ok(MountReply::Failed(Status::Acces))
+        Ok(MountReply::Failed(MountStat3::Acces))
     );
-    assert!(service.clients.list().is_empty(), "who was refused is not listed");
+    assert!(
+        service.remote_mounts.list().is_empty(),
+        "who was refused is not listed"
+    );
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn version_1_answers_all_but_mnt_and_version_2_nothing() {
     assert_eq!(call(&service, 1, 0, &[]).unwrap(), b"");
     assert_eq!(call(&service, 1, 1, &path(b"/srv/data")).unwrap(), [0, 0, 0, 13]);
     assert_eq!(call(&service, 1, 5, &[]), call(&service, 3, 5, &[]));
-    let versions = Versions { low: 1, high: 3 };
+    let versions = VersionRange { low: 1, high: 3 };
     for version in [0, 2, 4] {
         assert_eq!(
             call(&service, version, 0, &[]),
@@ -158,7 +164,7 @@ fn dump_lists_who_mounted_until_they_unmount() {
     let dump = || {
         let reply = call(&service, 3, 2, &[]).unwrap();
         let list: MountList<'_> = decode_all(&reply).unwrap();
-        let line = |entry: &curt_proto::mount3::MountEntry<'_>| {
+        let line = |entry: &curt_proto::mount3::MountBody<'_>| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             format!("{}:{}", text(entry.client.0.bytes()), text(entry.path.0.bytes()))
         };
@@ -194,7 +200,7 @@ fn paths_that_no_client_could_mount_or_tell_apart_are_refused_at_start() {
         let exports = paths.iter().map(definition).collect();
         let counters = Arc::new(ServerCounters::default());
         NfsService::new(Setup {
-            state: State::with_key([1; 16]),
+            state: PersistentState::with_key([1; 16]),
             exports,
             counters,
         })
@@ -230,13 +236,13 @@ fn loopback_calls_the_hook_around_each_request() {
         let seen = Arc::clone(&seen);
         move |moment, program, procedure| seen.lock().push((moment, program, procedure))
     };
-    let transport = Loopback::new(Arc::new(service())).with_hook(hook);
-    let arguments = ExportPath(Opaque::new(b"/srv/data").unwrap());
-    let request = Request {
+    let transport = LoopbackTransport::new(Arc::new(service())).with_hook(hook);
+    let arguments = DirPath(Opaque::new(b"/srv/data").unwrap());
+    let request = RpcRequest {
         program: PROGRAM,
         version: 3,
         procedure: 1,
-        credential: &Credential::None,
+        credential: &RpcCredential::None,
         arguments: &arguments,
         bulk: &[],
         results_max: 100,
@@ -247,11 +253,14 @@ fn loopback_calls_the_hook_around_each_request() {
     };
     assert_eq!(
         *seen.lock(),
-        [(Moment::Sent, PROGRAM, 1), (Moment::Answered, PROGRAM, 1)]
+        [
+            (LoopbackStep::Sent, PROGRAM, 1),
+            (LoopbackStep::Answered, PROGRAM, 1)
+        ]
     );
-    let getattr = Request {
+    let getattr = RpcRequest {
         program: curt_proto::nfs3::PROGRAM,
-        procedure: Procedure::Getattr.number(),
+        procedure: NfsProcedure::Getattr.number(),
         arguments: &ok.root,
         ..request
     };
@@ -266,7 +275,7 @@ fn loopback_calls_the_hook_around_each_request() {
     assert!(
         transport
             .call(
-                &Request {
+                &RpcRequest {
                     results_max: 80,
                     ..getattr
                 },

@@ -3,14 +3,14 @@
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-use curt_proto::nfs3::{DirectoryName, FileHandle, Procedure};
-use curt_rpc::auth::Auth;
-use curt_rpc::message::Call;
+use curt_proto::nfs3::{DirOpArgs, FileHandle, NfsProcedure};
+use curt_rpc::auth::OpaqueAuth;
+use curt_rpc::message::CallMessage;
 use curt_xdr::Decoder;
 use siphasher::sip::SipHasher13;
 
 use super::interrupted::Subjects;
-use super::table::Key;
+use super::table::ReplyCacheKey;
 
 /// Ports below this are root's on the client.
 const RESERVED_PORTS_END: u16 = 1024;
@@ -19,26 +19,27 @@ const RESERVED_PORTS_END: u16 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint(pub(super) u64);
 
-pub(super) struct Fingerprints(SipHasher13);
+pub(super) struct FingerprintHasher(SipHasher13);
 
-impl Fingerprints {
+impl FingerprintHasher {
     pub(super) fn new(secret: [u8; 16]) -> Self {
         Self(SipHasher13::new_with_key(&secret))
     }
 
-    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of AUTH_SYS, which some clients renew when
-    /// they retransmit a call. Of the peer's port only what matters to exports: whether it is reserved.
-    pub(super) fn of(&self, call: &Call<'_>, peer: SocketAddr) -> Fingerprint {
+    /// Program, version, procedure, credential, arguments and their lengths. Not the stamp of
+    /// AUTH_SYS, which some clients renew when they retransmit a call. Of the peer's port only what
+    /// matters to exports: whether it is reserved.
+    pub(super) fn of(&self, call: &CallMessage<'_>, peer: SocketAddr) -> Fingerprint {
         let mut hasher = self.0;
         (call.program, call.version, call.procedure).hash(&mut hasher);
         match &call.credential {
-            Auth::None => 0_u8.hash(&mut hasher),
-            Auth::Sys(sys) => {
+            OpaqueAuth::None => 0_u8.hash(&mut hasher),
+            OpaqueAuth::Sys(sys) => {
                 1_u8.hash(&mut hasher);
                 // Slices are hashed with their lengths.
                 (sys.machine_name, sys.uid, sys.gid, &*sys.groups).hash(&mut hasher);
             }
-            Auth::Other { flavor, body } => (2_u8, flavor, body).hash(&mut hasher),
+            OpaqueAuth::Other { flavor, body } => (2_u8, flavor, body).hash(&mut hasher),
         }
         (peer.port() < RESERVED_PORTS_END).hash(&mut hasher);
         call.arguments.hash(&mut hasher);
@@ -46,18 +47,18 @@ impl Fingerprints {
     }
 
     /// What a call changes, as far as its arguments say; nothing if they cannot be decoded.
-    pub(super) fn subjects(&self, call: &Call<'_>) -> Subjects {
+    pub(super) fn subjects(&self, call: &CallMessage<'_>) -> Subjects {
         let arguments = &mut Decoder::new(call.arguments);
-        let (made, taken) = match Procedure::from_number(call.procedure) {
-            Some(Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod) => {
-                (self.next_subject(arguments), 0)
-            }
-            Some(Procedure::Link) => {
+        let (made, taken) = match NfsProcedure::from_number(call.procedure) {
+            Some(
+                NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod,
+            ) => (self.next_subject(arguments), 0),
+            Some(NfsProcedure::Link) => {
                 let _file = arguments.get::<FileHandle>();
                 (self.next_subject(arguments), 0)
             }
-            Some(Procedure::Remove | Procedure::Rmdir) => (0, self.next_subject(arguments)),
-            Some(Procedure::Rename) => {
+            Some(NfsProcedure::Remove | NfsProcedure::Rmdir) => (0, self.next_subject(arguments)),
+            Some(NfsProcedure::Rename) => {
                 let taken = self.next_subject(arguments);
                 (self.next_subject(arguments), taken)
             }
@@ -68,7 +69,7 @@ impl Fingerprints {
 
     /// The hash of the directory and name that come next.
     fn next_subject(&self, arguments: &mut Decoder<'_>) -> u64 {
-        let Ok(DirectoryName { directory, name }) = arguments.get() else {
+        let Ok(DirOpArgs { directory, name }) = arguments.get() else {
             return 0;
         };
         let mut hasher = self.0;
@@ -77,7 +78,7 @@ impl Fingerprints {
     }
 
     /// Where calls of `key` are kept, to be taken modulo the number of places.
-    pub(super) fn place(&self, key: &Key) -> usize {
+    pub(super) fn place(&self, key: &ReplyCacheKey) -> usize {
         let mut hasher = self.0;
         key.hash(&mut hasher);
         // The lowest bits are enough.

@@ -1,23 +1,26 @@
 //! Calls that an earlier run of the server began and did not answer.
 //!
-//! Whether such a call changed anything is not known. When its client sends it again, it is executed; if it then fails as a
-//! call does that was executed before (MKDIR: the name exists; REMOVE: there is none), the tree is looked at (`v3::interrupted`).
-//! Before that, this module says whether another call is known to have made the same change since, for of two clients that made
+//! Whether such a call changed anything is not known. When its client sends it again, it is
+//! executed; if it then fails as a call does that was executed before (MKDIR: the name exists;
+//! REMOVE: there is none), the tree is looked at (`v3::interrupted`). Before that, this module says
+//! whether another call is known to have made the same change since, for of two clients that made
 //! one directory only one may be told so.
 //!
-//! Nothing is remembered for longer than replies are kept, and nothing at all if there is no such call.
+//! Nothing is remembered for longer than replies are kept, and nothing at all if there is no such
+//! call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curt_vfs::Time;
+use curt_vfs::Timestamp;
 use parking_lot::Mutex;
 
 use super::fingerprint::Fingerprint;
-use super::table::Key;
+use super::table::ReplyCacheKey;
 
-/// How many changes are remembered that calls have made since. Beyond that interrupted calls are forgotten.
+/// How many changes are remembered that calls have made since. Beyond that interrupted calls are
+/// forgotten.
 const CHANGES_MAX: usize = 64 << 10;
 
 /// More than any step of the coarse clock that file systems take their times from.
@@ -26,13 +29,13 @@ const GRAIN: Duration = Duration::from_millis(20);
 /// A call that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
-    pub(super) key: Key,
+    pub(super) key: ReplyCacheKey,
     pub(super) fingerprint: Fingerprint,
     pub(super) subjects: Subjects,
     /// When, on a clock that all processes of this boot share.
     pub(super) at: Duration,
     /// When, on the clock that file systems take their times from.
-    pub(super) time: Time,
+    pub(super) time: Timestamp,
 }
 
 /// What a call changes: hashes of a directory's handle with a name; zero for none.
@@ -51,7 +54,8 @@ impl Subjects {
         changes.into_iter().filter(|(name, _)| *name != 0)
     }
 
-    /// The change that shows whether the call was executed: a rename takes its name away, whatever it replaces.
+    /// The change that shows whether the call was executed: a rename takes its name away, whatever
+    /// it replaces.
     fn mark(self) -> Option<(u64, bool)> {
         self.changes().next()
     }
@@ -69,9 +73,9 @@ struct LastChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutionWindow {
     /// When it began.
-    pub(crate) from: Time,
+    pub(crate) from: Timestamp,
     /// When this run of the server began, which has not executed it.
-    pub(crate) until: Time,
+    pub(crate) until: Timestamp,
 }
 
 /// That an interrupted call made its change, as far as calls can tell.
@@ -93,20 +97,21 @@ pub(super) struct InterruptedCalls {
 
 #[derive(Default)]
 struct KnownCalls {
-    calls: HashMap<Key, Begun>,
+    calls: HashMap<ReplyCacheKey, Begun>,
     /// The last change of each name, by the calls that are known.
     changes: HashMap<u64, LastChange>,
-    until: Time,
+    until: Timestamp,
     /// When the last of `calls` is too old.
     end: Duration,
 }
 
 impl InterruptedCalls {
-    /// Remembers calls, each of which may be executed until `age` after its beginning, and those that were answered.
+    /// Remembers calls, each of which may be executed until `age` after its beginning, and those
+    /// that were answered.
     pub(super) fn new(
         calls: impl Iterator<Item = Begun>,
         answered: impl Iterator<Item = (Subjects, Duration)>,
-        until: Time,
+        until: Timestamp,
         age: Duration,
     ) -> Self {
         let mut known = KnownCalls {
@@ -132,8 +137,9 @@ impl InterruptedCalls {
         }
     }
 
-    /// The call that now comes again, if it was interrupted. Another call of its number says that its client is done with it.
-    pub(super) fn take(&self, key: Key, fingerprint: Fingerprint, now: Duration) -> Option<Begun> {
+    /// The call that now comes again, if it was interrupted. Another call of its number says that
+    /// its client is done with it.
+    pub(super) fn take(&self, key: ReplyCacheKey, fingerprint: Fingerprint, now: Duration) -> Option<Begun> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
@@ -143,7 +149,8 @@ impl InterruptedCalls {
         call.filter(|call| call.fingerprint == fingerprint && in_time)
     }
 
-    /// Has `call` be the one that made its change, unless another did since it began, or so shortly before that no ctime tells.
+    /// Has `call` be the one that made its change, unless another did since it began, or so shortly
+    /// before that no ctime tells.
     pub(super) fn claim(&self, call: &Begun, now: Duration) -> Option<Claim> {
         let mut known = self.known.lock();
         let (name, is_made) = call.subjects.mark()?;
@@ -203,7 +210,7 @@ mod tests {
     use super::*;
 
     const AGE: Duration = Duration::from_secs(120);
-    const UNTIL: Time = Time {
+    const UNTIL: Timestamp = Timestamp {
         seconds: 2000,
         nanoseconds: 0,
     };
@@ -211,11 +218,11 @@ mod tests {
     fn call(xid: u32, at: u64, subjects: Subjects) -> Begun {
         let peer = std::net::IpAddr::from([10, 0, 0, 1]);
         Begun {
-            key: Key { peer, xid },
+            key: ReplyCacheKey { peer, xid },
             fingerprint: Fingerprint(1),
             subjects,
             at: Duration::from_secs(at),
-            time: Time {
+            time: Timestamp {
                 seconds: 1000 + i64::try_from(at).unwrap_or(0),
                 nanoseconds: 0,
             },

@@ -1,21 +1,27 @@
-//! Replies that were sent, for calls that come twice (RFC 1813 section 4.5, the duplicate request cache).
+//! Replies that were sent, for calls that come twice (RFC 1813 section 4.5, the duplicate request
+//! cache).
 //!
-//! A client that lost its connection does not know which of its calls were executed, and sends them again, over a new connection and from another
-//! port. A MKDIR that is executed twice answers "exists", a REMOVE "no such file": for programs that is an error that nobody made. So the
-//! reply of each call that changes names or attributes is kept for a while, and a call that is the same in every byte that means
-//! something, from the same address and with the same transaction number, is answered with it.
+//! A client that lost its connection does not know which of its calls were executed, and sends them
+//! again, over a new connection and from another port. A MKDIR that is executed twice answers
+//! "exists", a REMOVE "no such file": for programs that is an error that nobody made. So the reply
+//! of each call that changes names or attributes is kept for a while, and a call that is the same
+//! in every byte that means something, from the same address and with the same transaction number,
+//! is answered with it.
 //!
-//! Kept are SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK: the calls that cannot be repeated, and those that can but would
-//! undo what was done since if they came late (SETATTR of a size, CREATE of a file that is there). WRITE and COMMIT can be repeated,
-//! and a client sends no other WRITE of a range before it knows what became of the first. They, and what only reads, never come here:
-//! their path touches no lock of this module.
+//! Kept are SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK: the calls that
+//! cannot be repeated, and those that can but would undo what was done since if they came late
+//! (SETATTR of a size, CREATE of a file that is there). WRITE and COMMIT can be repeated, and a
+//! client sends no other WRITE of a range before it knows what became of the first. They, and what
+//! only reads, never come here: their path touches no lock of this module.
 //!
-//! What is kept in memory goes with the process. So calls and replies are saved as well ([`saved`]), in a file that a server which
-//! is killed leaves to the next one, and calls that were begun and not answered are recognised ([`interrupted`]).
+//! What is kept in memory goes with the process. So calls and replies are saved as well
+//! ([`saved`]), in a file that a server which is killed leaves to the next one, and calls that were
+//! begun and not answered are recognised ([`interrupted`]).
 //!
-//! Invariants: no caller is answered with what was said to another (a keyed hash over the credential and arguments must agree, too); what is kept is
-//! bounded in number and bytes, and a client that sends much displaces its own replies first; no lock is held while a call is executed;
-//! a call that is being executed when its duplicate comes is not executed twice.
+//! Invariants: no caller is answered with what was said to another (a keyed hash over the
+//! credential and arguments must agree, too); what is kept is bounded in number and bytes, and a
+//! client that sends much displaces its own replies first; no lock is held while a call is
+//! executed; a call that is being executed when its duplicate comes is not executed twice.
 
 mod fingerprint;
 mod interrupted;
@@ -31,40 +37,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::{Procedure, Status};
-use curt_rpc::message::Call;
-use curt_rpc::server::{CallFailure, Context};
-use curt_trace::events::{Short, procedure_name};
+use curt_proto::nfs3::{NfsProcedure, NfsStat3};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_trace::events::{ShortText, procedure_name};
 use curt_trace::{ServerCounter, ServerCounters, probe};
-use curt_vfs::Time;
+use curt_vfs::Timestamp;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::fingerprint::{Fingerprint, Fingerprints};
+use self::fingerprint::{Fingerprint, FingerprintHasher};
 pub(crate) use self::interrupted::ExecutionWindow;
 use self::interrupted::{Begun, InterruptedCalls};
 use self::saved::SavedReplies;
-use self::table::{Begin, Key, Table, TableBounds, Ticket};
+use self::table::{ExecutionId, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
 
-/// The longest reply that is kept, in bytes. The longest there is, of a RENAME or a CREATE, has less than 300.
+/// The longest reply that is kept, in bytes. The longest there is, of a RENAME or a CREATE, has
+/// less than 300.
 pub(crate) const REPLY_MAX: usize = 1024;
 
 /// How much is kept and for how long.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ReplyCacheLimits {
     /// Replies at once, a multiple of the number of shards.
     pub(crate) entries: usize,
     /// Bytes of replies at once, what it costs to find them included.
     pub(crate) bytes: usize,
-    /// How long a reply is kept: a client that has not asked again by then does not ask again with the same number.
+    /// How long a reply is kept: a client that has not asked again by then does not ask again with
+    /// the same number.
     pub(crate) age: Duration,
-    /// How long a duplicate waits for the end of the first. After that it is dropped; the first one's reply still comes, and so may another duplicate.
+    /// How long a duplicate waits for the end of the first. After that it is dropped; the first
+    /// one's reply still comes, and so may another duplicate.
     pub(crate) wait: Duration,
     /// How many duplicates wait at once, each with a serving thread. One more is dropped.
     pub(crate) waiters: usize,
 }
 
-impl Default for Bounds {
+impl Default for ReplyCacheLimits {
     fn default() -> Self {
         Self {
             entries: 32_768,
@@ -81,9 +90,9 @@ const SHARDS: usize = 32;
 
 /// What was answered lately.
 pub(crate) struct ReplyCache {
-    shards: Box<[Shard]>,
-    fingerprints: Fingerprints,
-    bounds: Bounds,
+    shards: Box<[ReplyCacheShard]>,
+    fingerprints: FingerprintHasher,
+    bounds: ReplyCacheLimits,
     waiters: AtomicUsize,
     saved: Option<SavedReplies>,
     interrupted: InterruptedCalls,
@@ -94,10 +103,11 @@ pub(crate) struct ReplyCache {
 pub(crate) enum ReplyTask {
     /// Execute it, and append the results.
     Execute,
-    /// It has just failed, and may have been executed before: if it was, append the results of that.
+    /// It has just failed, and may have been executed before: if it was, append the results of
+    /// that.
     Recognise {
         /// How it failed.
-        failed: Status,
+        failed: NfsStat3,
         /// When it was executed, if it was.
         window: ExecutionWindow,
     },
@@ -105,60 +115,60 @@ pub(crate) enum ReplyTask {
 
 /// A call, and what it is known by.
 struct Arrived<'c> {
-    call: &'c Call<'c>,
-    key: Key,
+    call: &'c CallMessage<'c>,
+    key: ReplyCacheKey,
     fingerprint: Fingerprint,
 }
 
-struct Shard {
-    table: Mutex<Table>,
+struct ReplyCacheShard {
+    table: Mutex<ReplyCacheTable>,
     /// Rung whenever a call of this shard has ended.
     ended: Condvar,
 }
 
 /// Whether replies to `procedure` are kept; the module says why.
-pub(crate) const fn is_kept(procedure: Procedure) -> bool {
+pub(crate) const fn is_cached(procedure: NfsProcedure) -> bool {
     match procedure {
-        Procedure::Setattr
-        | Procedure::Create
-        | Procedure::Mkdir
-        | Procedure::Symlink
-        | Procedure::Mknod
-        | Procedure::Remove
-        | Procedure::Rmdir
-        | Procedure::Rename
-        | Procedure::Link => true,
-        Procedure::Null
-        | Procedure::Getattr
-        | Procedure::Lookup
-        | Procedure::Access
-        | Procedure::Readlink
-        | Procedure::Read
-        | Procedure::Write
-        | Procedure::Readdir
-        | Procedure::ReaddirPlus
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf
-        | Procedure::Commit => false,
+        NfsProcedure::Setattr
+        | NfsProcedure::Create
+        | NfsProcedure::Mkdir
+        | NfsProcedure::Symlink
+        | NfsProcedure::Mknod
+        | NfsProcedure::Remove
+        | NfsProcedure::Rmdir
+        | NfsProcedure::Rename
+        | NfsProcedure::Link => true,
+        NfsProcedure::Null
+        | NfsProcedure::Getattr
+        | NfsProcedure::Lookup
+        | NfsProcedure::Access
+        | NfsProcedure::Readlink
+        | NfsProcedure::Read
+        | NfsProcedure::Write
+        | NfsProcedure::Readdir
+        | NfsProcedure::ReaddirPlus
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf
+        | NfsProcedure::Commit => false,
     }
 }
 
 impl ReplyCache {
     /// An empty one. `secret` keeps peers from making calls that look the same to it.
-    pub(crate) fn new(bounds: Bounds, secret: [u8; 16]) -> Self {
-        let each = TableBounds {
+    pub(crate) fn new(bounds: ReplyCacheLimits, secret: [u8; 16]) -> Self {
+        let each = ReplyCacheShardLimits {
             entries: (bounds.entries / SHARDS).max(1),
             bytes: bounds.bytes / SHARDS,
             age: bounds.age,
         };
-        let shard = || Shard {
-            table: Mutex::new(Table::new(each)),
+        let shard = || ReplyCacheShard {
+            table: Mutex::new(ReplyCacheTable::new(each)),
             ended: Condvar::new(),
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            fingerprints: Fingerprints::new(secret),
+            fingerprints: FingerprintHasher::new(secret),
             bounds,
             waiters: AtomicUsize::new(0),
             saved: None,
@@ -166,7 +176,8 @@ impl ReplyCache {
         }
     }
 
-    /// From now on saves calls and replies in the file at `path`, and knows those of earlier runs that are in it.
+    /// From now on saves calls and replies in the file at `path`, and knows those of earlier runs
+    /// that are in it.
     pub(crate) fn save(
         &mut self,
         path: &Path,
@@ -194,25 +205,26 @@ impl ReplyCache {
         let begun = unanswered
             .map(|call| call.begun)
             .filter(|begun| is_young(begun.at));
-        self.interrupted = InterruptedCalls::new(begun, answered.into_iter(), time(), self.bounds.age);
+        self.interrupted =
+            InterruptedCalls::new(begun, answered.into_iter(), latest_change_time(), self.bounds.age);
         self.saved = Some(saved);
         Ok(())
     }
 
-    fn shard(&self, key: &Key) -> &Shard {
+    fn shard(&self, key: &ReplyCacheKey) -> &ReplyCacheShard {
         &self.shards[self.fingerprints.place(key) % SHARDS]
     }
 
     /// Answers `call` with what it was answered before, or by `perform`, whose reply is kept.
     pub(crate) fn answer(
         &self,
-        call: &Call<'_>,
-        context: &mut Context<'_>,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
         counters: &ServerCounters,
-        mut perform: impl FnMut(ReplyTask, &mut Context<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
+        mut perform: impl FnMut(ReplyTask, &mut CallContext<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
     ) -> Result<(), CallFailure> {
-        let key = Key {
+        let key = ReplyCacheKey {
             peer: context.peer().ip(),
             xid: call.xid,
         };
@@ -225,44 +237,44 @@ impl ReplyCache {
         let shard = self.shard(&key);
         let mut table = shard.table.lock();
         loop {
-            match table.begin(key, fingerprint, now()) {
-                Begin::Replay(kept) => {
+            match table.lookup(key, fingerprint, now()) {
+                ReplyCacheLookup::Replay(kept) => {
                     reply.extend_from_slice(&kept.reply);
                     counters.count(ServerCounter::ReplyCacheHit);
                     if kept.is_restored {
                         counters.count(ServerCounter::ReplyCacheHitRestored);
                     }
-                    found(call, context, "answered as then");
+                    trace_duplicate(call, context, "answered as then");
                     return Ok(());
                 }
-                Begin::First(ticket) => {
+                ReplyCacheLookup::Execute(ticket) => {
                     drop(table);
                     counters.count(ServerCounter::ReplyCacheMiss);
-                    let mut running = Running {
+                    let mut running = ExecutingCall {
                         shard,
                         key,
                         ticket,
-                        is_kept: false,
+                        is_cached: false,
                     };
                     let start = reply.len();
                     self.execute(&arrived, context, reply, counters, perform)?;
-                    if !self.keep(&mut running, reply.get(start..).unwrap_or_default()) {
+                    if !self.insert(&mut running, reply.get(start..).unwrap_or_default()) {
                         counters.count(ServerCounter::ReplyCacheNotCached);
                     }
                     return Ok(());
                 }
-                Begin::Unkept => {
+                ReplyCacheLookup::ExecuteUncached => {
                     drop(table);
                     counters.count(ServerCounter::ReplyCacheNotCached);
                     return perform(ReplyTask::Execute, context, reply);
                 }
-                Begin::Running(first) => {
+                ReplyCacheLookup::Running(first) => {
                     drop(table);
                     // The calls behind it are not to wait.
                     context.may_block();
                     if !self.wait(shard, key, first) {
                         counters.count(ServerCounter::ReplyCacheDropped);
-                        found(call, context, "still being executed");
+                        trace_duplicate(call, context, "still being executed");
                         return Err(CallFailure::NoReply);
                     }
                     table = shard.table.lock();
@@ -275,10 +287,10 @@ impl ReplyCache {
     fn execute(
         &self,
         arrived: &Arrived<'_>,
-        context: &mut Context<'_>,
+        context: &mut CallContext<'_>,
         reply: &mut Vec<u8>,
         counters: &ServerCounters,
-        mut perform: impl FnMut(ReplyTask, &mut Context<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
+        mut perform: impl FnMut(ReplyTask, &mut CallContext<'_>, &mut Vec<u8>) -> Result<(), CallFailure>,
     ) -> Result<(), CallFailure> {
         let Some(saved) = &self.saved else {
             return perform(ReplyTask::Execute, context, reply);
@@ -294,12 +306,13 @@ impl ReplyCache {
             fingerprint,
             subjects: self.fingerprints.subjects(call),
             at: now(),
-            time: time(),
+            time: earliest_change_time(),
         });
         let number = saved.begin(&begun);
         let start = reply.len();
         perform(ReplyTask::Execute, context, reply)?;
-        let failed = status_of(reply.get(start..).unwrap_or_default()).filter(|status| *status != Status::Ok);
+        let failed =
+            status_of(reply.get(start..).unwrap_or_default()).filter(|status| *status != NfsStat3::Ok);
         if let (Some(_), Some(failed)) = (interrupted, failed)
             && let Some(claim) = self.interrupted.claim(&begun, now())
         {
@@ -312,7 +325,7 @@ impl ReplyCache {
                 reply.truncate(start);
                 reply.append(&mut own);
                 counters.count(ServerCounter::ReplyCacheRecognised);
-                found(call, context, "executed before the restart");
+                trace_duplicate(call, context, "executed before the restart");
             }
         }
         let results = reply.get(start..).unwrap_or_default();
@@ -326,17 +339,17 @@ impl ReplyCache {
     }
 
     /// Keeps the reply to a call that was executed; whether it did.
-    fn keep(&self, running: &mut Running<'_>, reply: &[u8]) -> bool {
+    fn insert(&self, running: &mut ExecutingCall<'_>, reply: &[u8]) -> bool {
         if reply.len() > REPLY_MAX {
             return false;
         }
         let mut table = running.shard.table.lock();
-        running.is_kept = table.keep(running.key, running.ticket, reply, now());
-        running.is_kept
+        running.is_cached = table.insert(running.key, running.ticket, reply, now());
+        running.is_cached
     }
 
     /// Waits for the end of a call that another thread executes; whether it came in time.
-    fn wait(&self, shard: &Shard, key: Key, first: Ticket) -> bool {
+    fn wait(&self, shard: &ReplyCacheShard, key: ReplyCacheKey, first: ExecutionId) -> bool {
         // Relaxed: a bound, which orders nothing.
         let allowed = self.waiters.fetch_add(1, Ordering::Relaxed) < self.bounds.waiters;
         let deadline = Instant::now() + self.bounds.wait;
@@ -358,46 +371,58 @@ fn now() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// The time that a change made now would have: file systems use the coarse clock as well.
-fn time() -> Time {
-    let time = clock_gettime(ClockId::RealtimeCoarse);
-    Time {
+/// The earliest time that a file system may give to a change made from now on: that of the coarse
+/// clock.
+fn earliest_change_time() -> Timestamp {
+    timestamp(ClockId::RealtimeCoarse)
+}
+
+/// The latest time that a file system may have given to a change made until now: since Linux 6.13
+/// some use the fine clock where a time has been asked for (multigrain timestamps).
+fn latest_change_time() -> Timestamp {
+    timestamp(ClockId::Realtime)
+}
+
+fn timestamp(clock: ClockId) -> Timestamp {
+    let time = clock_gettime(clock);
+    Timestamp {
         seconds: time.tv_sec,
         nanoseconds: u32::try_from(time.tv_nsec).unwrap_or_default(),
     }
 }
 
 /// The status that results begin with.
-fn status_of(results: &[u8]) -> Option<Status> {
+fn status_of(results: &[u8]) -> Option<NfsStat3> {
     let number = results.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))?;
-    Status::from_number(number)
+    NfsStat3::from_number(number)
 }
 
 fn is_success(results: &[u8]) -> bool {
-    status_of(results) == Some(Status::Ok)
+    status_of(results) == Some(NfsStat3::Ok)
 }
 
 /// Tells that a call had come before.
-fn found(call: &Call<'_>, context: &Context<'_>, reason: &str) {
+fn trace_duplicate(call: &CallMessage<'_>, context: &CallContext<'_>, reason: &str) {
     probe!(NfsdDrcFound {
         xid: call.xid,
         procedure: procedure_name(call.program, call.procedure).bytes(),
-        peer: Short::of(context.peer()).bytes(),
+        peer: ShortText::of(context.peer()).bytes(),
         reason
     });
 }
 
-/// A call that is being executed, until this goes: also by a panic. A duplicate that waits is then executed itself, if nothing was kept.
-struct Running<'a> {
-    shard: &'a Shard,
-    key: Key,
-    ticket: Ticket,
-    is_kept: bool,
+/// A call that is being executed, until this goes: also by a panic. A duplicate that waits is then
+/// executed itself, if nothing was kept.
+struct ExecutingCall<'a> {
+    shard: &'a ReplyCacheShard,
+    key: ReplyCacheKey,
+    ticket: ExecutionId,
+    is_cached: bool,
 }
 
-impl Drop for Running<'_> {
+impl Drop for ExecutingCall<'_> {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_cached {
             self.shard.table.lock().abandon(self.key, self.ticket);
         }
         self.shard.ended.notify_all();

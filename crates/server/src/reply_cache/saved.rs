@@ -1,11 +1,15 @@
-//! The last calls that change names or attributes and their replies, in a file that outlives the process.
+//! The last calls that change names or attributes and their replies, in a file that outlives the
+//! process.
 //!
-//! A call is written twice into one slot: when it begins, and with its reply before that is sent. Nothing is synced: what a
-//! process has written stays in the page cache when it is killed, and that is all this is for. After a loss of power or a reboot
-//! the file means nothing, which it says itself: its header has the boot id. Each slot has a checksum, keyed with the server's
-//! secret, so that a torn slot, a damaged file, and one of another server are nothing but replies that are not known.
+//! A call is written twice into one slot: when it begins, and with its reply before that is sent.
+//! Nothing is synced: what a process has written stays in the page cache when it is killed, and
+//! that is all this is for. After a loss of power or a reboot the file means nothing, which it says
+//! itself: its header has the boot id. Each slot has a checksum, keyed with the server's secret, so
+//! that a torn slot, a damaged file, and one of another server are nothing but replies that are not
+//! known.
 //!
-//! The file has a header of one slot's size and then [`SLOTS`] slots, used in turn. All numbers are little-endian.
+//! The file has a header of one slot's size and then [`SLOTS`] slots, used in turn. All numbers are
+//! little-endian.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,25 +19,27 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use curt_vfs::Time;
+use curt_vfs::Timestamp;
 use rustix::fs::OFlags;
 use siphasher::sip::SipHasher13;
 
 use super::fingerprint::Fingerprint;
 use super::interrupted::{Begun, Subjects};
-use super::table::Key;
+use super::table::ReplyCacheKey;
 
 const MAGIC: [u8; 8] = *b"CURTRPLY";
 /// The only layout until now.
 const FORMAT: u32 = 1;
 /// The bytes of a slot.
 const SLOT: usize = 512;
-/// How many calls are kept: far more than clients wait for at any moment, which is what they send again.
+/// How many calls are kept: far more than clients wait for at any moment, which is what they send
+/// again.
 const SLOTS: usize = 4096;
 const FILE: usize = SLOT * (1 + SLOTS);
 /// The bytes of a slot before the reply.
 const HEAD: usize = 88;
-/// The longest reply that a slot has room for. The longest there is, of a RENAME or a CREATE, has less than 300 bytes.
+/// The longest reply that a slot has room for. The longest there is, of a RENAME or a CREATE, has
+/// less than 300 bytes.
 const REPLY_MAX: usize = SLOT - HEAD;
 
 const STATE_BEGUN: u16 = 1;
@@ -67,8 +73,8 @@ pub(super) struct SavedCall {
 pub(super) struct SlotNumber(u64);
 
 impl SavedReplies {
-    /// Opens the file at `path`, or makes it, and returns the calls in it in the order in which they began. What is no such file
-    /// of this boot and this server is replaced by an empty one.
+    /// Opens the file at `path`, or makes it, and returns the calls in it in the order in which
+    /// they began. What is no such file of this boot and this server is replaced by an empty one.
     pub(super) fn open(path: &Path, secret: &[u8; 16]) -> io::Result<(Self, Vec<SavedCall>)> {
         Self::open_in_boot(path, secret, &boot_id()?)
     }
@@ -121,7 +127,8 @@ impl SavedReplies {
         Ok(Some(bytes))
     }
 
-    /// Empties the file. All its room is taken now. The header comes last, for without it the file means nothing.
+    /// Empties the file. All its room is taken now. The header comes last, for without it the file
+    /// means nothing.
     fn begin_anew(&self, header: &[u8; SLOT]) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.write_all_at(&vec![0; FILE], 0)?;
@@ -206,7 +213,7 @@ impl SavedReplies {
         let at = Duration::from_nanos(u64::from_le_bytes(field(slot, 48)?));
         let is_answered = u16::from_le_bytes(field(slot, 38)?) == STATE_ANSWERED;
         let begun = Begun {
-            key: Key {
+            key: ReplyCacheKey {
                 peer: Ipv6Addr::from(field::<16>(slot, 16)?).to_canonical(),
                 xid: u32::from_le_bytes(field(slot, 32)?),
             },
@@ -216,7 +223,7 @@ impl SavedReplies {
                 taken: u64::from_le_bytes(field(slot, 80)?),
             },
             at,
-            time: Time {
+            time: Timestamp {
                 seconds: i64::from_le_bytes(field(slot, 56)?),
                 nanoseconds: u32::from_le_bytes(field(slot, 64)?),
             },
@@ -257,14 +264,14 @@ mod tests {
             "2001:db8::1"
         };
         Begun {
-            key: Key {
+            key: ReplyCacheKey {
                 peer: peer.parse().unwrap(),
                 xid,
             },
             fingerprint: Fingerprint(u64::from(xid) << 32 | 5),
             subjects: Subjects { made: 3, taken: 4 },
             at: Duration::from_nanos(u64::from(xid) + 1_000_000_007),
-            time: Time {
+            time: Timestamp {
                 seconds: 1_700_000_000,
                 nanoseconds: 999_999_999,
             },

@@ -1,7 +1,8 @@
 //! One shard's calls: those that run, and the replies of those that ran.
 //!
-//! Knows no clock and no lock. Invariants: `order`, `households` and the kept entries hold the same sequence numbers; those of a household are in rising
-//! order; what is kept is within its bounds after each change. Calls that run are as many as threads serve, and are not counted.
+//! Knows no clock and no lock. Invariants: `order`, `households` and the kept entries hold the same
+//! sequence numbers; those of a household are in rising order; what is kept is within its bounds
+//! after each change. Calls that run are as many as threads serve, and are not counted.
 
 use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,10 +13,10 @@ use super::fingerprint::Fingerprint;
 /// What an entry costs beside its reply, in bytes, about: its places in four collections.
 pub(super) const ENTRY_COST: usize = 192;
 
-/// What a call is found by. A client has at most one call of a number at a time (RFC 5531 section 9), so one with another fingerprint says that the
-/// older is done with.
+/// What a call is found by. A client has at most one call of a number at a time (RFC 5531 section
+/// 9), so one with another fingerprint says that the older is done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct ReplyCacheKey {
     /// Without its port: a new connection has another.
     pub(super) peer: IpAddr,
     pub(super) xid: u32,
@@ -23,11 +24,11 @@ pub(super) struct Key {
 
 /// The number of one execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
+pub(super) struct ExecutionId(u64);
 
 /// One shard's part of the bounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TableBounds {
+pub(super) struct ReplyCacheShardLimits {
     pub(super) entries: usize,
     pub(super) bytes: usize,
     pub(super) age: Duration,
@@ -35,107 +36,115 @@ pub(super) struct TableBounds {
 
 /// What is to be done about a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Begin<'t> {
+pub(super) enum ReplyCacheLookup<'t> {
     /// It was executed, and answered so.
-    Replay(&'t Kept),
+    Replay(&'t CachedReply),
     /// It is to be executed, and its reply to be brought.
-    First(Ticket),
+    Execute(ExecutionId),
     /// It is being executed.
-    Running(Ticket),
-    /// It is to be executed, but a call of the same number and another content runs: nothing can be kept of it.
-    Unkept,
+    Running(ExecutionId),
+    /// It is to be executed, but a call of the same number and another content runs: nothing can be
+    /// kept of it.
+    ExecuteUncached,
 }
 
-/// Who shares a part of the room: an IPv4 address, or the /64 network that one IPv6 host may choose its addresses from.
-type Household = IpAddr;
+/// Who shares a part of the room: an IPv4 address, or the /64 network that one IPv6 host may choose
+/// its addresses from.
+type ReplyCacheClient = IpAddr;
 
-pub(super) struct Table {
-    bounds: TableBounds,
-    entries: HashMap<Key, Entry>,
+pub(super) struct ReplyCacheTable {
+    bounds: ReplyCacheShardLimits,
+    entries: HashMap<ReplyCacheKey, ReplyCacheEntry>,
     /// Kept replies, the oldest first, with the time since which they are kept.
-    order: BTreeMap<Ticket, (Key, Duration)>,
-    households: HashMap<Household, VecDeque<Ticket>>,
+    order: BTreeMap<ExecutionId, (ReplyCacheKey, Duration)>,
+    clients: HashMap<ReplyCacheClient, VecDeque<ExecutionId>>,
     bytes: usize,
     next: u64,
 }
 
-struct Entry {
+struct ReplyCacheEntry {
     fingerprint: Fingerprint,
-    ticket: Ticket,
-    kept: Option<Kept>,
+    execution: ExecutionId,
+    reply: Option<CachedReply>,
 }
 
 /// A reply that was given.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct CachedReply {
     since: Duration,
     pub(super) reply: Box<[u8]>,
     /// By an earlier run of the server.
     pub(super) is_restored: bool,
 }
 
-impl Table {
-    pub(super) fn new(bounds: TableBounds) -> Self {
+impl ReplyCacheTable {
+    pub(super) fn new(bounds: ReplyCacheShardLimits) -> Self {
         Self {
             bounds,
             entries: HashMap::new(),
             order: BTreeMap::new(),
-            households: HashMap::new(),
+            clients: HashMap::new(),
             bytes: 0,
             next: 0,
         }
     }
 
     /// Says what to do about a call that came at `now`.
-    pub(super) fn begin(&mut self, key: Key, fingerprint: Fingerprint, now: Duration) -> Begin<'_> {
+    pub(super) fn lookup(
+        &mut self,
+        key: ReplyCacheKey,
+        fingerprint: Fingerprint,
+        now: Duration,
+    ) -> ReplyCacheLookup<'_> {
         let ticket = self.ticket();
-        let first = Entry {
+        let first = ReplyCacheEntry {
             fingerprint,
-            ticket,
-            kept: None,
+            execution: ticket,
+            reply: None,
         };
         // The key is hashed once, but for calls that came before.
         let known = match self.entries.entry(key) {
             hash_map::Entry::Vacant(place) => {
                 place.insert(first);
-                return Begin::First(ticket);
+                return ReplyCacheLookup::Execute(ticket);
             }
             hash_map::Entry::Occupied(known) => known.into_mut(),
         };
         let same = known.fingerprint == fingerprint;
-        let fresh = |kept: &Kept| now.saturating_sub(kept.since) < self.bounds.age;
-        match (same, known.kept.as_ref().map(fresh)) {
-            (true, None) => return Begin::Running(known.ticket),
-            (false, None) => return Begin::Unkept,
+        let fresh = |kept: &CachedReply| now.saturating_sub(kept.since) < self.bounds.age;
+        match (same, known.reply.as_ref().map(fresh)) {
+            (true, None) => return ReplyCacheLookup::Running(known.execution),
+            (false, None) => return ReplyCacheLookup::ExecuteUncached,
             (true, Some(true)) => {}
             // The number is used again.
             (_, Some(_)) => {
-                self.forget(key);
+                self.remove(key);
                 self.entries.insert(key, first);
             }
         }
-        match self.entries.get(&key).and_then(|entry| entry.kept.as_ref()) {
-            Some(kept) => Begin::Replay(kept),
-            None => Begin::First(ticket),
+        match self.entries.get(&key).and_then(|entry| entry.reply.as_ref()) {
+            Some(kept) => ReplyCacheLookup::Replay(kept),
+            None => ReplyCacheLookup::Execute(ticket),
         }
     }
 
-    /// Keeps a reply that an earlier run of the server gave at `since`; whether there was room, and no later call of its number.
+    /// Keeps a reply that an earlier run of the server gave at `since`; whether there was room, and
+    /// no later call of its number.
     pub(super) fn restore(
         &mut self,
-        key: Key,
+        key: ReplyCacheKey,
         fingerprint: Fingerprint,
         since: Duration,
         reply: &[u8],
     ) -> bool {
-        let Begin::First(ticket) = self.begin(key, fingerprint, since) else {
+        let ReplyCacheLookup::Execute(ticket) = self.lookup(key, fingerprint, since) else {
             return false;
         };
-        if !self.keep(key, ticket, reply, since) {
+        if !self.insert(key, ticket, reply, since) {
             self.abandon(key, ticket);
             return false;
         }
-        let kept = self.entries.get_mut(&key).and_then(|entry| entry.kept.as_mut());
+        let kept = self.entries.get_mut(&key).and_then(|entry| entry.reply.as_mut());
         kept.is_some_and(|kept| {
             kept.is_restored = true;
             true
@@ -143,30 +152,41 @@ impl Table {
     }
 
     /// Keeps the reply to the call that was begun as `ticket`; whether there was room.
-    pub(super) fn keep(&mut self, key: Key, ticket: Ticket, reply: &[u8], now: Duration) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        key: ReplyCacheKey,
+        ticket: ExecutionId,
+        reply: &[u8],
+        now: Duration,
+    ) -> bool {
         let cost = reply.len() + ENTRY_COST;
         let later = self.ticket();
-        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.ticket == ticket) else {
+        let Some(entry) = self
+            .entries
+            .get_mut(&key)
+            .filter(|entry| entry.execution == ticket)
+        else {
             return false;
         };
         if cost > self.bounds.bytes {
             return false;
         }
-        entry.kept = Some(Kept {
+        entry.reply = Some(CachedReply {
             since: now,
             reply: reply.into(),
             is_restored: false,
         });
-        // Replies are kept in the order in which they were made, which is not that in which the calls began.
-        entry.ticket = later;
+        // Replies are kept in the order in which they were made, which is not that in which the
+        // calls began.
+        entry.execution = later;
         self.bytes += cost;
         self.order.insert(later, (key, now));
-        self.households
-            .entry(household(key.peer))
+        self.clients
+            .entry(client_of(key.peer))
             .or_default()
             .push_back(later);
         self.expire(now);
-        let own = household(key.peer);
+        let own = client_of(key.peer);
         while self.order.len() > self.bounds.entries || self.bytes > self.bounds.bytes {
             if !self.evict(own) {
                 break;
@@ -176,21 +196,21 @@ impl Table {
     }
 
     /// Forgets a call that was begun and not kept.
-    pub(super) fn abandon(&mut self, key: Key, ticket: Ticket) {
+    pub(super) fn abandon(&mut self, key: ReplyCacheKey, ticket: ExecutionId) {
         if self.is_running(key, ticket) {
             self.entries.remove(&key);
         }
     }
 
-    pub(super) fn is_running(&self, key: Key, ticket: Ticket) -> bool {
+    pub(super) fn is_running(&self, key: ReplyCacheKey, ticket: ExecutionId) -> bool {
         self.entries
             .get(&key)
-            .is_some_and(|entry| entry.ticket == ticket && entry.kept.is_none())
+            .is_some_and(|entry| entry.execution == ticket && entry.reply.is_none())
     }
 
-    const fn ticket(&mut self) -> Ticket {
+    const fn ticket(&mut self) -> ExecutionId {
         self.next += 1;
-        Ticket(self.next)
+        ExecutionId(self.next)
     }
 
     /// Forgets what is too old.
@@ -199,18 +219,19 @@ impl Table {
             if now.saturating_sub(*since) < self.bounds.age {
                 return;
             }
-            self.forget(*key);
+            self.remove(*key);
         }
     }
 
-    /// Forgets the oldest reply of `own`, if it has its share of the room, else of whoever has most; never the only one of `own`. Whether there was one.
-    fn evict(&mut self, own: Household) -> bool {
-        let share = self.order.len() / self.households.len().max(1);
-        let owned = self.households.get(&own).map_or(0, VecDeque::len);
+    /// Forgets the oldest reply of `own`, if it has its share of the room, else of whoever has
+    /// most; never the only one of `own`. Whether there was one.
+    fn evict(&mut self, own: ReplyCacheClient) -> bool {
+        let share = self.order.len() / self.clients.len().max(1);
+        let owned = self.clients.get(&own).map_or(0, VecDeque::len);
         let replies = if owned > 1 && owned >= share {
-            self.households.get(&own)
+            self.clients.get(&own)
         } else {
-            let others = self.households.iter().filter(|(household, _)| **household != own);
+            let others = self.clients.iter().filter(|(household, _)| **household != own);
             others
                 .map(|(_, replies)| replies)
                 .max_by_key(|replies| replies.len())
@@ -221,26 +242,26 @@ impl Table {
         let Some((key, _)) = oldest.copied() else {
             return false;
         };
-        self.forget(key);
+        self.remove(key);
         true
     }
 
     /// Forgets a kept reply.
-    fn forget(&mut self, key: Key) {
+    fn remove(&mut self, key: ReplyCacheKey) {
         let Some(entry) = self.entries.remove(&key) else {
             return;
         };
-        let Some(kept) = entry.kept else { return };
+        let Some(kept) = entry.reply else { return };
         self.bytes -= kept.reply.len() + ENTRY_COST;
-        self.order.remove(&entry.ticket);
-        let household = household(key.peer);
-        if let Some(replies) = self.households.get_mut(&household) {
+        self.order.remove(&entry.execution);
+        let household = client_of(key.peer);
+        if let Some(replies) = self.clients.get_mut(&household) {
             // Nearly always at the front.
-            if let Ok(at) = replies.binary_search(&entry.ticket) {
+            if let Ok(at) = replies.binary_search(&entry.execution) {
                 replies.remove(at);
             }
             if replies.is_empty() {
-                self.households.remove(&household);
+                self.clients.remove(&household);
             }
         }
     }
@@ -248,9 +269,9 @@ impl Table {
     /// How many replies are kept, and their bytes.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize) {
-        let members: usize = self.households.values().map(VecDeque::len).sum();
+        let members: usize = self.clients.values().map(VecDeque::len).sum();
         assert_eq!(members, self.order.len());
-        let kept = self.entries.values().filter(|entry| entry.kept.is_some());
+        let kept = self.entries.values().filter(|entry| entry.reply.is_some());
         assert_eq!(kept.count(), self.order.len());
         (self.order.len(), self.bytes)
     }
@@ -262,7 +283,7 @@ impl Table {
     }
 }
 
-fn household(peer: IpAddr) -> Household {
+fn client_of(peer: IpAddr) -> ReplyCacheClient {
     match peer {
         IpAddr::V4(_) => peer,
         IpAddr::V6(address) => {

@@ -1,4 +1,5 @@
-//! What is kept, for how long and for whom; and that nobody is answered with what was not said to him.
+//! What is kept, for how long and for whom; and that nobody is answered with what was not said to
+//! him.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,55 +8,55 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use curt_rpc::auth::{Auth, AuthSys, Groups};
-use curt_rpc::message::Call;
-use curt_rpc::server::{CallFailure, Context};
+use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::{ServerCounter, ServerCounters};
 
-use super::fingerprint::{Fingerprint, Fingerprints};
-use super::table::{Begin, ENTRY_COST, Key, Table, TableBounds};
-use super::{Bounds, REPLY_MAX, ReplyCache, ReplyTask};
+use super::fingerprint::{Fingerprint, FingerprintHasher};
+use super::table::{ENTRY_COST, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
+use super::{REPLY_MAX, ReplyCache, ReplyCacheLimits, ReplyTask};
 
 const AGE: Duration = Duration::from_secs(120);
 const START: Duration = Duration::from_secs(1000);
 const SAME: Fingerprint = Fingerprint(1);
 const OTHER: Fingerprint = Fingerprint(2);
 
-fn table(entries: usize, bytes: usize) -> Table {
-    Table::new(TableBounds {
+fn table(entries: usize, bytes: usize) -> ReplyCacheTable {
+    ReplyCacheTable::new(ReplyCacheShardLimits {
         entries,
         bytes,
         age: AGE,
     })
 }
 
-fn key(peer: &str, xid: u32) -> Key {
+fn key(peer: &str, xid: u32) -> ReplyCacheKey {
     let peer: IpAddr = peer.parse().unwrap();
-    Key { peer, xid }
+    ReplyCacheKey { peer, xid }
 }
 
 /// Has a call executed and its reply kept.
-fn execute(table: &mut Table, key: Key, reply: &[u8], now: Duration) -> bool {
-    let Begin::First(ticket) = table.begin(key, SAME, now) else {
+fn execute(table: &mut ReplyCacheTable, key: ReplyCacheKey, reply: &[u8], now: Duration) -> bool {
+    let ReplyCacheLookup::Execute(ticket) = table.lookup(key, SAME, now) else {
         panic!("{key:?} is not new");
     };
-    let kept = table.keep(key, ticket, reply, now);
+    let kept = table.insert(key, ticket, reply, now);
     table.abandon(key, ticket);
     kept
 }
 
-fn assert_replay(begin: Begin<'_>, reply: &[u8]) {
+fn assert_replay(begin: ReplyCacheLookup<'_>, reply: &[u8]) {
     match begin {
-        Begin::Replay(kept) => assert_eq!(&*kept.reply, reply),
+        ReplyCacheLookup::Replay(kept) => assert_eq!(&*kept.reply, reply),
         other => panic!("{other:?}"),
     }
 }
 
 /// Whether a call would be answered from what is kept.
-fn is_known(table: &mut Table, key: Key, now: Duration) -> bool {
-    match table.begin(key, SAME, now) {
-        Begin::Replay(_) => true,
-        Begin::First(ticket) => {
+fn is_known(table: &mut ReplyCacheTable, key: ReplyCacheKey, now: Duration) -> bool {
+    match table.lookup(key, SAME, now) {
+        ReplyCacheLookup::Replay(_) => true,
+        ReplyCacheLookup::Execute(ticket) => {
             table.abandon(key, ticket);
             false
         }
@@ -69,10 +70,13 @@ fn a_reply_is_kept_until_its_time_is_over() {
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"reply", START));
     assert_replay(
-        table.begin(call, SAME, START + AGE - Duration::from_nanos(1)),
+        table.lookup(call, SAME, START + AGE - Duration::from_nanos(1)),
         b"reply",
     );
-    assert!(matches!(table.begin(call, SAME, START + AGE), Begin::First(_)));
+    assert!(matches!(
+        table.lookup(call, SAME, START + AGE),
+        ReplyCacheLookup::Execute(_)
+    ));
     // What is too old goes as soon as something is kept, whoever sent it.
     let mut table = self::table(8, 8000);
     for xid in 0..8 {
@@ -87,19 +91,23 @@ fn a_number_that_is_used_again_is_a_new_call() {
     let mut table = table(8, 8000);
     let call = key("10.0.0.1", 7);
     assert!(execute(&mut table, call, b"old", START));
-    let Begin::First(ticket) = table.begin(call, OTHER, START) else {
+    let ReplyCacheLookup::Execute(ticket) = table.lookup(call, OTHER, START) else {
         panic!("not new")
     };
     assert_eq!(table.size(), (0, 0), "the old reply is forgotten");
-    // While that runs: its duplicate waits, and the old call, which nobody can be waiting for, is not mixed up with it.
-    assert_eq!(table.begin(call, OTHER, START), Begin::Running(ticket));
-    assert_eq!(table.begin(call, SAME, START), Begin::Unkept);
-    assert!(table.keep(call, ticket, b"new", START));
-    assert_replay(table.begin(call, OTHER, START), b"new");
+    // While that runs: its duplicate waits, and the old call, which nobody can be waiting for, is
+    // not mixed up with it.
+    assert_eq!(
+        table.lookup(call, OTHER, START),
+        ReplyCacheLookup::Running(ticket)
+    );
+    assert_eq!(table.lookup(call, SAME, START), ReplyCacheLookup::ExecuteUncached);
+    assert!(table.insert(call, ticket, b"new", START));
+    assert_replay(table.lookup(call, OTHER, START), b"new");
     // Another peer's number is another number.
     assert!(matches!(
-        table.begin(key("10.0.0.2", 7), OTHER, START),
-        Begin::First(_)
+        table.lookup(key("10.0.0.2", 7), OTHER, START),
+        ReplyCacheLookup::Execute(_)
     ));
 }
 
@@ -164,46 +172,46 @@ fn a_busy_client_displaces_its_own_replies_and_not_a_quiet_ones() {
 
 #[test]
 fn everything_that_means_something_tells_calls_apart() {
-    let fingerprints = Fingerprints::new([3; 16]);
+    let fingerprints = FingerprintHasher::new([3; 16]);
     let peer: SocketAddr = "10.0.0.1:1000".parse().unwrap();
     let sys = AuthSys {
         stamp: 1,
         machine_name: b"host",
         uid: 5,
         gid: 6,
-        groups: Groups::first_of(&[7, 8]),
+        groups: AuthSysGids::first_of(&[7, 8]),
     };
-    let call = call(1, Auth::Sys(sys), b"arguments");
-    let of = |call: &Call<'_>| fingerprints.of(call, peer);
+    let call = call(1, OpaqueAuth::Sys(sys), b"arguments");
+    let of = |call: &CallMessage<'_>| fingerprints.of(call, peer);
     let plain = of(&call);
     let with = |sys| {
-        of(&Call {
-            credential: Auth::Sys(sys),
+        of(&CallMessage {
+            credential: OpaqueAuth::Sys(sys),
             ..call
         })
     };
     let others = [
-        of(&Call { program: 1, ..call }),
-        of(&Call { version: 1, ..call }),
-        of(&Call { procedure: 1, ..call }),
-        of(&Call {
+        of(&CallMessage { program: 1, ..call }),
+        of(&CallMessage { version: 1, ..call }),
+        of(&CallMessage { procedure: 1, ..call }),
+        of(&CallMessage {
             arguments: b"Arguments",
             ..call
         }),
-        of(&Call {
+        of(&CallMessage {
             arguments: b"arguments\0",
             ..call
         }),
-        of(&Call {
+        of(&CallMessage {
             arguments: b"",
             ..call
         }),
-        of(&Call {
-            credential: Auth::None,
+        of(&CallMessage {
+            credential: OpaqueAuth::None,
             ..call
         }),
-        of(&Call {
-            credential: Auth::Other { flavor: 6, body: b"" },
+        of(&CallMessage {
+            credential: OpaqueAuth::Other { flavor: 6, body: b"" },
             ..call
         }),
         with(AuthSys { uid: 6, ..sys }),
@@ -213,11 +221,11 @@ fn everything_that_means_something_tells_calls_apart() {
             ..sys
         }),
         with(AuthSys {
-            groups: Groups::first_of(&[7]),
+            groups: AuthSysGids::first_of(&[7]),
             ..sys
         }),
         fingerprints.of(&call, "10.0.0.1:1024".parse().unwrap()),
-        Fingerprints::new([4; 16]).of(&call, peer),
+        FingerprintHasher::new([4; 16]).of(&call, peer),
     ];
     for (index, other) in others.iter().enumerate() {
         assert_ne!(*other, plain, "{index}");
@@ -234,8 +242,8 @@ fn everything_that_means_something_tells_calls_apart() {
     );
 }
 
-fn call<'a>(xid: u32, credential: Auth<'a>, arguments: &'a [u8]) -> Call<'a> {
-    Call {
+fn call<'a>(xid: u32, credential: OpaqueAuth<'a>, arguments: &'a [u8]) -> CallMessage<'a> {
+    CallMessage {
         xid,
         program: curt_proto::nfs3::PROGRAM,
         version: 3,
@@ -253,7 +261,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(bounds: Bounds) -> Self {
+    fn new(bounds: ReplyCacheLimits) -> Self {
         Self {
             cache: ReplyCache::new(bounds, [1; 16]),
             counters: ServerCounters::default(),
@@ -269,11 +277,11 @@ impl Bed {
         work: impl FnOnce(&mut Vec<u8>) -> Result<(), CallFailure>,
     ) -> Result<Vec<u8>, CallFailure> {
         let peer = SocketAddr::from(([10, 0, 0, 1], port));
-        let mut context = Context::detached(peer, "10.0.0.9:2049".parse().unwrap());
+        let mut context = CallContext::detached(peer, "10.0.0.9:2049".parse().unwrap());
         let mut reply = b"head".to_vec();
         let mut work = Some(work);
         self.cache.answer(
-            &call(xid, Auth::None, b"x"),
+            &call(xid, OpaqueAuth::None, b"x"),
             &mut context,
             &mut reply,
             &self.counters,
@@ -305,7 +313,7 @@ fn says(text: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), CallFail
 
 #[test]
 fn a_duplicate_from_another_port_is_answered_and_not_executed() {
-    let bed = Bed::new(Bounds::default());
+    let bed = Bed::new(ReplyCacheLimits::default());
     for port in [700, 701, 700] {
         assert_eq!(bed.send(1, port, says(b"done")).unwrap(), b"done");
     }
@@ -316,7 +324,7 @@ fn a_duplicate_from_another_port_is_answered_and_not_executed() {
 
 #[test]
 fn a_call_that_has_no_results_is_forgotten() {
-    let bed = Bed::new(Bounds::default());
+    let bed = Bed::new(ReplyCacheLimits::default());
     let fails = |_: &mut Vec<u8>| Err(CallFailure::GarbageArguments);
     assert_eq!(bed.send(1, 700, fails), Err(CallFailure::GarbageArguments));
     assert_eq!(bed.send(1, 700, says(b"done")).unwrap(), b"done");
@@ -330,7 +338,7 @@ fn a_call_that_has_no_results_is_forgotten() {
 
 #[test]
 fn the_longest_reply_is_kept_and_a_longer_one_is_not() {
-    let bed = Bed::new(Bounds::default());
+    let bed = Bed::new(ReplyCacheLimits::default());
     for (xid, length, executions) in [(1, REPLY_MAX, 1), (2, REPLY_MAX + 1, 2)] {
         bed.executed.store(0, Ordering::SeqCst);
         for _ in 0..2 {
@@ -347,7 +355,7 @@ fn the_longest_reply_is_kept_and_a_longer_one_is_not() {
 
 #[test]
 fn a_duplicate_of_a_running_call_waits_for_its_reply() {
-    let bed = Arc::new(Bed::new(Bounds::default()));
+    let bed = Arc::new(Bed::new(ReplyCacheLimits::default()));
     let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let first = {
         let (bed, begun, end) = (Arc::clone(&bed), Arc::clone(&begun), Arc::clone(&end));
@@ -376,13 +384,13 @@ fn a_duplicate_of_a_running_call_waits_for_its_reply() {
 
 #[test]
 fn a_duplicate_is_dropped_when_it_has_waited_enough_or_too_many_wait() {
-    let too_long = Bounds {
+    let too_long = ReplyCacheLimits {
         wait: Duration::from_millis(1),
-        ..Bounds::default()
+        ..ReplyCacheLimits::default()
     };
-    let too_many = Bounds {
+    let too_many = ReplyCacheLimits {
         waiters: 0,
-        ..Bounds::default()
+        ..ReplyCacheLimits::default()
     };
     for bounds in [too_long, too_many] {
         let bed = Bed::new(bounds);

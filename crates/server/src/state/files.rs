@@ -98,7 +98,8 @@ pub(super) fn check_owner(directory: &Path) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Refuses a secret that others than its owner may read or change, as one that was copied back with another mode.
+/// Refuses a secret that others than its owner may read or change, as one that was copied back with
+/// another mode.
 pub(super) fn check_secret(path: &Path) -> Result<(), StateError> {
     let status = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,8 +1,9 @@
-//! What a server keeps over restarts: its key, and the numbers of exports and file systems, so that clients' handles stay
-//! valid. It is in the state directory, which only its owner may read, and one server at a time uses.
+//! What a server keeps over restarts: its key, and the numbers of exports and file systems, so that
+//! clients' handles stay valid. It is in the state directory, which only its owner may read, and
+//! one server at a time uses.
 
 mod files;
-mod numbers;
+mod ids;
 
 use std::fs::File;
 use std::hash::{Hash as _, Hasher as _};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
 use crate::file_handle::{ExportId, FileSystemId, HandleKey};
-use numbers::Numbers;
+use ids::PersistentIds;
 
 /// The file of the secret that handles are signed with.
 const KEY_FILE: &str = "handle-key";
@@ -24,13 +25,13 @@ const REPLIES_FILE: &str = "replies";
 const KEY_BYTES: usize = 16;
 
 /// A server's state.
-pub struct State {
+pub struct PersistentState {
     /// None: nothing outlives the process.
     directory: Option<PathBuf>,
     /// Held for as long as this lasts: no other server may give numbers.
     _lock: Option<File>,
     secret: [u8; KEY_BYTES],
-    numbers: Mutex<Numbers>,
+    ids: Mutex<PersistentIds>,
 }
 
 /// Why the state cannot be used.
@@ -89,8 +90,9 @@ pub enum StateError {
     Random(rustix::io::Errno),
 }
 
-impl State {
-    /// Opens the state in `directory`, or begins it: the directory is made (mode 0700) with a new key (mode 0600).
+impl PersistentState {
+    /// Opens the state in `directory`, or begins it: the directory is made (mode 0700) with a new
+    /// key (mode 0600).
     ///
     /// # Errors
     /// [`StateError`].
@@ -108,7 +110,7 @@ impl State {
             directory: Some(directory.to_owned()),
             _lock: Some(lock),
             secret,
-            numbers: Mutex::new(numbers),
+            ids: Mutex::new(numbers),
         })
     }
 
@@ -120,19 +122,20 @@ impl State {
         Ok(Self::with_key(random()?))
     }
 
-    /// A state with a known key that ends with the process, for tests whose handles must be the same in each run.
+    /// A state with a known key that ends with the process, for tests whose handles must be the
+    /// same in each run.
     #[must_use]
     pub fn with_key(secret: [u8; KEY_BYTES]) -> Self {
         Self {
             directory: None,
             _lock: None,
             secret,
-            numbers: Mutex::default(),
+            ids: Mutex::default(),
         }
     }
 
-    /// Replaces the key of the state in `directory` (made if need be): all handles that were given are stale from
-    /// the next start on. Returns the new key.
+    /// Replaces the key of the state in `directory` (made if need be): all handles that were given
+    /// are stale from the next start on. Returns the new key.
     ///
     /// # Errors
     /// [`StateError`].
@@ -145,7 +148,8 @@ impl State {
         HandleKey::new(&self.secret)
     }
 
-    /// A secret for another purpose, which does not tell the one that handles are signed with. The same after a restart.
+    /// A secret for another purpose, which does not tell the one that handles are signed with. The
+    /// same after a restart.
     pub(crate) fn derived_secret(&self, purpose: &str) -> [u8; KEY_BYTES] {
         let hasher = SipHasher24::new_with_key(&self.secret);
         let half = |number: u8| {
@@ -176,8 +180,8 @@ impl State {
             .map(FileSystemId)
     }
 
-    fn number(&self, choose: impl Fn(&mut Numbers) -> (u32, bool)) -> Result<u32, StateError> {
-        let mut numbers = self.numbers.lock();
+    fn number(&self, choose: impl Fn(&mut PersistentIds) -> (u32, bool)) -> Result<u32, StateError> {
+        let mut numbers = self.ids.lock();
         let Some(directory) = &self.directory else {
             return Ok(choose(&mut numbers).0);
         };
@@ -191,7 +195,8 @@ impl State {
     }
 }
 
-/// Makes the directory, unless it exists, and keeps other servers from it until what is returned is dropped.
+/// Makes the directory, unless it exists, and keeps other servers from it until what is returned is
+/// dropped.
 fn begin(directory: &Path) -> Result<File, StateError> {
     files::make_directory(directory)?;
     files::check_owner(directory)?;
@@ -204,10 +209,10 @@ fn make_key(directory: &Path) -> Result<[u8; KEY_BYTES], StateError> {
     Ok(secret)
 }
 
-fn read_numbers(directory: &Path) -> Result<Numbers, StateError> {
+fn read_numbers(directory: &Path) -> Result<PersistentIds, StateError> {
     let path = directory.join(NUMBERS_FILE);
     let bytes = files::read(&path)?.unwrap_or_default();
-    Numbers::from_bytes(&bytes).map_err(|what| damaged(&path, what))
+    PersistentIds::from_bytes(&bytes).map_err(|what| damaged(&path, what))
 }
 
 fn damaged(path: &Path, what: String) -> StateError {
@@ -239,8 +244,8 @@ mod tests {
     fn key_and_numbers_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
-        let first = State::open(&path).unwrap();
-        let numbers = |state: &State| {
+        let first = PersistentState::open(&path).unwrap();
+        let numbers = |state: &PersistentState| {
             let srv = state.export_id(b"/srv/\xff \n%").unwrap();
             (
                 srv,
@@ -251,20 +256,20 @@ mod tests {
         let given = numbers(&first);
         assert_eq!(given, (ExportId(1), ExportId(2), FileSystemId(1)));
         drop(first);
-        let second = State::open(&path).unwrap();
+        let second = PersistentState::open(&path).unwrap();
         // In another order, and with newcomers.
         assert_eq!(second.export_id(b"/new").unwrap(), ExportId(3));
         assert_eq!(second.file_system_id(5).unwrap(), FileSystemId(2));
         assert_eq!(numbers(&second), given);
         let secret = second.secret;
         drop(second);
-        assert_eq!(secret, State::open(&path).unwrap().secret);
+        assert_eq!(secret, PersistentState::open(&path).unwrap().secret);
     }
 
     #[test]
     fn a_second_server_with_one_state_is_refused_until_the_first_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let one = State::open(directory.path()).unwrap();
+        let one = PersistentState::open(directory.path()).unwrap();
         let refused = |outcome: Result<(), StateError>| {
             let error = outcome.unwrap_err().to_string();
             assert!(
@@ -272,12 +277,15 @@ mod tests {
                 "{error}"
             );
         };
-        refused(State::open(directory.path()).map(drop));
-        refused(State::new_key(directory.path()).map(drop));
+        refused(PersistentState::open(directory.path()).map(drop));
+        refused(PersistentState::new_key(directory.path()).map(drop));
         assert_eq!(one.export_id(b"/a").unwrap(), ExportId(1));
         drop(one);
         assert_eq!(
-            State::open(directory.path()).unwrap().export_id(b"/b").unwrap(),
+            PersistentState::open(directory.path())
+                .unwrap()
+                .export_id(b"/b")
+                .unwrap(),
             ExportId(2)
         );
     }
@@ -286,19 +294,19 @@ mod tests {
     fn a_key_that_others_could_read_is_refused_until_it_is_closed_or_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        drop(State::open(path).unwrap());
+        drop(PersistentState::open(path).unwrap());
         let key = path.join(KEY_FILE);
         let set = |mode| std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
         for mode in [0o644, 0o640, 0o620, 0o604] {
             set(mode);
-            let error = State::open(path).err().unwrap().to_string();
+            let error = PersistentState::open(path).err().unwrap().to_string();
             assert!(error.contains("chmod 600"), "{error}");
         }
         set(0o400);
-        drop(State::open(path).unwrap());
+        drop(PersistentState::open(path).unwrap());
         set(0o644);
-        State::new_key(path).unwrap();
-        State::open(path).unwrap();
+        PersistentState::new_key(path).unwrap();
+        PersistentState::open(path).unwrap();
     }
 
     #[test]
@@ -308,17 +316,20 @@ mod tests {
         let set = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         for mode in [0o720, 0o702, 0o1777] {
             set(mode);
-            let error = State::open(path).err().unwrap().to_string();
+            let error = PersistentState::open(path).err().unwrap().to_string();
             assert!(error.contains("others may write to"), "{error}");
         }
         set(0o755);
-        State::open(path).unwrap();
+        PersistentState::open(path).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(path, Some(1234), None).unwrap();
-            let error = State::open(path).err().unwrap().to_string();
+            let error = PersistentState::open(path).err().unwrap().to_string();
             assert!(error.contains("belongs to user 1234"), "{error}");
         }
-        let error = State::open(Path::new("/proc/none")).err().unwrap().to_string();
+        let error = PersistentState::open(Path::new("/proc/none"))
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.starts_with("/proc/none: "), "{error}");
     }
 
@@ -326,23 +337,23 @@ mod tests {
     fn the_key_is_its_owners_alone_and_can_be_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
-        let before = State::open(&path).unwrap().secret;
+        let before = PersistentState::open(&path).unwrap().secret;
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&path), mode(&path.join(KEY_FILE))), (0o700, 0o600));
-        let after = State::new_key(&path).unwrap();
+        let after = PersistentState::new_key(&path).unwrap();
         assert_ne!(before, after);
-        assert_eq!(State::open(&path).unwrap().secret, after);
+        assert_eq!(PersistentState::open(&path).unwrap().secret, after);
         assert_eq!(mode(&path.join(KEY_FILE)), 0o600);
     }
 
     #[test]
     fn damaged_files_are_named_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
-        State::open(directory.path()).unwrap();
+        PersistentState::open(directory.path()).unwrap();
         for (file, content) in [(NUMBERS_FILE, &b"export 1\n"[..]), (KEY_FILE, b"short")] {
             let path = directory.path().join(file);
             std::fs::write(&path, content).unwrap();
-            let error = State::open(directory.path()).err().unwrap().to_string();
+            let error = PersistentState::open(directory.path()).err().unwrap().to_string();
             assert!(error.contains(file) && error.contains("damaged"), "{error}");
             assert_eq!(std::fs::read(&path).unwrap(), content);
         }

@@ -1,24 +1,24 @@
 //! CREATE (RFC 1813 section 3.3.8).
 
-use curt_proto::nfs3::{CreateArguments, CreateHow, Created, Outcome, WccData};
+use curt_proto::nfs3::{CreateArguments, CreateHow, CreateOk, NfsResult, WccData};
 use curt_vfs::CreateMode;
 
 use crate::attributes::set_from_wire;
-use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request, os};
+use crate::name::{NamePurpose, check};
+use crate::request::{NfsRequest, Refusal, os};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &CreateArguments<'_>,
-) -> Result<Outcome<Created, WccData>, Refusal> {
+) -> Result<NfsResult<CreateOk, WccData>, Refusal> {
     let directory = request.resolve(&arguments.place.directory)?;
     let set = match &arguments.how {
         CreateHow::Unchecked(set) | CreateHow::Guarded(set) => set_from_wire(set),
         CreateHow::Exclusive(_) => Ok(curt_vfs::SetAttributes::default()),
     };
     let wanted = directory.writable().and_then(|()| {
-        let name = check(arguments.place.name, Purpose::Make)?;
+        let name = check(arguments.place.name, NamePurpose::Create)?;
         Ok((name, set.map_err(|errno| status::of_error(os(errno)))?))
     });
     let (name, set) = match wanted {
@@ -30,7 +30,7 @@ pub(super) fn run(
         CreateHow::Guarded(_) => CreateMode::Guarded(&set),
         CreateHow::Exclusive(verifier) => CreateMode::Exclusive(verifier.0),
     };
-    request.may_wait(&directory);
+    request.may_block(&directory);
     let changed = directory
         .vfs()
         .create(&directory.caller(), &directory.node, name, mode);

@@ -3,20 +3,20 @@
 use curt_proto::nfs3::LookupOk;
 use curt_vfs::NodeHandle;
 
-use crate::file_handle::Signed;
-use crate::request::{Refusal, Request, Target};
+use crate::file_handle::HandleContents;
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 
-/// The reply to a LOOKUP that found a directory where an export is mounted: that export's root, if the caller may enter it from
-/// `above`; otherwise the directory that is covered, as with knfsd.
+/// The reply to a LOOKUP that found a directory where an export is mounted: that export's root, if
+/// the caller may enter it from `above`; otherwise the directory that is covered, as with knfsd.
 pub(super) fn enter(
-    request: &mut Request<'_, '_>,
-    above: &Target<'_>,
+    request: &mut NfsRequest<'_, '_>,
+    above: &VerifiedHandle<'_>,
     found: &NodeHandle,
 ) -> Option<LookupOk> {
     let id = above.export().child_at(found)?;
     let exports = request.service.exports.current();
     let child = exports.by_id(id)?;
-    let root = request.target(Signed {
+    let root = request.target(HandleContents {
         export: child.id,
         file_system: child.file_system,
         node: child.vfs.root(),
@@ -33,20 +33,20 @@ pub(super) fn enter(
     })
 }
 
-/// `..` of the root of an export that was entered from another: the directory there that it is mounted in. None for every other
-/// directory and name.
+/// `..` of the root of an export that was entered from another: the directory there that it is
+/// mounted in. None for every other directory and name.
 pub(super) fn leave(
-    request: &mut Request<'_, '_>,
-    below: &Target<'_>,
+    request: &mut NfsRequest<'_, '_>,
+    below: &VerifiedHandle<'_>,
     name: &[u8],
 ) -> Option<Result<LookupOk, Refusal>> {
     if name != b".." || below.node != below.vfs().root() {
         return None;
     }
-    let (id, covered) = below.export().above()?;
+    let (id, covered) = below.export().parent_export()?;
     let exports = request.service.exports.current();
     let above = exports.by_id(id)?;
-    let covered = Signed {
+    let covered = HandleContents {
         export: above.id,
         file_system: above.file_system,
         node: covered,
@@ -59,7 +59,7 @@ pub(super) fn leave(
     let parent = above.vfs().lookup(&above.caller(), &above.node, b"..").value;
     Some(match parent {
         Ok(node) => {
-            let (object, attributes) = above.introduce(&node, b"..");
+            let (object, attributes) = above.child_handle(&node, b"..");
             Ok(LookupOk {
                 object,
                 attributes: Some(attributes),

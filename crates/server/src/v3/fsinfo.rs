@@ -1,8 +1,8 @@
 //! FSINFO (RFC 1813 section 3.3.19).
 
-use curt_proto::nfs3::{DATA_MAX, Fattr, FsinfoArguments, FsinfoOk, NfsTime, Outcome, Properties};
+use curt_proto::nfs3::{DATA_MAX, Fattr, FsProperties, FsinfoArguments, FsinfoOk, NfsResult, NfsTime};
 
-use crate::request::{Refusal, Request};
+use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
 /// The largest READ, WRITE and READDIR, in bytes.
@@ -12,41 +12,41 @@ const _: () = assert!(TRANSFER_MAX as usize == DATA_MAX);
 const TRANSFER_MULTIPLE: u32 = 4096;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: FsinfoArguments,
-) -> Result<Outcome<FsinfoOk, Option<Fattr>>, Refusal> {
+) -> Result<NfsResult<FsinfoOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&arguments.root)?;
-    request.may_wait_for(&target);
+    request.may_block_on_metadata(&target);
     let answer = target.vfs().limits(&target.node);
     let attributes = target.post_op(answer.attributes);
     Ok(match answer.value {
-        Ok(limits) => Outcome::Ok(FsinfoOk {
+        Ok(limits) => NfsResult::Ok(FsinfoOk {
             attributes,
-            read_max: TRANSFER_MAX,
-            read_preferred: TRANSFER_MAX,
-            read_multiple: TRANSFER_MULTIPLE,
-            write_max: TRANSFER_MAX,
-            write_preferred: TRANSFER_MAX,
-            write_multiple: TRANSFER_MULTIPLE,
-            directory_preferred: TRANSFER_MAX,
-            file_size_max: limits.file_size_max,
+            rtmax: TRANSFER_MAX,
+            rtpref: TRANSFER_MAX,
+            rtmult: TRANSFER_MULTIPLE,
+            wtmax: TRANSFER_MAX,
+            wtpref: TRANSFER_MAX,
+            wtmult: TRANSFER_MULTIPLE,
+            dtpref: TRANSFER_MAX,
+            maxfilesize: limits.file_size_max,
             time_delta: NfsTime {
-                seconds: u32::try_from(limits.time_step.as_secs()).unwrap_or(u32::MAX),
-                nanoseconds: limits.time_step.subsec_nanos(),
+                seconds: u32::try_from(limits.time_delta.as_secs()).unwrap_or(u32::MAX),
+                nanoseconds: limits.time_delta.subsec_nanos(),
             },
             properties: properties(&limits),
         }),
-        Err(error) => Outcome::Failed(status::of_error(error), attributes),
+        Err(error) => NfsResult::Failed(status::of_error(error), attributes),
     })
 }
 
-fn properties(limits: &curt_vfs::Limits) -> Properties {
-    let mut properties = Properties::HOMOGENEOUS.or(Properties::CANSETTIME);
+fn properties(limits: &curt_vfs::Limits) -> FsProperties {
+    let mut properties = FsProperties::HOMOGENEOUS.or(FsProperties::CANSETTIME);
     if limits.links {
-        properties = properties.or(Properties::LINK);
+        properties = properties.or(FsProperties::LINK);
     }
     if limits.symlinks {
-        properties = properties.or(Properties::SYMLINK);
+        properties = properties.or(FsProperties::SYMLINK);
     }
     properties
 }

@@ -1,20 +1,20 @@
 //! FSSTAT (RFC 1813 section 3.3.18).
 
-use curt_proto::nfs3::{Fattr, FileHandle, FsstatOk, Outcome};
+use curt_proto::nfs3::{Fattr, FileHandle, FsstatOk, NfsResult};
 
-use crate::request::{Refusal, Request};
+use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     root: FileHandle,
-) -> Result<Outcome<FsstatOk, Option<Fattr>>, Refusal> {
+) -> Result<NfsResult<FsstatOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&root)?;
-    request.may_wait_for(&target);
+    request.may_block_on_metadata(&target);
     let answer = target.vfs().space(&target.node);
     let attributes = target.post_op(answer.attributes);
     Ok(match answer.value {
-        Ok(space) => Outcome::Ok(FsstatOk {
+        Ok(space) => NfsResult::Ok(FsstatOk {
             attributes,
             total_bytes: space.bytes_total,
             free_bytes: space.bytes_free,
@@ -25,6 +25,6 @@ pub(super) fn run(
             // Nobody promises that nothing will change.
             invariant_seconds: 0,
         }),
-        Err(error) => Outcome::Failed(status::of_error(error), attributes),
+        Err(error) => NfsResult::Failed(status::of_error(error), attributes),
     })
 }

@@ -1,15 +1,15 @@
 //! GETATTR (RFC 1813 section 3.3.1): needs no permission.
 
-use curt_proto::nfs3::{Fattr, FileHandle, Outcome};
+use curt_proto::nfs3::{Fattr, FileHandle, NfsResult};
 
-use crate::request::{Refusal, Request};
+use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
-pub(super) fn run(request: &mut Request<'_, '_>, object: FileHandle) -> Result<Outcome<Fattr>, Refusal> {
+pub(super) fn run(request: &mut NfsRequest<'_, '_>, object: FileHandle) -> Result<NfsResult<Fattr>, Refusal> {
     let target = request.resolve(&object)?;
-    request.may_wait_for(&target);
+    request.may_block_on_metadata(&target);
     Ok(match target.vfs().attributes(&target.node) {
-        Ok(attributes) => Outcome::Ok(target.fattr(&attributes)),
-        Err(error) => Outcome::Failed(status::of_error(error), ()),
+        Ok(attributes) => NfsResult::Ok(target.fattr(&attributes)),
+        Err(error) => NfsResult::Failed(status::of_error(error), ()),
     })
 }

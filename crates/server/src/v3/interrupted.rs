@@ -1,42 +1,53 @@
-//! What an earlier run of the server did and did not tell: when a call comes again that was interrupted (`reply_cache`) and that
-//! failed as one does that was executed before, the tree may show that it was.
+//! What an earlier run of the server did and did not tell: when a call comes again that was
+//! interrupted (`reply_cache`) and that failed as one does that was executed before, the tree may
+//! show that it was.
 //!
-//! A name that was to be made is the call's own if its object is of the right kind, is as new as the call (its ctime lies between
-//! the call's beginning and this run's), holds nothing yet, and its directory has changed since. A name that was to be taken away
-//! and is not there is the call's own if the directory has changed since the call began; a rename's object has to be at the other
-//! name, and its ctime in that time. The module comment of `reply_cache::interrupted` says what comes before this.
+//! A name that was to be made is the call's own if its object is of the right kind, is as new as
+//! the call (its ctime lies between the call's beginning and this run's), holds nothing yet, and
+//! its directory has changed since. A name that was to be taken away and is not there is the call's
+//! own if the directory has changed since the call began; a rename's object has to be at the other
+//! name, and its ctime in that time. The module comment of `reply_cache::interrupted` says what
+//! comes before this.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, DirectoryName, Filename, LinkArguments, LinkWcc, MkdirArguments,
-    MknodArguments, MknodData, Outcome, Procedure, RenameArguments, RenameWcc, Sattr, Status,
-    SymlinkArguments,
+    CreateArguments, CreateHow, DirOpArgs, Filename, LinkArguments, LinkWcc, MkdirArguments, MknodArguments,
+    MknodData, NfsProcedure, NfsResult, NfsStat3, RenameArguments, RenameWcc, Sattr, SymlinkArguments,
 };
 use curt_rpc::server::CallFailure;
-use curt_vfs::{Attributes, Changed, Created, FileKind, Node, SetAttributes, Time, Visit, Wanted};
+use curt_vfs::{
+    Attributes, CreatedNode, FileKind, ReaddirDetail, SetAttributes, Timestamp, VfsNode, Visit, WccResult,
+};
 use curt_xdr::Encode;
 
 use super::{created, decoded, finish, removed};
 use crate::attributes::set_from_wire;
-use crate::name::{Purpose, check};
+use crate::name::{NamePurpose, check};
 use crate::reply_cache::ExecutionWindow;
-use crate::request::{Pair, Refusal, Request, Target};
+use crate::request::{HandlePair, NfsRequest, Refusal, VerifiedHandle};
 
 /// Whether a call of `procedure` may have failed so because it was executed before.
-const fn is_of_a_repetition(procedure: Procedure, status: Status) -> bool {
+const fn is_of_a_repetition(procedure: NfsProcedure, status: NfsStat3) -> bool {
     match procedure {
-        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod | Procedure::Link => {
-            matches!(status, Status::Exist)
+        NfsProcedure::Create
+        | NfsProcedure::Mkdir
+        | NfsProcedure::Symlink
+        | NfsProcedure::Mknod
+        | NfsProcedure::Link => {
+            matches!(status, NfsStat3::Exist)
         }
-        Procedure::Remove | Procedure::Rmdir | Procedure::Rename => matches!(status, Status::Noent),
+        NfsProcedure::Remove | NfsProcedure::Rmdir | NfsProcedure::Rename => {
+            matches!(status, NfsStat3::Noent)
+        }
         _ => false,
     }
 }
 
-/// Appends the results of a success if the tree shows that the call was executed in `window`; otherwise nothing.
+/// Appends the results of a success if the tree shows that the call was executed in `window`;
+/// otherwise nothing.
 pub(crate) fn recognise(
-    procedure: Procedure,
-    failed: Status,
-    request: &mut Request<'_, '_>,
+    procedure: NfsProcedure,
+    failed: NfsStat3,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &[u8],
     window: ExecutionWindow,
     reply: &mut Vec<u8>,
@@ -47,12 +58,13 @@ pub(crate) fn recognise(
     // All of it is rare, and may wait for a disk.
     request.context.may_block();
     match procedure {
-        Procedure::Create => {
+        NfsProcedure::Create => {
             let arguments = decoded::<CreateArguments<'_>>(arguments)?;
             let CreateHow::Guarded(set) = arguments.how else {
                 return Ok(());
             };
-            let is_own = |_: &Target<'_>, node: &Node| node.attributes.size == set.size.unwrap_or(0);
+            let is_own =
+                |_: &VerifiedHandle<'_>, node: &VfsNode| node.attributes.size == set.size.unwrap_or(0);
             let object = NewObject {
                 place: arguments.place,
                 kind: FileKind::Regular,
@@ -60,7 +72,7 @@ pub(crate) fn recognise(
             };
             made(request, &object, window, is_own, reply)
         }
-        Procedure::Mkdir => {
+        NfsProcedure::Mkdir => {
             let MkdirArguments { place, attributes } = decoded(arguments)?;
             let object = NewObject {
                 place,
@@ -69,9 +81,9 @@ pub(crate) fn recognise(
             };
             made(request, &object, window, is_empty, reply)
         }
-        Procedure::Symlink => {
+        NfsProcedure::Symlink => {
             let arguments = decoded::<SymlinkArguments<'_>>(arguments)?;
-            let is_own = |directory: &Target<'_>, node: &Node| {
+            let is_own = |directory: &VerifiedHandle<'_>, node: &VfsNode| {
                 let mut target = Vec::new();
                 let read = directory
                     .vfs()
@@ -85,7 +97,7 @@ pub(crate) fn recognise(
             };
             made(request, &object, window, is_own, reply)
         }
-        Procedure::Mknod => {
+        NfsProcedure::Mknod => {
             let MknodArguments { place, what } = decoded(arguments)?;
             let Some((kind, set)) = special(&what) else {
                 return Ok(());
@@ -93,9 +105,9 @@ pub(crate) fn recognise(
             let object = NewObject { place, kind, set };
             made(request, &object, window, |_, _| true, reply)
         }
-        Procedure::Link => linked(request, &decoded(arguments)?, window, reply),
-        Procedure::Remove | Procedure::Rmdir => taken(request, decoded(arguments)?, window, reply),
-        Procedure::Rename => renamed(request, &decoded(arguments)?, window, reply),
+        NfsProcedure::Link => linked(request, &decoded(arguments)?, window, reply),
+        NfsProcedure::Remove | NfsProcedure::Rmdir => taken(request, decoded(arguments)?, window, reply),
+        NfsProcedure::Rename => renamed(request, &decoded(arguments)?, window, reply),
         _ => Ok(()),
     }
 }
@@ -112,17 +124,21 @@ const fn special(what: &MknodData) -> Option<(FileKind, &Sattr)> {
 }
 
 /// Whether `time` lies in `window`. A file system that keeps whole seconds has cut off the rest.
-fn is_within(time: Time, window: ExecutionWindow) -> bool {
+fn is_within(time: Timestamp, window: ExecutionWindow) -> bool {
     is_since(time, window.from) && time <= window.until
 }
 
-fn is_since(time: Time, from: Time) -> bool {
+fn is_since(time: Timestamp, from: Timestamp) -> bool {
     time >= from || time.nanoseconds == 0 && time.seconds == from.seconds
 }
 
 /// The object at a name, if both have changed in `window`, the directory perhaps later.
-fn new_at(directory: &Target<'_>, name: Filename<'_>, window: ExecutionWindow) -> Option<(Node, Attributes)> {
-    let name = check(name, Purpose::Make).ok()?;
+fn new_at(
+    directory: &VerifiedHandle<'_>,
+    name: Filename<'_>,
+    window: ExecutionWindow,
+) -> Option<(VfsNode, Attributes)> {
+    let name = check(name, NamePurpose::Create).ok()?;
     let found = directory.vfs().lookup(&directory.caller(), &directory.node, name);
     let (node, above) = (found.value.ok()?, found.attributes?);
     let is_new = is_within(node.attributes.ctime, window) && is_since(above.mtime, window.from);
@@ -130,23 +146,24 @@ fn new_at(directory: &Target<'_>, name: Filename<'_>, window: ExecutionWindow) -
 }
 
 /// The reply says that the change is durable, and whoever made it ended perhaps before it was.
-fn make_durable(directory: &Target<'_>) -> bool {
+fn make_durable(directory: &VerifiedHandle<'_>) -> bool {
     directory.vfs().sync_all().is_ok()
 }
 
 /// What a call was to make.
 struct NewObject<'a> {
-    place: DirectoryName<'a>,
+    place: DirOpArgs<'a>,
     kind: FileKind,
     set: &'a Sattr,
 }
 
-/// Appends what CREATE, MKDIR, SYMLINK and MKNOD answer, if the object at `object.place` is what they made.
+/// Appends what CREATE, MKDIR, SYMLINK and MKNOD answer, if the object at `object.place` is what
+/// they made.
 fn made(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     object: &NewObject<'_>,
     window: ExecutionWindow,
-    is_own: impl Fn(&Target<'_>, &Node) -> bool,
+    is_own: impl Fn(&VerifiedHandle<'_>, &VfsNode) -> bool,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     let Some(directory) = target(request.resolve(&object.place.directory))? else {
@@ -162,17 +179,17 @@ fn made(
     if !make_durable(&directory) {
         return Ok(());
     }
-    let changed = Changed {
+    let changed = WccResult {
         before: None,
         after: Some(above),
-        value: Ok(Created { node, new: true }),
+        value: Ok(CreatedNode { node, new: true }),
     };
     finish(Ok(created(&directory, object.place.name.bytes(), changed)), reply)
 }
 
-/// Sets owner, group and times, for the server may have ended between making an object and setting them. What the caller may not
-/// set stays as it is, as when it is made.
-fn set_rest(directory: &Target<'_>, node: &mut Node, set: &Sattr) {
+/// Sets owner, group and times, for the server may have ended between making an object and setting
+/// them. What the caller may not set stays as it is, as when it is made.
+fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, set: &Sattr) {
     let Ok(set) = set_from_wire(set) else { return };
     let caller = directory.caller();
     let rest = SetAttributes {
@@ -190,31 +207,32 @@ fn set_rest(directory: &Target<'_>, node: &mut Node, set: &Sattr) {
     }
 }
 
-fn is_empty(directory: &Target<'_>, node: &Node) -> bool {
+fn is_empty(directory: &VerifiedHandle<'_>, node: &VfsNode) -> bool {
     let mut any = false;
-    let mut visit = |entry: &curt_vfs::Entry<'_>| {
+    let mut visit = |entry: &curt_vfs::VfsDirEntry<'_>| {
         any = !matches!(entry.name, b"." | b"..");
         if any { Visit::Stop } else { Visit::Continue }
     };
     let caller = directory.caller();
     let listed = directory
         .vfs()
-        .read_directory(&caller, &node.handle, 0, Wanted::Names, &mut visit);
+        .read_directory(&caller, &node.handle, 0, ReaddirDetail::Names, &mut visit);
     listed.value.is_ok() && !any
 }
 
 fn linked(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &LinkArguments<'_>,
     window: ExecutionWindow,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    let Pair::Both(file, directory) = request.resolve_both(&arguments.file, &arguments.place.directory)?
+    let HandlePair::Both(file, directory) =
+        request.resolve_both(&arguments.file, &arguments.place.directory)?
     else {
         return Ok(());
     };
     let found = new_at(&directory, arguments.place.name, window);
-    let is_own = |(node, _): &(Node, Attributes)| node.handle == file.node;
+    let is_own = |(node, _): &(VfsNode, Attributes)| node.handle == file.node;
     let Some((node, above)) = found.filter(|found| is_own(found) && make_durable(&directory)) else {
         return Ok(());
     };
@@ -222,13 +240,13 @@ fn linked(
         attributes: file.post_op(Some(node.attributes)),
         directory: directory.wcc(None, Some(above)),
     };
-    Outcome::<LinkWcc, LinkWcc>::Ok(wcc).encode(reply);
+    NfsResult::<LinkWcc, LinkWcc>::Ok(wcc).encode(reply);
     Ok(())
 }
 
 fn taken(
-    request: &mut Request<'_, '_>,
-    place: DirectoryName<'_>,
+    request: &mut NfsRequest<'_, '_>,
+    place: DirOpArgs<'_>,
     window: ExecutionWindow,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -240,7 +258,7 @@ fn taken(
     if !has_changed || !make_durable(&directory) {
         return Ok(());
     }
-    let changed = Changed {
+    let changed = WccResult {
         before: None,
         after,
         value: Ok(()),
@@ -249,12 +267,13 @@ fn taken(
 }
 
 fn renamed(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &RenameArguments<'_>,
     window: ExecutionWindow,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    let Pair::Both(from, to) = request.resolve_both(&arguments.from.directory, &arguments.to.directory)?
+    let HandlePair::Both(from, to) =
+        request.resolve_both(&arguments.from.directory, &arguments.to.directory)?
     else {
         return Ok(());
     };
@@ -264,15 +283,17 @@ fn renamed(
         return Ok(());
     }
     let wcc = RenameWcc {
-        from: from.unchanged(),
-        to: to.unchanged(),
+        from: from.unchanged_wcc(),
+        to: to.unchanged_wcc(),
     };
-    Outcome::<RenameWcc, RenameWcc>::Ok(wcc).encode(reply);
+    NfsResult::<RenameWcc, RenameWcc>::Ok(wcc).encode(reply);
     Ok(())
 }
 
 /// What a handle stands for; none if it cannot be used, which the failure said already.
-fn target<'r>(resolved: Result<Target<'r>, Refusal>) -> Result<Option<Target<'r>>, CallFailure> {
+fn target<'r>(
+    resolved: Result<VerifiedHandle<'r>, Refusal>,
+) -> Result<Option<VerifiedHandle<'r>>, CallFailure> {
     match resolved {
         Ok(target) => Ok(Some(target)),
         Err(Refusal::Status(_)) => Ok(None),

@@ -1,20 +1,20 @@
 //! MKNOD (RFC 1813 section 3.3.11).
 
-use curt_proto::nfs3::{Created, Device, MknodArguments, MknodData, Outcome, Sattr, Status, WccData};
-use curt_vfs::Special;
+use curt_proto::nfs3::{CreateOk, MknodArguments, MknodData, NfsResult, NfsStat3, Sattr, SpecData, WccData};
+use curt_vfs::SpecialFile;
 
 use crate::attributes::set_from_wire;
-use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request, os};
+use crate::name::{NamePurpose, check};
+use crate::request::{NfsRequest, Refusal, os};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &MknodArguments<'_>,
-) -> Result<Outcome<Created, WccData>, Refusal> {
+) -> Result<NfsResult<CreateOk, WccData>, Refusal> {
     let directory = request.resolve(&arguments.place.directory)?;
     let wanted = directory.writable().and_then(|()| {
-        let name = check(arguments.place.name, Purpose::Make)?;
+        let name = check(arguments.place.name, NamePurpose::Create)?;
         let (special, set) = special(&arguments.what)?;
         let set = set_from_wire(set).map_err(|errno| status::of_error(os(errno)))?;
         Ok((name, special, set))
@@ -23,7 +23,7 @@ pub(super) fn run(
         Ok(wanted) => wanted,
         Err(status) => return super::not_begun(&directory, status),
     };
-    request.may_wait(&directory);
+    request.may_block(&directory);
     let changed = directory
         .vfs()
         .make_special(&directory.caller(), &directory.node, name, special, &set);
@@ -33,21 +33,21 @@ pub(super) fn run(
 /// The bits of a major and of a minor device number that Linux has.
 const NUMBER_BITS: (u32, u32) = (12, 20);
 
-/// What to make and with which attributes. A type that has a procedure of its own, or is unknown, is refused, and so are
-/// numbers that would name another device.
-fn special(what: &MknodData) -> Result<(Special, &Sattr), Status> {
+/// What to make and with which attributes. A type that has a procedure of its own, or is unknown,
+/// is refused, and so are numbers that would name another device.
+fn special(what: &MknodData) -> Result<(SpecialFile, &Sattr), NfsStat3> {
     Ok(match what {
-        MknodData::BlockDevice(set, device) => (Special::BlockDevice(numbers(*device)?), set),
-        MknodData::CharacterDevice(set, device) => (Special::CharacterDevice(numbers(*device)?), set),
-        MknodData::Socket(set) => (Special::Socket, set),
-        MknodData::Fifo(set) => (Special::Fifo, set),
-        MknodData::Other(_) => return Err(Status::Badtype),
+        MknodData::BlockDevice(set, device) => (SpecialFile::BlockDevice(numbers(*device)?), set),
+        MknodData::CharacterDevice(set, device) => (SpecialFile::CharacterDevice(numbers(*device)?), set),
+        MknodData::Socket(set) => (SpecialFile::Socket, set),
+        MknodData::Fifo(set) => (SpecialFile::Fifo, set),
+        MknodData::Other(_) => return Err(NfsStat3::Badtype),
     })
 }
 
-fn numbers(Device { major, minor }: Device) -> Result<curt_vfs::Device, Status> {
+fn numbers(SpecData { major, minor }: SpecData) -> Result<curt_vfs::Device, NfsStat3> {
     if major >> NUMBER_BITS.0 != 0 || minor >> NUMBER_BITS.1 != 0 {
-        return Err(Status::Inval);
+        return Err(NfsStat3::Inval);
     }
     Ok(curt_vfs::Device { major, minor })
 }

@@ -1,9 +1,11 @@
 //! NFSv3: one file per procedure (RFC 1813 section 3.3).
 //!
-//! Each takes decoded arguments and returns an [`Outcome`]; READ, READDIR and READDIRPLUS write their results straight
-//! into the reply. Every failure whose handle resolves carries attributes. A call that may block says so first
-//! ([`Context::may_block`](curt_rpc::server::Context::may_block)). That includes every change, because names and attributes are
-//! durable before the reply, but not an unstable WRITE, which only reaches the page cache.
+//! Each takes decoded arguments and returns an [`NfsResult`]; READ, READDIR and READDIRPLUS write
+//! their results straight into the reply. Every failure whose handle resolves carries attributes. A
+//! call that may block says so first
+//! ([`Context::may_block`](curt_rpc::server::Context::may_block)). That includes every change,
+//! because names and attributes are durable before the reply, but not an unstable WRITE, which only
+//! reaches the page cache.
 
 mod access;
 mod commit;
@@ -32,45 +34,45 @@ mod symlink;
 mod tests;
 mod write;
 
-use curt_proto::nfs3::{Created, Outcome, Procedure, Status, WccData};
+use curt_proto::nfs3::{CreateOk, NfsProcedure, NfsResult, NfsStat3, WccData};
 use curt_rpc::server::CallFailure;
-use curt_trace::stages::{self, Stage};
-use curt_vfs::Changed;
+use curt_trace::stages::{self, RequestStage};
+use curt_vfs::WccResult;
 use curt_xdr::{Decode, Encode, decode_all};
 
-use crate::request::{Refusal, Request, Target};
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::status;
 
 /// Runs one procedure and appends its results.
 pub(crate) fn call(
-    procedure: Procedure,
-    request: &mut Request<'_, '_>,
+    procedure: NfsProcedure,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &[u8],
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     match procedure {
-        Procedure::Null => decoded::<()>(arguments),
-        Procedure::Getattr => finish(getattr::run(request, decoded(arguments)?), reply),
-        Procedure::Setattr => finish(setattr::run(request, &decoded(arguments)?), reply),
-        Procedure::Lookup => finish(lookup::run(request, decoded(arguments)?), reply),
-        Procedure::Access => finish(access::run(request, decoded(arguments)?), reply),
-        Procedure::Readlink => readlink::run(request, decoded(arguments)?, reply),
-        Procedure::Read => read::run(request, decoded(arguments)?, reply),
-        Procedure::Write => finish(write::run(request, &decoded(arguments)?), reply),
-        Procedure::Create => finish(create::run(request, &decoded(arguments)?), reply),
-        Procedure::Mkdir => finish(mkdir::run(request, &decoded(arguments)?), reply),
-        Procedure::Symlink => finish(symlink::run(request, &decoded(arguments)?), reply),
-        Procedure::Mknod => finish(mknod::run(request, &decoded(arguments)?), reply),
-        Procedure::Remove => finish(remove::run(request, decoded(arguments)?), reply),
-        Procedure::Rmdir => finish(rmdir::run(request, decoded(arguments)?), reply),
-        Procedure::Rename => finish(rename::run(request, &decoded(arguments)?), reply),
-        Procedure::Link => finish(link::run(request, &decoded(arguments)?), reply),
-        Procedure::Readdir => readdir::run(request, &decoded(arguments)?, reply),
-        Procedure::ReaddirPlus => readdirplus::run(request, &decoded(arguments)?, reply),
-        Procedure::Fsstat => finish(fsstat::run(request, decoded(arguments)?), reply),
-        Procedure::Fsinfo => finish(fsinfo::run(request, decoded(arguments)?), reply),
-        Procedure::Pathconf => finish(pathconf::run(request, decoded(arguments)?), reply),
-        Procedure::Commit => finish(commit::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Null => decoded::<()>(arguments),
+        NfsProcedure::Getattr => finish(getattr::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Setattr => finish(setattr::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Lookup => finish(lookup::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Access => finish(access::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Readlink => readlink::run(request, decoded(arguments)?, reply),
+        NfsProcedure::Read => read::run(request, decoded(arguments)?, reply),
+        NfsProcedure::Write => finish(write::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Create => finish(create::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Mkdir => finish(mkdir::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Symlink => finish(symlink::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Mknod => finish(mknod::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Remove => finish(remove::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Rmdir => finish(rmdir::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Rename => finish(rename::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Link => finish(link::run(request, &decoded(arguments)?), reply),
+        NfsProcedure::Readdir => readdir::run(request, &decoded(arguments)?, reply),
+        NfsProcedure::ReaddirPlus => readdirplus::run(request, &decoded(arguments)?, reply),
+        NfsProcedure::Fsstat => finish(fsstat::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Fsinfo => finish(fsinfo::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Pathconf => finish(pathconf::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Commit => finish(commit::run(request, decoded(arguments)?), reply),
     }
 }
 
@@ -78,15 +80,16 @@ fn decoded<'a, T: Decode<'a>>(arguments: &'a [u8]) -> Result<T, CallFailure> {
     decode_all(arguments).map_err(|_| CallFailure::GarbageArguments)
 }
 
-/// Appends an outcome; a refusal by status carries no attributes, because the handle did not resolve.
+/// Appends an outcome; a refusal by status carries no attributes, because the handle did not
+/// resolve.
 fn finish<T: Encode, F: Encode + Default>(
-    result: Result<Outcome<T, F>, Refusal>,
+    result: Result<NfsResult<T, F>, Refusal>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    stages::proceed(Stage::Encode);
+    stages::proceed(RequestStage::Encode);
     match result {
         Ok(outcome) => outcome.encode(reply),
-        Err(Refusal::Status(status)) => Outcome::<T, F>::Failed(status, F::default()).encode(reply),
+        Err(Refusal::Status(status)) => NfsResult::<T, F>::Failed(status, F::default()).encode(reply),
         Err(Refusal::Call(failure)) => return Err(failure),
     }
     Ok(())
@@ -94,34 +97,34 @@ fn finish<T: Encode, F: Encode + Default>(
 
 /// The results of CREATE, MKDIR, SYMLINK and MKNOD.
 fn created(
-    directory: &Target<'_>,
+    directory: &VerifiedHandle<'_>,
     name: &[u8],
-    changed: Changed<curt_vfs::Created>,
-) -> Outcome<Created, WccData> {
+    changed: WccResult<curt_vfs::CreatedNode>,
+) -> NfsResult<CreateOk, WccData> {
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
         Ok(made) => {
-            let (object, attributes) = directory.introduce(&made.node, name);
-            Outcome::Ok(Created {
+            let (object, attributes) = directory.child_handle(&made.node, name);
+            NfsResult::Ok(CreateOk {
                 object: Some(object),
                 attributes: Some(attributes),
                 directory: wcc,
             })
         }
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Err(error) => NfsResult::Failed(status::of_error(error), wcc),
     }
 }
 
 /// The results of REMOVE and RMDIR.
-fn removed(directory: &Target<'_>, changed: Changed<()>) -> Outcome<WccData, WccData> {
+fn removed(directory: &VerifiedHandle<'_>, changed: WccResult<()>) -> NfsResult<WccData, WccData> {
     let wcc = directory.wcc(changed.before, changed.after);
     match changed.value {
-        Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Ok(()) => NfsResult::Ok(wcc),
+        Err(error) => NfsResult::Failed(status::of_error(error), wcc),
     }
 }
 
 /// A failure of a change that was not begun, with the unchanged directory's attributes.
-fn not_begun<T>(directory: &Target<'_>, status: Status) -> Result<Outcome<T, WccData>, Refusal> {
-    Ok(Outcome::Failed(status, directory.unchanged()))
+fn not_begun<T>(directory: &VerifiedHandle<'_>, status: NfsStat3) -> Result<NfsResult<T, WccData>, Refusal> {
+    Ok(NfsResult::Failed(status, directory.unchanged_wcc()))
 }

@@ -1,25 +1,27 @@
-//! READ (RFC 1813 section 3.3.6). Data go straight from the file into the reply: small amounts are copied from the page cache,
-//! large ones are sent from it to the socket. Before waiting for a disk, the thread leaves the connection to others.
+//! READ (RFC 1813 section 3.3.6). Data go straight from the file into the reply: small amounts are
+//! copied from the page cache, large ones are sent from it to the socket. Before waiting for a
+//! disk, the thread leaves the connection to others.
 
-use curt_proto::nfs3::{DATA_MAX, Fattr, Outcome, ReadArguments, ReadFailed, ReadOk, Status};
-use curt_rpc::server::{CallFailure, FilePiece};
-use curt_trace::stages::{self, Stage};
+use curt_proto::nfs3::{DATA_MAX, Fattr, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk};
+use curt_rpc::server::{CallFailure, SendfileRange};
+use curt_trace::stages::{self, RequestStage};
 use curt_trace::{ServerCounter, probe};
-use curt_vfs::{Fetch, Fetched, Outcome as Answer, Piece};
+use curt_vfs::{FetchOptions, FetchResult, FileRange, PostOpResult as Answer};
 use curt_xdr::{Encode, Opaque, put_padding};
 
 use crate::attributes::MAX_SIZE;
-use crate::request::{Refusal, Request, Target};
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::status;
 
-/// Where data cannot be sent from files: the size in bytes from which copying alone justifies handing the connection over.
+/// Where data cannot be sent from files: the size in bytes from which copying alone justifies
+/// handing the connection over.
 const LARGE_COPY: u32 = 256 << 10;
 
 /// Status, the flag of the attributes, the attributes, count, eof, and the length of the data.
 const HEAD: usize = 4 + 4 + Fattr::ENCODED + 4 + 4 + 4;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: ReadArguments,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -28,7 +30,8 @@ pub(super) fn run(
         Err(refusal) => return fail(Err(refusal), reply),
     };
     let count = arguments.count.min(u32::try_from(DATA_MAX).unwrap_or(u32::MAX));
-    // No file reaches beyond the largest offset, and system calls would return an error instead of no data.
+    // No file reaches beyond the largest offset, and system calls would return an error instead of
+    // no data.
     let Some(end) = arguments
         .offset
         .checked_add(u64::from(count))
@@ -39,11 +42,14 @@ pub(super) fn run(
     debug_assert!(end >= arguments.offset);
     let start = reply.len();
     reply.resize(start + HEAD, 0);
-    let (vfs, caller, range) = (target.vfs(), target.caller(), (arguments.offset, count));
-    let pieces = request.context.takes_files();
+    let (vfs, caller) = (target.vfs(), target.caller());
+    let pieces = request.context.allows_sendfile();
     let fetch = |wait, reply: &mut Vec<u8>| {
-        let how = Fetch { pieces, wait };
-        vfs.fetch(&caller, &target.node, range, how, reply)
+        let how = FetchOptions {
+            sendfile: pieces,
+            wait,
+        };
+        vfs.fetch(&caller, &target.node, arguments.offset, count, how, reply)
     };
     let ready = if pieces || count < LARGE_COPY {
         fetch(false, reply)
@@ -55,40 +61,42 @@ pub(super) fn run(
         fetch(true, reply)
     });
     match answer {
-        Some(answer) => finish_read(request, &target, answer, (start, arguments.offset), reply),
+        Some(answer) => finish_read(request, &target, answer, start, arguments.offset, reply),
         None => Err(CallFailure::SystemError),
     }
 }
 
 /// Fills in the head that was left blank, or replaces it with a failure.
 fn finish_read(
-    request: &mut Request<'_, '_>,
-    target: &Target<'_>,
-    answer: Answer<Fetched>,
-    (start, offset): (usize, u64),
+    request: &mut NfsRequest<'_, '_>,
+    target: &VerifiedHandle<'_>,
+    answer: Answer<FetchResult>,
+    start: usize,
+    offset: u64,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    stages::proceed(Stage::Encode);
+    stages::proceed(RequestStage::Encode);
     let attributes = target.post_op(answer.attributes);
     let (read, piece) = match answer.value {
-        Ok(Fetched::Copied(read)) => (read, None),
-        Ok(Fetched::Piece(piece)) => (piece.read, Some(piece)),
+        Ok(FetchResult::Copied(read)) => (read, None),
+        Ok(FetchResult::FileRange(piece)) => (piece.read, Some(piece)),
         Err(error) => {
             reply.truncate(start);
-            let failed = ReadFailed { attributes };
+            let failed = ReadFail { attributes };
             return fail(
-                Ok(Outcome::Failed(status::of_error_on_data(error), failed)),
+                Ok(NfsResult::Failed(status::of_error_on_data(error), failed)),
                 reply,
             );
         }
     };
     let copied = reply.len() - start - HEAD;
     debug_assert_eq!(copied, if piece.is_some() { 0 } else { read.count as usize });
-    // Encoded behind the data and then moved before them, since only now is the head's content known.
+    // Encoded behind the data and then moved before them, since only now is the head's content
+    // known.
     let tail = reply.len();
-    Status::Ok.encode(reply);
+    NfsStat3::Ok.encode(reply);
     attributes.encode(reply);
-    for word in [read.count, u32::from(read.end), read.count] {
+    for word in [read.count, u32::from(read.eof), read.count] {
         word.encode(reply);
     }
     let head = reply.len() - tail;
@@ -97,8 +105,8 @@ fn finish_read(
     if head < HEAD {
         reply.drain(start + head..start + HEAD);
     }
-    if let Some(Piece { file, failed, .. }) = piece {
-        let piece = FilePiece {
+    if let Some(FileRange { file, failed, .. }) = piece {
+        let piece = SendfileRange {
             file,
             offset,
             length: read.count,
@@ -111,7 +119,7 @@ fn finish_read(
         fhandle: target.handle_hash(),
         offset,
         res: read.count,
-        eof: read.end
+        eof: read.eof
     });
     request
         .service
@@ -120,7 +128,7 @@ fn finish_read(
     Ok(())
 }
 
-fn beyond_the_largest_offset(target: &Target<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
+fn beyond_the_largest_offset(target: &VerifiedHandle<'_>, reply: &mut Vec<u8>) -> Result<(), CallFailure> {
     // Reading nothing still checks whether the caller may read.
     let mut nothing = Vec::new();
     let answer = target
@@ -128,19 +136,19 @@ fn beyond_the_largest_offset(target: &Target<'_>, reply: &mut Vec<u8>) -> Result
         .read(&target.caller(), &target.node, MAX_SIZE, 0, &mut nothing);
     let attributes = target.post_op(answer.attributes);
     let outcome = match answer.value {
-        Ok(_) => Outcome::Ok(ReadOk {
+        Ok(_) => NfsResult::Ok(ReadOk {
             attributes,
             count: 0,
             eof: true,
             data: Opaque::default(),
         }),
-        Err(error) => Outcome::Failed(status::of_error_on_data(error), ReadFailed { attributes }),
+        Err(error) => NfsResult::Failed(status::of_error_on_data(error), ReadFail { attributes }),
     };
     fail(Ok(outcome), reply)
 }
 
 fn fail(
-    result: Result<Outcome<ReadOk<'_>, ReadFailed>, Refusal>,
+    result: Result<NfsResult<ReadOk<'_>, ReadFail>, Refusal>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     super::finish(result, reply)

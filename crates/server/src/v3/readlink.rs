@@ -1,13 +1,13 @@
 //! READLINK (RFC 1813 section 3.3.5).
 
-use curt_proto::nfs3::{Fattr, FileHandle, Outcome, Path, ReadlinkOk, Status};
+use curt_proto::nfs3::{Fattr, FileHandle, NfsPath, NfsResult, NfsStat3, ReadlinkOk};
 use curt_rpc::server::CallFailure;
 
-use crate::request::Request;
+use crate::request::NfsRequest;
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     link: FileHandle,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
@@ -18,10 +18,10 @@ pub(super) fn run(
     let mut target = Vec::new();
     let answer = link.vfs().read_link(&link.caller(), &link.node, &mut target);
     let attributes = link.post_op(answer.attributes);
-    let outcome = match answer.value.map(|()| Path::new(&target)) {
-        Ok(Ok(target)) => Outcome::Ok(ReadlinkOk { attributes, target }),
-        Ok(Err(_)) => Outcome::Failed(Status::Io, attributes),
-        Err(error) => Outcome::Failed(status::of_error(error), attributes),
+    let outcome = match answer.value.map(|()| NfsPath::new(&target)) {
+        Ok(Ok(target)) => NfsResult::Ok(ReadlinkOk { attributes, target }),
+        Ok(Err(_)) => NfsResult::Failed(NfsStat3::Io, attributes),
+        Err(error) => NfsResult::Failed(status::of_error(error), attributes),
     };
     super::finish(Ok(outcome), reply)
 }

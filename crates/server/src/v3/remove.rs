@@ -1,23 +1,23 @@
 //! REMOVE (RFC 1813 section 3.3.12).
 
-use curt_proto::nfs3::{DirectoryName, Outcome, WccData};
+use curt_proto::nfs3::{DirOpArgs, NfsResult, WccData};
 
-use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request};
+use crate::name::{NamePurpose, check};
+use crate::request::{NfsRequest, Refusal};
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
-    arguments: DirectoryName<'_>,
-) -> Result<Outcome<WccData, WccData>, Refusal> {
+    request: &mut NfsRequest<'_, '_>,
+    arguments: DirOpArgs<'_>,
+) -> Result<NfsResult<WccData, WccData>, Refusal> {
     let directory = request.resolve(&arguments.directory)?;
     let name = match directory
         .writable()
-        .and_then(|()| check(arguments.name, Purpose::Remove))
+        .and_then(|()| check(arguments.name, NamePurpose::Remove))
     {
         Ok(name) => name,
         Err(status) => return super::not_begun(&directory, status),
     };
-    request.may_wait(&directory);
+    request.may_block(&directory);
     let changed = directory.vfs().remove(&directory.caller(), &directory.node, name);
     Ok(super::removed(&directory, changed))
 }

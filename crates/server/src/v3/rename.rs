@@ -1,28 +1,28 @@
 //! RENAME (RFC 1813 section 3.3.14).
 
-use curt_proto::nfs3::{Outcome, RenameArguments, RenameWcc, Status};
+use curt_proto::nfs3::{NfsResult, NfsStat3, RenameArguments, RenameWcc};
 
-use crate::name::{Purpose, check};
-use crate::request::{Pair, Refusal, Request, Target};
+use crate::name::{NamePurpose, check};
+use crate::request::{HandlePair, NfsRequest, Refusal, VerifiedHandle};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &RenameArguments<'_>,
-) -> Result<Outcome<RenameWcc, RenameWcc>, Refusal> {
+) -> Result<NfsResult<RenameWcc, RenameWcc>, Refusal> {
     let (from, to) = match request.resolve_both(&arguments.from.directory, &arguments.to.directory)? {
-        Pair::Both(from, to) => (from, to),
-        Pair::Not(status, from, to) => return Ok(not_begun(status, from.as_ref(), to.as_ref())),
+        HandlePair::Both(from, to) => (from, to),
+        HandlePair::Unusable(status, from, to) => return Ok(not_begun(status, from.as_ref(), to.as_ref())),
     };
     let names = from.writable().and_then(|()| {
-        let from = check(arguments.from.name, Purpose::Rename)?;
-        Ok((from, check(arguments.to.name, Purpose::Rename)?))
+        let from = check(arguments.from.name, NamePurpose::Rename)?;
+        Ok((from, check(arguments.to.name, NamePurpose::Rename)?))
     });
     let (from_name, to_name) = match names {
         Ok(names) => names,
         Err(status) => return Ok(not_begun(status, Some(&from), Some(&to))),
     };
-    request.may_wait(&from);
+    request.may_block(&from);
     let renamed = from
         .vfs()
         .rename(&from.caller(), &from.node, from_name, &to.node, to_name);
@@ -31,18 +31,20 @@ pub(super) fn run(
         to: to.wcc(renamed.to.0, renamed.to.1),
     };
     Ok(match renamed.value {
-        Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error(error), wcc),
+        Ok(()) => NfsResult::Ok(wcc),
+        Err(error) => NfsResult::Failed(status::of_error(error), wcc),
     })
 }
 
 fn not_begun(
-    status: Status,
-    from: Option<&Target<'_>>,
-    to: Option<&Target<'_>>,
-) -> Outcome<RenameWcc, RenameWcc> {
-    let unchanged = |directory: Option<&Target<'_>>| directory.map(Target::unchanged).unwrap_or_default();
-    Outcome::Failed(
+    status: NfsStat3,
+    from: Option<&VerifiedHandle<'_>>,
+    to: Option<&VerifiedHandle<'_>>,
+) -> NfsResult<RenameWcc, RenameWcc> {
+    let unchanged = |directory: Option<&VerifiedHandle<'_>>| {
+        directory.map(VerifiedHandle::unchanged_wcc).unwrap_or_default()
+    };
+    NfsResult::Failed(
         status,
         RenameWcc {
             from: unchanged(from),

@@ -1,15 +1,15 @@
 //! SETATTR (RFC 1813 section 3.3.2).
 
-use curt_proto::nfs3::{Outcome, SetattrArguments, WccData};
+use curt_proto::nfs3::{NfsResult, SetattrArguments, WccData};
 
 use crate::attributes::{set_from_wire, time_from_wire};
-use crate::request::{Refusal, Request, os};
+use crate::request::{NfsRequest, Refusal, os};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &SetattrArguments,
-) -> Result<Outcome<WccData, WccData>, Refusal> {
+) -> Result<NfsResult<WccData, WccData>, Refusal> {
     let target = request.resolve(&arguments.object)?;
     let wanted = target.writable().and_then(|()| {
         let set = set_from_wire(&arguments.attributes);
@@ -21,13 +21,13 @@ pub(super) fn run(
         Ok(wanted) => wanted,
         Err(status) => return super::not_begun(&target, status),
     };
-    request.may_wait(&target);
+    request.may_block(&target);
     let changed = target
         .vfs()
         .set_attributes(&target.caller(), &target.node, &set, guard);
     let wcc = target.wcc(changed.before, changed.after);
     Ok(match changed.value {
-        Ok(()) => Outcome::Ok(wcc),
-        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
+        Ok(()) => NfsResult::Ok(wcc),
+        Err(error) => NfsResult::Failed(status::of_error_on_data(error), wcc),
     })
 }

@@ -1,19 +1,19 @@
 //! SYMLINK (RFC 1813 section 3.3.10).
 
-use curt_proto::nfs3::{Created, Outcome, SymlinkArguments, WccData};
+use curt_proto::nfs3::{CreateOk, NfsResult, SymlinkArguments, WccData};
 
 use crate::attributes::set_from_wire;
-use crate::name::{Purpose, check};
-use crate::request::{Refusal, Request, os};
+use crate::name::{NamePurpose, check};
+use crate::request::{NfsRequest, Refusal, os};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &SymlinkArguments<'_>,
-) -> Result<Outcome<Created, WccData>, Refusal> {
+) -> Result<NfsResult<CreateOk, WccData>, Refusal> {
     let directory = request.resolve(&arguments.place.directory)?;
     let wanted = directory.writable().and_then(|()| {
-        let name = check(arguments.place.name, Purpose::Make)?;
+        let name = check(arguments.place.name, NamePurpose::Create)?;
         let set = set_from_wire(&arguments.attributes).map_err(|errno| status::of_error(os(errno)))?;
         Ok((name, set))
     });
@@ -21,7 +21,7 @@ pub(super) fn run(
         Ok(wanted) => wanted,
         Err(status) => return super::not_begun(&directory, status),
     };
-    request.may_wait(&directory);
+    request.may_block(&directory);
     let target = arguments.target.bytes();
     let changed = directory
         .vfs()

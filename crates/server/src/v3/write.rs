@@ -1,16 +1,16 @@
 //! WRITE (RFC 1813 section 3.3.7).
 
-use curt_proto::nfs3::{Outcome, Stability, Status, WccData, WriteArguments, WriteOk};
+use curt_proto::nfs3::{NfsResult, NfsStat3, StableHow, WccData, WriteArguments, WriteOk};
 use curt_trace::{ServerCounter, probe};
 
 use crate::attributes::MAX_SIZE;
-use crate::request::{Refusal, Request, Target};
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::status;
 
 pub(super) fn run(
-    request: &mut Request<'_, '_>,
+    request: &mut NfsRequest<'_, '_>,
     arguments: &WriteArguments<'_>,
-) -> Result<Outcome<WriteOk, WccData>, Refusal> {
+) -> Result<NfsResult<WriteOk, WccData>, Refusal> {
     let target = request.resolve(&arguments.file)?;
     let data = arguments.data.bytes();
     if let Err(status) = check(&target, arguments) {
@@ -19,20 +19,20 @@ pub(super) fn run(
     // `async`: the reply says what was asked for, as knfsd's does.
     let is_async = target.rules().asynchronous;
     let asked = if is_async {
-        Stability::Unstable
+        StableHow::Unstable
     } else {
-        arguments.stability
+        arguments.stable
     };
     // Read before anything is written, on either way.
     let verifier = target.write_verifier();
     let (offset, stability) = (arguments.offset, to_vfs(asked));
     let (vfs, caller, node) = (target.vfs(), target.caller(), &target.node);
     let ready = match asked {
-        Stability::Unstable => vfs.write_at_hand(&caller, node, offset, data),
-        Stability::DataSync | Stability::FileSync => None,
+        StableHow::Unstable => vfs.write_nowait(&caller, node, offset, data),
+        StableHow::DataSync | StableHow::FileSync => None,
     };
     let changed = ready.unwrap_or_else(|| {
-        request.may_wait(&target);
+        request.may_block(&target);
         vfs.write(&caller, node, offset, data, stability)
     });
     let wcc = target.wcc(changed.before, changed.after);
@@ -47,46 +47,46 @@ pub(super) fn run(
                 stable: to_wire(written.stability) as u32
             });
             let committed = if is_async {
-                arguments.stability
+                arguments.stable
             } else {
                 to_wire(written.stability)
             };
-            Outcome::Ok(WriteOk {
+            NfsResult::Ok(WriteOk {
                 wcc,
                 count: written.count,
                 committed,
                 verifier,
             })
         }
-        Err(error) => Outcome::Failed(status::of_error_on_data(error), wcc),
+        Err(error) => NfsResult::Failed(status::of_error_on_data(error), wcc),
     })
 }
 
 /// Whether a write may be begun.
-fn check(target: &Target<'_>, arguments: &WriteArguments<'_>) -> Result<(), Status> {
+fn check(target: &VerifiedHandle<'_>, arguments: &WriteArguments<'_>) -> Result<(), NfsStat3> {
     target.writable()?;
     if usize::try_from(arguments.count) != Ok(arguments.data.bytes().len()) {
-        return Err(Status::Inval);
+        return Err(NfsStat3::Inval);
     }
     let end = arguments.offset.checked_add(u64::from(arguments.count));
     if end.is_none_or(|end| end > MAX_SIZE) {
-        return Err(Status::Fbig);
+        return Err(NfsStat3::Fbig);
     }
     Ok(())
 }
 
-const fn to_vfs(stability: Stability) -> curt_vfs::Stability {
+const fn to_vfs(stability: StableHow) -> curt_vfs::Stability {
     match stability {
-        Stability::Unstable => curt_vfs::Stability::Unstable,
-        Stability::DataSync => curt_vfs::Stability::DataSync,
-        Stability::FileSync => curt_vfs::Stability::FileSync,
+        StableHow::Unstable => curt_vfs::Stability::Unstable,
+        StableHow::DataSync => curt_vfs::Stability::DataSync,
+        StableHow::FileSync => curt_vfs::Stability::FileSync,
     }
 }
 
-const fn to_wire(stability: curt_vfs::Stability) -> Stability {
+const fn to_wire(stability: curt_vfs::Stability) -> StableHow {
     match stability {
-        curt_vfs::Stability::Unstable => Stability::Unstable,
-        curt_vfs::Stability::DataSync => Stability::DataSync,
-        curt_vfs::Stability::FileSync => Stability::FileSync,
+        curt_vfs::Stability::Unstable => StableHow::Unstable,
+        curt_vfs::Stability::DataSync => StableHow::DataSync,
+        curt_vfs::Stability::FileSync => StableHow::FileSync,
     }
 }

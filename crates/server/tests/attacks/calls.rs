@@ -2,9 +2,9 @@
 
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerifier, CreateArguments, CreateHow,
-    Created, Device, DirectoryName, FileHandle, Filename, LinkArguments, MkdirArguments, MknodArguments,
-    MknodData, Outcome, Path, Procedure, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
-    RenameArguments, Sattr, SetattrArguments, Stability, Status, SymlinkArguments, WccData, WriteArguments,
+    CreateOk, DirOpArgs, FileHandle, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData,
+    NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
+    RenameArguments, Sattr, SetattrArguments, SpecData, StableHow, SymlinkArguments, WccData, WriteArguments,
 };
 use curt_xdr::{Encode, Opaque};
 
@@ -47,14 +47,15 @@ impl World {
         self.objects.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// That whatever was done has harmed nobody: this connection, another, and the tree are as they were.
+    /// That whatever was done has harmed nobody: this connection, another, and the tree are as they
+    /// were.
     pub(crate) fn is_unharmed(&mut self) {
         let mut other = self.served.connect();
         for (name, handle) in &self.objects {
             for wire in [&mut self.wire, &mut other] {
                 match wire.lookup(self.root, name.as_bytes()) {
-                    Outcome::Ok(found) => assert_eq!(found.object, *handle, "{name}"),
-                    Outcome::Failed(status, _) => panic!("{name}: {status}"),
+                    NfsResult::Ok(found) => assert_eq!(found.object, *handle, "{name}"),
+                    NfsResult::Failed(status, _) => panic!("{name}: {status}"),
                 }
             }
         }
@@ -63,7 +64,7 @@ impl World {
 
 /// Makes the object of that type and name.
 fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
-    let place = DirectoryName {
+    let place = DirOpArgs {
         directory,
         name: Filename::new(name.as_bytes()).unwrap(),
     };
@@ -71,31 +72,31 @@ fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
         mode: Some(0o777),
         ..Sattr::default()
     };
-    let device = Device { major: 1, minor: 3 };
-    let node = |what| (Procedure::Mknod, bytes(&MknodArguments { place, what }));
+    let device = SpecData { major: 1, minor: 3 };
+    let node = |what| (NfsProcedure::Mknod, bytes(&MknodArguments { place, what }));
     let (procedure, arguments) = match name {
         "file" => {
             let how = CreateHow::Guarded(attributes);
-            (Procedure::Create, bytes(&CreateArguments { place, how }))
+            (NfsProcedure::Create, bytes(&CreateArguments { place, how }))
         }
-        "directory" => (Procedure::Mkdir, bytes(&MkdirArguments { place, attributes })),
+        "directory" => (NfsProcedure::Mkdir, bytes(&MkdirArguments { place, attributes })),
         "link" => {
-            let target = Path::new(b"/etc/passwd").unwrap();
+            let target = NfsPath::new(b"/etc/passwd").unwrap();
             let arguments = SymlinkArguments {
                 place,
                 attributes,
                 target,
             };
-            (Procedure::Symlink, bytes(&arguments))
+            (NfsProcedure::Symlink, bytes(&arguments))
         }
         "fifo" => node(MknodData::Fifo(attributes)),
         "socket" => node(MknodData::Socket(attributes)),
         "block" => node(MknodData::BlockDevice(attributes, device)),
         _ => node(MknodData::CharacterDevice(attributes, device)),
     };
-    match wire.ask::<Created, WccData>(procedure, &Raw(&arguments)) {
-        Outcome::Ok(made) => made.object.unwrap(),
-        Outcome::Failed(status, _) => panic!("{name}: {status}"),
+    match wire.ask::<CreateOk, WccData>(procedure, &Raw(&arguments)) {
+        NfsResult::Ok(made) => made.object.unwrap(),
+        NfsResult::Failed(status, _) => panic!("{name}: {status}"),
     }
 }
 
@@ -114,9 +115,15 @@ pub(crate) fn bytes(value: &dyn Encode) -> Vec<u8> {
     out
 }
 
-/// The arguments of a call that a client could mean: of `object`, with `name` in the place of each name, and a second name beside.
-pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], other: FileHandle) -> Vec<u8> {
-    let place = DirectoryName {
+/// The arguments of a call that a client could mean: of `object`, with `name` in the place of each
+/// name, and a second name beside.
+pub(crate) fn arguments(
+    procedure: NfsProcedure,
+    object: FileHandle,
+    name: &[u8],
+    other: FileHandle,
+) -> Vec<u8> {
+    let place = DirOpArgs {
         directory: object,
         name: Filename::new(name).unwrap(),
     };
@@ -125,90 +132,90 @@ pub(crate) fn arguments(procedure: Procedure, object: FileHandle, name: &[u8], o
         ..Sattr::default()
     };
     match procedure {
-        Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => bytes(&place),
-        Procedure::Create => {
+        NfsProcedure::Lookup | NfsProcedure::Remove | NfsProcedure::Rmdir => bytes(&place),
+        NfsProcedure::Create => {
             let how = CreateHow::Guarded(attributes);
             bytes(&CreateArguments { place, how })
         }
-        Procedure::Mkdir => bytes(&MkdirArguments { place, attributes }),
-        Procedure::Symlink => bytes(&SymlinkArguments {
+        NfsProcedure::Mkdir => bytes(&MkdirArguments { place, attributes }),
+        NfsProcedure::Symlink => bytes(&SymlinkArguments {
             place,
             attributes,
-            target: Path::new(b"target").unwrap(),
+            target: NfsPath::new(b"target").unwrap(),
         }),
-        Procedure::Mknod => bytes(&MknodArguments {
+        NfsProcedure::Mknod => bytes(&MknodArguments {
             place,
             what: MknodData::Fifo(attributes),
         }),
-        Procedure::Rename => {
-            let to = DirectoryName {
+        NfsProcedure::Rename => {
+            let to = DirOpArgs {
                 directory: other,
                 name: Filename::new(b"another name").unwrap(),
             };
             bytes(&RenameArguments { from: place, to })
         }
-        Procedure::Link => bytes(&LinkArguments { file: other, place }),
-        Procedure::Null
-        | Procedure::Getattr
-        | Procedure::Setattr
-        | Procedure::Access
-        | Procedure::Readlink
-        | Procedure::Read
-        | Procedure::Write
-        | Procedure::Readdir
-        | Procedure::ReaddirPlus
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf
-        | Procedure::Commit => nameless(procedure, object),
+        NfsProcedure::Link => bytes(&LinkArguments { file: other, place }),
+        NfsProcedure::Null
+        | NfsProcedure::Getattr
+        | NfsProcedure::Setattr
+        | NfsProcedure::Access
+        | NfsProcedure::Readlink
+        | NfsProcedure::Read
+        | NfsProcedure::Write
+        | NfsProcedure::Readdir
+        | NfsProcedure::ReaddirPlus
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf
+        | NfsProcedure::Commit => nameless(procedure, object),
     }
 }
 
 /// The same for the procedures that take no name.
-fn nameless(procedure: Procedure, object: FileHandle) -> Vec<u8> {
+fn nameless(procedure: NfsProcedure, object: FileHandle) -> Vec<u8> {
     let verifier = CookieVerifier::default();
     match procedure {
-        Procedure::Null => Vec::new(),
-        Procedure::Getattr
-        | Procedure::Readlink
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf => bytes(&object),
-        Procedure::Setattr => bytes(&SetattrArguments {
+        NfsProcedure::Null => Vec::new(),
+        NfsProcedure::Getattr
+        | NfsProcedure::Readlink
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf => bytes(&object),
+        NfsProcedure::Setattr => bytes(&SetattrArguments {
             object,
             attributes: Sattr::default(),
             guard: None,
         }),
-        Procedure::Access => bytes(&AccessArguments {
+        NfsProcedure::Access => bytes(&AccessArguments {
             object,
             access: AccessMask::ALL,
         }),
-        Procedure::Read => bytes(&ReadArguments {
+        NfsProcedure::Read => bytes(&ReadArguments {
             file: object,
             offset: 0,
             count: 100,
         }),
-        Procedure::Write => bytes(&WriteArguments {
+        NfsProcedure::Write => bytes(&WriteArguments {
             file: object,
             offset: 0,
             count: 4,
-            stability: Stability::FileSync,
+            stable: StableHow::FileSync,
             data: Opaque::new(b"data").unwrap(),
         }),
-        Procedure::Readdir => bytes(&ReaddirArguments {
+        NfsProcedure::Readdir => bytes(&ReaddirArguments {
             directory: object,
             cookie: Cookie(0),
             verifier,
             count: 4096,
         }),
-        Procedure::ReaddirPlus => bytes(&ReaddirPlusArguments {
+        NfsProcedure::ReaddirPlus => bytes(&ReaddirPlusArguments {
             directory: object,
             cookie: Cookie(0),
             verifier,
             directory_count: 1024,
             max_count: 4096,
         }),
-        Procedure::Commit => bytes(&CommitArguments {
+        NfsProcedure::Commit => bytes(&CommitArguments {
             file: object,
             offset: 0,
             count: 0,
@@ -218,12 +225,12 @@ fn nameless(procedure: Procedure, object: FileHandle) -> Vec<u8> {
 }
 
 /// The status that results begin with.
-pub(crate) fn status(results: &[u8]) -> Status {
-    Status::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).expect("a status of the RFC")
+pub(crate) fn status(results: &[u8]) -> NfsStat3 {
+    NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).expect("a status of the RFC")
 }
 
 /// Calls NFS with any bytes.
-pub(crate) fn call(wire: &mut Wire, procedure: Procedure, arguments: &[u8]) -> Result<Status, Refused> {
+pub(crate) fn call(wire: &mut Wire, procedure: NfsProcedure, arguments: &[u8]) -> Result<NfsStat3, Refused> {
     use curt_proto::nfs3::{PROGRAM, VERSION};
     let results = wire.raw((PROGRAM, VERSION, procedure.number()), arguments)?;
     Ok(status(&results))

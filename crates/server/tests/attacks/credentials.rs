@@ -1,25 +1,26 @@
-//! Who one says one is: credentials that are no credentials (CVE-2026-4747, CVE-2007-3999: bodies of 400 bytes and more),
-//! flavours that are weaker than an export wants, groups in any order and number (CVE-2018-1000028), and setters that do not ask
-//! whose the file is (CVE-2016-1237).
+//! Who one says one is: credentials that are no credentials (CVE-2026-4747, CVE-2007-3999: bodies
+//! of 400 bytes and more), flavours that are weaker than an export wants, groups in any order and
+//! number (CVE-2018-1000028), and setters that do not ask whose the file is (CVE-2016-1237).
 
 use std::io::Write;
 
 use curt_proto::nfs3::{
-    FileHandle, NfsTime, PROGRAM, Procedure, Sattr, SetTime, SetattrArguments, Status, VERSION,
+    FileHandle, NfsProcedure, NfsStat3, NfsTime, PROGRAM, Sattr, SetattrArguments, TimeHow, VERSION,
 };
-use curt_rpc::auth::{AuthStatus, Credential};
-use curt_rpc::message::Denial;
+use curt_rpc::auth::{AuthStatus, RpcCredential};
+use curt_rpc::message::RejectedReply;
 use curt_rpc::record;
 
 use crate::calls::{World, arguments, bytes, call};
 use crate::wire::{Answer, Refused, Served, Wire, export, memory, open_rules, user};
 
-/// A GETATTR of `object` with any credential and verifier: flavour, length that is announced, bytes.
+/// A GETATTR of `object` with any credential and verifier: flavour, length that is announced,
+/// bytes.
 fn with_auth(wire: &mut Wire, object: FileHandle, auths: [(u32, u32, &[u8]); 2]) -> Answer {
     wire.xid += 1;
     let mut out = Vec::new();
-    let body = record::open(&mut out);
-    for word in [wire.xid, 0, 2, PROGRAM, VERSION, Procedure::Getattr.number()] {
+    let body = record::begin_record(&mut out);
+    for word in [wire.xid, 0, 2, PROGRAM, VERSION, NfsProcedure::Getattr.number()] {
         out.extend(word.to_be_bytes());
     }
     for (flavor, length, bytes) in auths {
@@ -28,13 +29,13 @@ fn with_auth(wire: &mut Wire, object: FileHandle, auths: [(u32, u32, &[u8]); 2])
         out.extend(bytes);
     }
     out.extend(bytes(&object));
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     wire.stream.write_all(&out).unwrap();
     wire.receive().expect("a reply").1
 }
 
 fn denied(status: AuthStatus) -> Answer {
-    Err(Refused::Denied(Denial::Authentication(status)))
+    Err(Refused::Denied(RejectedReply::Authentication(status)))
 }
 
 #[test]
@@ -44,7 +45,8 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
     let none: (u32, u32, &[u8]) = (0, 0, &[]);
     for length in [0_u32, 4, 100, 400] {
         let body = vec![0x41; length as usize];
-        // Flavours that are not spoken here: AUTH_SHORT, AUTH_DH, RPCSEC_GSS, AUTH_TLS, and what nobody knows.
+        // Flavours that are not spoken here: AUTH_SHORT, AUTH_DH, RPCSEC_GSS, AUTH_TLS, and what
+        // nobody knows.
         for flavor in [2, 3, 6, 7, 390_003, u32::MAX] {
             let answer = with_auth(&mut world.wire, object, [(flavor, length, &body), none]);
             assert_eq!(
@@ -69,7 +71,8 @@ fn credentials_and_verifiers_of_any_length_and_flavour_are_taken_or_denied() {
         let answer = with_auth(&mut world.wire, object, [none, (0, length, &body)]);
         assert_eq!(answer, denied(AuthStatus::BadVerifier), "{length} bytes");
     }
-    // AUTH_SYS: a machine name of 256 bytes, 17 groups, a count of groups that is a lie, bytes after the end.
+    // AUTH_SYS: a machine name of 256 bytes, 17 groups, a count of groups that is a lie, bytes
+    // after the end.
     let sys = |name: u32, groups: u32, tail: usize| {
         let mut body: Vec<u8> = [0, name].map(u32::to_be_bytes).concat();
         body.resize(body.len() + name as usize, b'm');
@@ -115,14 +118,14 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
     let mut wire = served.connect();
     let root = wire.mount("/one");
     served.service.replace_exports(rules(strict)).unwrap();
-    for procedure in Procedure::ALL
+    for procedure in NfsProcedure::ALL
         .into_iter()
-        .filter(|procedure| *procedure != Procedure::Null)
+        .filter(|procedure| *procedure != NfsProcedure::Null)
     {
         let arguments = arguments(procedure, root, b"name", root);
         assert_eq!(
             call(&mut wire, procedure, &arguments),
-            Ok(Status::Perm),
+            Ok(NfsStat3::Perm),
             "{procedure}"
         );
     }
@@ -133,22 +136,22 @@ fn a_handle_alone_opens_nothing_that_its_export_does_not() {
     };
     served.service.replace_exports(rules(read_only)).unwrap();
     for procedure in [
-        Procedure::Create,
-        Procedure::Mkdir,
-        Procedure::Symlink,
-        Procedure::Mknod,
-        Procedure::Remove,
-        Procedure::Rmdir,
-        Procedure::Rename,
-        Procedure::Link,
-        Procedure::Setattr,
-        Procedure::Write,
-        Procedure::Commit,
+        NfsProcedure::Create,
+        NfsProcedure::Mkdir,
+        NfsProcedure::Symlink,
+        NfsProcedure::Mknod,
+        NfsProcedure::Remove,
+        NfsProcedure::Rmdir,
+        NfsProcedure::Rename,
+        NfsProcedure::Link,
+        NfsProcedure::Setattr,
+        NfsProcedure::Write,
+        NfsProcedure::Commit,
     ] {
         let arguments = arguments(procedure, root, b"name", root);
         assert_eq!(
             call(&mut wire, procedure, &arguments),
-            Ok(Status::Rofs),
+            Ok(NfsStat3::Rofs),
             "{procedure}"
         );
     }
@@ -159,7 +162,7 @@ fn every_attribute_asks_whose_the_file_is() {
     let mut world = World::new();
     let object = world.object("file");
     let keep = Sattr::default();
-    let at = SetTime::ClientTime(NfsTime {
+    let at = TimeHow::SetToClientTime(NfsTime {
         seconds: 1,
         nanoseconds: 0,
     });
@@ -183,7 +186,7 @@ fn every_attribute_asks_whose_the_file_is() {
         user(1000, 1000, &[0, 5, 7]),
         user(u32::MAX, u32::MAX, &[u32::MAX; 16]),
         user(7, 0, &[]),
-        Credential::None,
+        RpcCredential::None,
     ] {
         world.wire.who = who;
         for attributes in setters {
@@ -192,9 +195,9 @@ fn every_attribute_asks_whose_the_file_is() {
                 attributes,
                 guard: None,
             };
-            let status = call(&mut world.wire, Procedure::Setattr, &bytes(&set)).unwrap();
+            let status = call(&mut world.wire, NfsProcedure::Setattr, &bytes(&set)).unwrap();
             assert!(
-                matches!(status, Status::Perm | Status::Acces),
+                matches!(status, NfsStat3::Perm | NfsStat3::Acces),
                 "{attributes:?}: {status}"
             );
         }

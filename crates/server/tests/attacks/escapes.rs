@@ -1,6 +1,7 @@
-//! Ways out of an export: handles that were guessed, of another export or the whole file system; `..` at the root; names that lead
-//! from one export into another; symbolic links, and directories that become links while somebody looks (CVE-2021-3178, NetExec's
-//! and nfswolf's tricks, CVE-2026-3864).
+//! Ways out of an export: handles that were guessed, of another export or the whole file system;
+//! `..` at the root; names that lead from one export into another; symbolic links, and directories
+//! that become links while somebody looks (CVE-2021-3178, NetExec's and nfswolf's tricks,
+//! CVE-2026-3864).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, FileHandle, Outcome, Procedure, ReaddirOk,
-    ReaddirPlusArguments, Status,
+    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3,
+    ReaddirOk, ReaddirPlusArguments,
 };
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::decode_all;
@@ -37,14 +38,14 @@ fn handles_that_were_never_given_open_nothing() {
     forged.retain(|bytes| *bytes != good);
     for bytes in forged {
         let handle = FileHandle::new(&bytes).unwrap();
-        for procedure in Procedure::ALL
+        for procedure in NfsProcedure::ALL
             .into_iter()
-            .filter(|procedure| *procedure != Procedure::Null)
+            .filter(|procedure| *procedure != NfsProcedure::Null)
         {
             let arguments = arguments(procedure, handle, b"file", world.root);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();
             assert!(
-                matches!(status, Status::Stale | Status::Badhandle),
+                matches!(status, NfsStat3::Stale | NfsStat3::Badhandle),
                 "{procedure} of {bytes:02x?}: {status}"
             );
         }
@@ -58,12 +59,15 @@ fn nothing_is_linked_or_renamed_from_one_export_into_another() {
     let mut other = world.served.connect();
     let two = other.mount("/two");
     let file = world.object("file");
-    let linked = arguments(Procedure::Link, two, b"stolen", file);
-    assert_eq!(call(&mut world.wire, Procedure::Link, &linked), Ok(Status::Xdev));
-    let renamed = arguments(Procedure::Rename, world.root, b"file", two);
+    let linked = arguments(NfsProcedure::Link, two, b"stolen", file);
     assert_eq!(
-        call(&mut world.wire, Procedure::Rename, &renamed),
-        Ok(Status::Xdev)
+        call(&mut world.wire, NfsProcedure::Link, &linked),
+        Ok(NfsStat3::Xdev)
+    );
+    let renamed = arguments(NfsProcedure::Rename, world.root, b"file", two);
+    assert_eq!(
+        call(&mut world.wire, NfsProcedure::Rename, &renamed),
+        Ok(NfsStat3::Xdev)
     );
     world.is_unharmed();
 }
@@ -104,18 +108,18 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     symlink("/proc/self/root", exported.join("magic")).unwrap();
     let mut wire = below.served.connect();
     let root = wire.mount("/exported");
-    let Outcome::Ok(up) = wire.lookup(root, b"..") else {
+    let NfsResult::Ok(up) = wire.lookup(root, b"..") else {
         panic!("no parent")
     };
     assert_eq!(up.object, root);
     for link in ["absolute", "relative", "magic"] {
-        let Outcome::Ok(found) = wire.lookup(root, link.as_bytes()) else {
+        let NfsResult::Ok(found) = wire.lookup(root, link.as_bytes()) else {
             panic!("no {link}")
         };
         for name in [&b"secret"[..], b".", b"..", b"etc"] {
             let looked_up = wire.lookup(found.object, name);
             assert!(
-                matches!(looked_up, Outcome::Failed(Status::Notdir, _)),
+                matches!(looked_up, NfsResult::Failed(NfsStat3::Notdir, _)),
                 "{link}: {looked_up:?}"
             );
         }
@@ -127,9 +131,10 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
         directory_count: 4096,
         max_count: 32_768,
     };
-    let results = wire.nfs(Procedure::ReaddirPlus, &listing);
-    let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> = decode_all(&results).unwrap();
-    let Outcome::Ok(listed) = listed else {
+    let results = wire.nfs(NfsProcedure::ReaddirPlus, &listing);
+    let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
+        decode_all(&results).unwrap();
+    let NfsResult::Ok(listed) = listed else {
         panic!("no listing")
     };
     let above = fs::metadata(below.directory.path()).unwrap();
@@ -146,7 +151,8 @@ fn the_root_of_a_sub_directory_is_its_own_parent_and_links_lead_nowhere() {
     }
 }
 
-/// While a directory and a link to the secret's directory change places, whoever goes through the name never gets out.
+/// While a directory and a link to the secret's directory change places, whoever goes through the
+/// name never gets out.
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
     let below = Below::new();
@@ -173,13 +179,13 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
             if turn > 1000 && found > 20 && links > 20 {
                 break;
             }
-            let Outcome::Ok(inside) = wire.lookup(root, b"inside") else {
+            let NfsResult::Ok(inside) = wire.lookup(root, b"inside") else {
                 continue;
             };
             match wire.lookup(inside.object, b"secret") {
-                Outcome::Ok(_) => panic!("the secret was found"),
-                Outcome::Failed(Status::Notdir, _) => links += 1,
-                Outcome::Failed(..) => found += 1,
+                NfsResult::Ok(_) => panic!("the secret was found"),
+                NfsResult::Failed(NfsStat3::Notdir, _) => links += 1,
+                NfsResult::Failed(..) => found += 1,
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! Bytes that are no arguments: cut off, with lengths that are lies, with a tail that nobody asked for (CVE-2022-43945, -50235,
-//! rpcbomb, CVE-2025-40324: decoders that went on after an error, or allocated what a length said).
+//! Bytes that are no arguments: cut off, with lengths that are lies, with a tail that nobody asked
+//! for (CVE-2022-43945, -50235, rpcbomb, CVE-2025-40324: decoders that went on after an error, or
+//! allocated what a length said).
 
 use curt_proto::mount3;
-use curt_proto::nfs3::{self, Procedure};
+use curt_proto::nfs3::{self, NfsProcedure};
 use curt_rpc::message::AcceptStatus;
 
 use crate::calls::{World, arguments, call};
@@ -14,7 +15,7 @@ const GARBAGE: Refused = Refused::Not(AcceptStatus::GarbageArguments);
 fn arguments_cut_at_any_place_are_garbage_and_change_nothing() {
     let mut world = World::new();
     let (directory, other) = (world.object("directory"), world.root);
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         let good = arguments(procedure, directory, b"name", other);
         for cut in 0..good.len() {
             let answer = call(&mut world.wire, procedure, &good[..cut]);
@@ -28,7 +29,7 @@ fn arguments_cut_at_any_place_are_garbage_and_change_nothing() {
 fn a_tail_that_nobody_asked_for_is_garbage() {
     let mut world = World::new();
     let (directory, other) = (world.object("directory"), world.root);
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         for tail in [4, 64, 70_000, 1 << 20] {
             let mut long = arguments(procedure, directory, b"name", other);
             long.resize(tail.max(long.len() + tail % (1 << 20)), 0x5a);
@@ -43,7 +44,7 @@ fn a_tail_that_nobody_asked_for_is_garbage() {
 fn lengths_that_are_lies_allocate_nothing_and_reach_nothing() {
     let mut world = World::new();
     let (directory, other) = (world.object("directory"), world.root);
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         let good = arguments(procedure, directory, b"name", other);
         for at in (0..good.len()).step_by(4) {
             for lie in [u32::MAX, 0x8000_0000, 0x7fff_ffff, 65, 1 << 20] {

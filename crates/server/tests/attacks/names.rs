@@ -1,22 +1,23 @@
-//! Names that are no names, in every procedure that takes one (FreeBSD's "/" in READDIR, an over-long LOOKUP name that
-//! overflowed a buffer in 2026): with NUL or "/", ".", "..", none at all, 255, 256 and 65,535 bytes, and what is no UTF-8.
+//! Names that are no names, in every procedure that takes one (FreeBSD's "/" in READDIR, an
+//! over-long LOOKUP name that overflowed a buffer in 2026): with NUL or "/", ".", "..", none at
+//! all, 255, 256 and 65,535 bytes, and what is no UTF-8.
 
-use curt_proto::nfs3::{FileHandle, Procedure, Status};
+use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
 use curt_rpc::message::AcceptStatus;
 
 use crate::calls::{World, arguments, call};
 use crate::wire::Refused;
 
-const TAKING: [Procedure; 9] = [
-    Procedure::Lookup,
-    Procedure::Create,
-    Procedure::Mkdir,
-    Procedure::Symlink,
-    Procedure::Mknod,
-    Procedure::Remove,
-    Procedure::Rmdir,
-    Procedure::Rename,
-    Procedure::Link,
+const TAKING: [NfsProcedure; 9] = [
+    NfsProcedure::Lookup,
+    NfsProcedure::Create,
+    NfsProcedure::Mkdir,
+    NfsProcedure::Symlink,
+    NfsProcedure::Mknod,
+    NfsProcedure::Remove,
+    NfsProcedure::Rmdir,
+    NfsProcedure::Rename,
+    NfsProcedure::Link,
 ];
 
 #[test]
@@ -35,7 +36,7 @@ fn no_procedure_takes_a_name_that_is_none() {
         &[0xff; 65_535],
     ];
     for procedure in TAKING {
-        let other = if procedure == Procedure::Link {
+        let other = if procedure == NfsProcedure::Link {
             file
         } else {
             world.root
@@ -44,21 +45,21 @@ fn no_procedure_takes_a_name_that_is_none() {
             let arguments = arguments(procedure, directory, name, other);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();
             let expected = if name.len() > 255 {
-                Status::Nametoolong
+                NfsStat3::Nametoolong
             } else {
-                Status::Acces
+                NfsStat3::Acces
             };
             let shown = name[..name.len().min(10)].escape_ascii();
             assert_eq!(status, expected, "{procedure} {shown}");
         }
         for name in [&b"."[..], b".."] {
-            if procedure == Procedure::Lookup {
+            if procedure == NfsProcedure::Lookup {
                 continue;
             }
             let arguments = arguments(procedure, directory, name, other);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();
             assert!(
-                matches!(status, Status::Exist | Status::Inval | Status::Acces),
+                matches!(status, NfsStat3::Exist | NfsStat3::Inval | NfsStat3::Acces),
                 "{procedure} {}: {status}",
                 name.escape_ascii()
             );
@@ -67,7 +68,8 @@ fn no_procedure_takes_a_name_that_is_none() {
     world.is_unharmed();
 }
 
-/// Names longer than the wire's own limit of ours: knfsd answers GARBAGE_ARGS as well, and no connection ends.
+/// Names longer than the wire's own limit of ours: knfsd answers GARBAGE_ARGS as well, and no
+/// connection ends.
 #[test]
 fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
     let mut world = World::new();
@@ -75,7 +77,7 @@ fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
     let garbage = Err(Refused::Not(AcceptStatus::GarbageArguments));
     for length in [65_536, 70_000, 1_000_000] {
         for procedure in TAKING {
-            let other = if procedure == Procedure::Link {
+            let other = if procedure == NfsProcedure::Link {
                 file
             } else {
                 world.root
@@ -86,8 +88,8 @@ fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
         }
         // The second name of a RENAME, and the target of a link.
         for (procedure, short) in [
-            (Procedure::Rename, &b"another name"[..]),
-            (Procedure::Symlink, b"target"),
+            (NfsProcedure::Rename, &b"another name"[..]),
+            (NfsProcedure::Symlink, b"target"),
         ] {
             let arguments = with_long(short, length, procedure, directory, world.root);
             let answer = call(&mut world.wire, procedure, &arguments);
@@ -101,7 +103,7 @@ fn a_name_of_any_length_that_a_record_has_room_for_is_answered() {
 fn with_long(
     short: &[u8],
     length: usize,
-    procedure: Procedure,
+    procedure: NfsProcedure,
     directory: FileHandle,
     other: FileHandle,
 ) -> Vec<u8> {
@@ -129,11 +131,11 @@ fn names_of_any_other_bytes_are_kept_as_they_are() {
     let names: [&[u8]; 6] = [b"\xff\xfe", b"\xc3\x28", b"...", b"-rf *", b"\n\x1b[2J", &longest];
     for name in names {
         for (procedure, expected) in [
-            (Procedure::Create, Status::Ok),
-            (Procedure::Create, Status::Exist),
-            (Procedure::Lookup, Status::Ok),
-            (Procedure::Remove, Status::Ok),
-            (Procedure::Lookup, Status::Noent),
+            (NfsProcedure::Create, NfsStat3::Ok),
+            (NfsProcedure::Create, NfsStat3::Exist),
+            (NfsProcedure::Lookup, NfsStat3::Ok),
+            (NfsProcedure::Remove, NfsStat3::Ok),
+            (NfsProcedure::Lookup, NfsStat3::Noent),
         ] {
             let arguments = arguments(procedure, directory, name, directory);
             let status = call(&mut world.wire, procedure, &arguments).unwrap();

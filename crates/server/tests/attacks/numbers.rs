@@ -1,11 +1,12 @@
-//! Numbers at the edges of what 31, 32, 63 and 64 bits say, in every size, offset, count and cookie (CVE-2021-47107: READDIR
-//! with count 0; CVE-2022-48828: a negative size; CVE-2022-43945: a reply at exactly the limit).
+//! Numbers at the edges of what 31, 32, 63 and 64 bits say, in every size, offset, count and cookie
+//! (CVE-2021-47107: READDIR with count 0; CVE-2022-48828: a negative size; CVE-2022-43945: a reply
+//! at exactly the limit).
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, DATA_MAX, DirectoryName,
-    Filename, MkdirArguments, MknodArguments, MknodData, NfsTime, Outcome, Path, Procedure, ReadArguments,
-    ReaddirArguments, ReaddirPlusArguments, Sattr, SetTime, SetattrArguments, Stability, Status,
-    SymlinkArguments, WccData, WriteArguments, WriteOk,
+    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, DATA_MAX, DirOpArgs,
+    Filename, MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, NfsTime,
+    ReadArguments, ReaddirArguments, ReaddirPlusArguments, Sattr, SetattrArguments, StableHow,
+    SymlinkArguments, TimeHow, WccData, WriteArguments, WriteOk,
 };
 use curt_rpc::message::AcceptStatus;
 use curt_xdr::Opaque;
@@ -39,8 +40,8 @@ fn reads_at_any_offset_give_what_is_there_or_nothing() {
         for count in COUNTS {
             let results = world
                 .wire
-                .nfs(Procedure::Read, &ReadArguments { file, offset, count });
-            assert_eq!(status(&results), Status::Ok, "{count} at {offset}");
+                .nfs(NfsProcedure::Read, &ReadArguments { file, offset, count });
+            assert_eq!(status(&results), NfsStat3::Ok, "{count} at {offset}");
             assert!(results.len() <= 120, "an empty file gave {} bytes", results.len());
         }
     }
@@ -57,17 +58,17 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
                 file,
                 offset,
                 count,
-                stability: Stability::Unstable,
+                stable: StableHow::Unstable,
                 data: Opaque::new(&[1; 4][..data]).unwrap(),
             };
-            let outcome: Outcome<WriteOk, WccData> = world.wire.ask(Procedure::Write, &arguments);
+            let outcome: NfsResult<WriteOk, WccData> = world.wire.ask(NfsProcedure::Write, &arguments);
             let equal = usize::try_from(count) == Ok(data);
             let beyond = offset > (1 << 63) - 1 - u64::from(count.min(4));
             match outcome {
-                Outcome::Ok(written) => assert!(equal && written.count == count, "{count} at {offset}"),
-                Outcome::Failed(Status::Inval, _) => assert!(!equal),
-                Outcome::Failed(Status::Fbig | Status::Nospc, _) => assert!(beyond || offset > 1 << 30),
-                Outcome::Failed(status, _) => panic!("{count} of {data} at {offset}: {status}"),
+                NfsResult::Ok(written) => assert!(equal && written.count == count, "{count} at {offset}"),
+                NfsResult::Failed(NfsStat3::Inval, _) => assert!(!equal),
+                NfsResult::Failed(NfsStat3::Fbig | NfsStat3::Nospc, _) => assert!(beyond || offset > 1 << 30),
+                NfsResult::Failed(status, _) => panic!("{count} of {data} at {offset}: {status}"),
             }
         }
         let attributes = Sattr {
@@ -79,19 +80,19 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
             attributes,
             guard: None,
         };
-        let outcome: Outcome<WccData, WccData> = world.wire.ask(Procedure::Setattr, &set);
+        let outcome: NfsResult<WccData, WccData> = world.wire.ask(NfsProcedure::Setattr, &set);
         match outcome {
-            Outcome::Ok(wcc) => assert_eq!(wcc.after.unwrap().size, offset),
-            Outcome::Failed(Status::Inval, _) => assert!(offset > i64::MAX as u64),
-            Outcome::Failed(Status::Fbig | Status::Nospc, _) => assert!(offset > 1 << 30),
-            Outcome::Failed(status, _) => panic!("size {offset}: {status}"),
+            NfsResult::Ok(wcc) => assert_eq!(wcc.after.unwrap().size, offset),
+            NfsResult::Failed(NfsStat3::Inval, _) => assert!(offset > i64::MAX as u64),
+            NfsResult::Failed(NfsStat3::Fbig | NfsStat3::Nospc, _) => assert!(offset > 1 << 30),
+            NfsResult::Failed(status, _) => panic!("size {offset}: {status}"),
         }
         for count in COUNTS {
-            let outcome: Outcome<CommitOk, WccData> = world
+            let outcome: NfsResult<CommitOk, WccData> = world
                 .wire
-                .ask(Procedure::Commit, &CommitArguments { file, offset, count });
+                .ask(NfsProcedure::Commit, &CommitArguments { file, offset, count });
             assert!(
-                matches!(outcome, Outcome::Ok(_)),
+                matches!(outcome, NfsResult::Ok(_)),
                 "{count} at {offset}: {outcome:?}"
             );
         }
@@ -103,11 +104,11 @@ fn writes_and_sizes_beyond_what_a_file_can_have_are_refused_and_none_wraps() {
 #[test]
 fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() {
     let mut world = World::new();
-    let place = DirectoryName {
+    let place = DirOpArgs {
         directory: world.root,
         name: Filename::new(b"new").unwrap(),
     };
-    let target = Path::new(b"target").unwrap();
+    let target = NfsPath::new(b"target").unwrap();
     for (seconds, nanoseconds) in [
         (0, 1_000_000_000),
         (1, 0x3fff_fffe),
@@ -115,8 +116,12 @@ fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() 
         (u32::MAX, 1_000_000_000),
         (u32::MAX, u32::MAX),
     ] {
-        let time = SetTime::ClientTime(NfsTime { seconds, nanoseconds });
-        for (atime, mtime) in [(time, SetTime::Keep), (SetTime::Keep, time), (time, time)] {
+        let time = TimeHow::SetToClientTime(NfsTime { seconds, nanoseconds });
+        for (atime, mtime) in [
+            (time, TimeHow::DontChange),
+            (TimeHow::DontChange, time),
+            (time, time),
+        ] {
             let attributes = Sattr {
                 atime,
                 mtime,
@@ -130,14 +135,14 @@ fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() 
                     attributes,
                     guard: None,
                 })
-                .map(|arguments| (Procedure::Setattr, bytes(&arguments)))
+                .map(|arguments| (NfsProcedure::Setattr, bytes(&arguments)))
                 .collect();
             for how in [CreateHow::Unchecked(attributes), CreateHow::Guarded(attributes)] {
-                calls.push((Procedure::Create, bytes(&CreateArguments { place, how })));
+                calls.push((NfsProcedure::Create, bytes(&CreateArguments { place, how })));
             }
-            calls.push((Procedure::Mkdir, bytes(&MkdirArguments { place, attributes })));
+            calls.push((NfsProcedure::Mkdir, bytes(&MkdirArguments { place, attributes })));
             calls.push((
-                Procedure::Symlink,
+                NfsProcedure::Symlink,
                 bytes(&SymlinkArguments {
                     place,
                     attributes,
@@ -145,15 +150,15 @@ fn a_time_with_a_second_of_nanoseconds_is_refused_wherever_attributes_are_set() 
                 }),
             ));
             let what = MknodData::Fifo(attributes);
-            calls.push((Procedure::Mknod, bytes(&MknodArguments { place, what })));
+            calls.push((NfsProcedure::Mknod, bytes(&MknodArguments { place, what })));
             for (procedure, arguments) in calls {
                 let status = call(&mut world.wire, procedure, &arguments);
-                assert_eq!(status, Ok(Status::Inval), "{procedure}: {time:?}");
+                assert_eq!(status, Ok(NfsStat3::Inval), "{procedure}: {time:?}");
             }
         }
     }
     let made = world.wire.lookup(world.root, b"new");
-    assert_eq!(made.status(), Status::Noent);
+    assert_eq!(made.status(), NfsStat3::Noent);
     world.is_unharmed();
 }
 
@@ -171,9 +176,9 @@ fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
                 count,
             };
             let results = [
-                world.wire.nfs(Procedure::Readdir, &plain),
+                world.wire.nfs(NfsProcedure::Readdir, &plain),
                 world.wire.nfs(
-                    Procedure::ReaddirPlus,
+                    NfsProcedure::ReaddirPlus,
                     &ReaddirPlusArguments {
                         directory,
                         cookie,
@@ -186,9 +191,9 @@ fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
             for results in results {
                 let most = usize::try_from(count).unwrap().min(DATA_MAX + 1024);
                 match status(&results) {
-                    Status::Ok => assert!(results.len() <= most, "{} of {count}", results.len()),
-                    Status::Toosmall => assert!(count < 48, "{count}"),
-                    Status::BadCookie => assert_ne!(cookie, Cookie(0)),
+                    NfsStat3::Ok => assert!(results.len() <= most, "{} of {count}", results.len()),
+                    NfsStat3::Toosmall => assert!(count < 48, "{count}"),
+                    NfsStat3::BadCookie => assert_ne!(cookie, Cookie(0)),
                     status => panic!("cookie {cookie:?}, count {count}: {status}"),
                 }
             }
@@ -197,7 +202,8 @@ fn listings_of_any_count_and_cookie_fit_their_count_or_are_refused() {
     world.is_unharmed();
 }
 
-/// A reply of the largest READ, one beyond it, and the record of the largest WRITE, and one beyond that.
+/// A reply of the largest READ, one beyond it, and the record of the largest WRITE, and one beyond
+/// that.
 #[test]
 fn the_largest_transfers_pass_and_larger_ones_do_not() {
     let mut world = World::new();
@@ -207,13 +213,13 @@ fn the_largest_transfers_pass_and_larger_ones_do_not() {
         file,
         offset: 1,
         count: u32::try_from(DATA_MAX).unwrap(),
-        stability: Stability::Unstable,
+        stable: StableHow::Unstable,
         data: Opaque::new(&data).unwrap(),
     };
     let mut arguments = bytes(&arguments);
     assert_eq!(
-        call(&mut world.wire, Procedure::Write, &arguments),
-        Ok(Status::Ok)
+        call(&mut world.wire, NfsProcedure::Write, &arguments),
+        Ok(NfsStat3::Ok)
     );
     for count in [1 << 20, (1 << 20) + 1, u32::MAX] {
         let read = ReadArguments {
@@ -221,8 +227,8 @@ fn the_largest_transfers_pass_and_larger_ones_do_not() {
             offset: 0,
             count,
         };
-        let results = world.wire.nfs(Procedure::Read, &read);
-        assert_eq!(status(&results), Status::Ok);
+        let results = world.wire.nfs(NfsProcedure::Read, &read);
+        assert_eq!(status(&results), NfsStat3::Ok);
         let tail = &results[results.len() - DATA_MAX..];
         assert!(tail[0] == 0 && tail[1..].iter().all(|byte| *byte == 7));
     }
@@ -231,7 +237,7 @@ fn the_largest_transfers_pass_and_larger_ones_do_not() {
     let longer = u32::try_from(DATA_MAX + 4).unwrap().to_be_bytes();
     arguments.splice(length_at..length_at + 4, longer);
     arguments.extend([7; 4]);
-    let answer = call(&mut world.wire, Procedure::Write, &arguments);
+    let answer = call(&mut world.wire, NfsProcedure::Write, &arguments);
     assert_eq!(answer, Err(Refused::Not(AcceptStatus::GarbageArguments)));
     world.is_unharmed();
 }

@@ -1,35 +1,35 @@
 //! Every procedure on an object of every type (CVE-2013-3266: READDIR of a file).
 
-use curt_proto::nfs3::{Procedure, Status};
+use curt_proto::nfs3::{NfsProcedure, NfsStat3};
 
 use crate::calls::{TYPES, World, arguments, call};
 
 /// What a procedure says of an object that is not of its type; none if it takes any.
-fn refusals(procedure: Procedure, kind: &str) -> Option<&'static [Status]> {
+fn refusals(procedure: NfsProcedure, kind: &str) -> Option<&'static [NfsStat3]> {
     let (file, directory, link) = (kind == "file", kind == "directory", kind == "link");
     match procedure {
-        Procedure::Null
-        | Procedure::Getattr
-        | Procedure::Setattr
-        | Procedure::Access
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf => None,
-        Procedure::Readlink => (!link).then_some(&[Status::Inval]),
-        Procedure::Read | Procedure::Write | Procedure::Commit => {
-            (!file).then_some(&[Status::Inval, Status::Isdir])
+        NfsProcedure::Null
+        | NfsProcedure::Getattr
+        | NfsProcedure::Setattr
+        | NfsProcedure::Access
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf => None,
+        NfsProcedure::Readlink => (!link).then_some(&[NfsStat3::Inval]),
+        NfsProcedure::Read | NfsProcedure::Write | NfsProcedure::Commit => {
+            (!file).then_some(&[NfsStat3::Inval, NfsStat3::Isdir])
         }
-        Procedure::Lookup
-        | Procedure::Create
-        | Procedure::Mkdir
-        | Procedure::Symlink
-        | Procedure::Mknod
-        | Procedure::Remove
-        | Procedure::Rmdir
-        | Procedure::Rename
-        | Procedure::Link
-        | Procedure::Readdir
-        | Procedure::ReaddirPlus => (!directory).then_some(&[Status::Notdir]),
+        NfsProcedure::Lookup
+        | NfsProcedure::Create
+        | NfsProcedure::Mkdir
+        | NfsProcedure::Symlink
+        | NfsProcedure::Mknod
+        | NfsProcedure::Remove
+        | NfsProcedure::Rmdir
+        | NfsProcedure::Rename
+        | NfsProcedure::Link
+        | NfsProcedure::Readdir
+        | NfsProcedure::ReaddirPlus => (!directory).then_some(&[NfsStat3::Notdir]),
     }
 }
 
@@ -37,10 +37,14 @@ fn refusals(procedure: Procedure, kind: &str) -> Option<&'static [Status]> {
 fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
     let mut world = World::new();
     let (root, file) = (world.root, world.object("file"));
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         for kind in TYPES {
             let object = world.object(kind);
-            let other = if procedure == Procedure::Link { file } else { root };
+            let other = if procedure == NfsProcedure::Link {
+                file
+            } else {
+                root
+            };
             let arguments = arguments(procedure, object, b"name", other);
             let Ok(results) = world.wire.raw(
                 (
@@ -52,7 +56,7 @@ fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
             ) else {
                 panic!("{procedure} of a {kind} has no results");
             };
-            if procedure == Procedure::Null {
+            if procedure == NfsProcedure::Null {
                 continue;
             }
             let status = crate::calls::status(&results);
@@ -61,13 +65,13 @@ fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
                 None => assert!(
                     !matches!(
                         status,
-                        Status::Notdir | Status::Isdir | Status::Serverfault | Status::Io
+                        NfsStat3::Notdir | NfsStat3::Isdir | NfsStat3::Serverfault | NfsStat3::Io
                     ),
                     "{procedure} of a {kind}: {status}"
                 ),
             }
             // What was made in the directory goes again.
-            for remove in [Procedure::Remove, Procedure::Rmdir] {
+            for remove in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
                 let directory = world.object("directory");
                 let arguments = crate::calls::arguments(remove, directory, b"name", root);
                 let _ = call(&mut world.wire, remove, &arguments);
@@ -81,13 +85,13 @@ fn every_procedure_refuses_objects_of_other_types_and_takes_its_own() {
 fn a_link_of_a_directory_and_a_rename_into_itself_are_refused() {
     let mut world = World::new();
     let (root, directory) = (world.root, world.object("directory"));
-    let linked = arguments(Procedure::Link, root, b"again", directory);
-    let status = call(&mut world.wire, Procedure::Link, &linked).unwrap();
-    assert!(matches!(status, Status::Perm | Status::Isdir), "{status}");
-    let into_itself = arguments(Procedure::Rename, root, b"directory", directory);
+    let linked = arguments(NfsProcedure::Link, root, b"again", directory);
+    let status = call(&mut world.wire, NfsProcedure::Link, &linked).unwrap();
+    assert!(matches!(status, NfsStat3::Perm | NfsStat3::Isdir), "{status}");
+    let into_itself = arguments(NfsProcedure::Rename, root, b"directory", directory);
     assert_eq!(
-        call(&mut world.wire, Procedure::Rename, &into_itself),
-        Ok(Status::Inval)
+        call(&mut world.wire, NfsProcedure::Rename, &into_itself),
+        Ok(NfsStat3::Inval)
     );
     world.is_unharmed();
 }

@@ -1,10 +1,10 @@
-//! Things that happen at once: calls sent twice, exports that go and come while they are used, connections that end in the
-//! middle, and thousands of calls before one reply is read.
+//! Things that happen at once: calls sent twice, exports that go and come while they are used,
+//! connections that end in the middle, and thousands of calls before one reply is read.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_proto::nfs3::{PROGRAM, Procedure, Status, VERSION};
+use curt_proto::nfs3::{NfsProcedure, NfsStat3, PROGRAM, VERSION};
 
 use crate::calls::{World, arguments, call, status};
 use crate::wire::{Served, memory};
@@ -28,10 +28,10 @@ fn exports_that_change_while_they_are_used_are_there_or_stale() {
                     let two = wire.mount("/two");
                     let mut seen = [0; 2];
                     for _ in 0..2000 {
-                        let at = arguments(Procedure::Getattr, two, b"", two);
-                        let answer = call(&mut wire, Procedure::Getattr, &at).unwrap();
-                        assert!(matches!(answer, Status::Ok | Status::Stale), "{answer}");
-                        seen[usize::from(answer == Status::Ok)] += 1;
+                        let at = arguments(NfsProcedure::Getattr, two, b"", two);
+                        let answer = call(&mut wire, NfsProcedure::Getattr, &at).unwrap();
+                        assert!(matches!(answer, NfsStat3::Ok | NfsStat3::Stale), "{answer}");
+                        seen[usize::from(answer == NfsStat3::Ok)] += 1;
                     }
                     seen
                 })
@@ -47,20 +47,22 @@ fn exports_that_change_while_they_are_used_are_there_or_stale() {
 fn connections_that_end_in_the_middle_of_anything_leave_nothing_behind() {
     let mut world = World::new();
     let (directory, root) = (world.object("directory"), world.root);
-    for procedure in Procedure::ALL {
+    for procedure in NfsProcedure::ALL {
         let arguments = arguments(procedure, directory, b"name", root);
         for cut in [1, 3, 4, 8, 24, 40] {
             let mut wire = world.served.connect();
             let mut whole = Vec::new();
-            let body = curt_rpc::record::open(&mut whole);
+            let body = curt_rpc::record::begin_record(&mut whole);
             curt_rpc::message::encode_call_header(
                 &mut whole,
                 1,
-                (PROGRAM, VERSION, procedure.number()),
+                PROGRAM,
+                VERSION,
+                procedure.number(),
                 &wire.who,
             );
             whole.extend(&arguments);
-            curt_rpc::record::close(&mut whole, body, 0);
+            curt_rpc::record::finish_record(&mut whole, body, 0);
             wire.stream.write_all(&whole[..cut.min(whole.len() - 1)]).unwrap();
         }
     }
@@ -76,40 +78,45 @@ fn connections_that_end_in_the_middle_of_anything_leave_nothing_behind() {
     }
 }
 
-/// The same call twice, byte by byte, over the same connection and another: one effect, one answer, of whatever length.
+/// The same call twice, byte by byte, over the same connection and another: one effect, one answer,
+/// of whatever length.
 #[test]
 fn a_call_that_comes_twice_has_one_effect_and_the_same_reply_however_long() {
     let mut world = World::new();
     let mut other = world.served.connect();
     let (directory, root) = (world.object("directory"), world.root);
     for procedure in [
-        Procedure::Create,
-        Procedure::Mkdir,
-        Procedure::Symlink,
-        Procedure::Mknod,
-        Procedure::Rename,
+        NfsProcedure::Create,
+        NfsProcedure::Mkdir,
+        NfsProcedure::Symlink,
+        NfsProcedure::Mknod,
+        NfsProcedure::Rename,
     ] {
         let arguments = match procedure {
-            Procedure::Rename => arguments(procedure, root, b"fifo", directory),
+            NfsProcedure::Rename => arguments(procedure, root, b"fifo", directory),
             _ => arguments(procedure, directory, &[b'n'; 255], root),
         };
         let program = (PROGRAM, VERSION, procedure.number());
         let first = world.wire.raw(program, &arguments).unwrap();
-        assert_eq!(status(&first), Status::Ok, "{procedure}");
+        assert_eq!(status(&first), NfsStat3::Ok, "{procedure}");
         other.xid = world.wire.xid - 1;
         assert_eq!(
             other.raw(program, &arguments).unwrap(),
             first,
             "{procedure} again"
         );
-        if procedure != Procedure::Rename {
-            let removal = if procedure == Procedure::Mkdir {
-                Procedure::Rmdir
+        if procedure != NfsProcedure::Rename {
+            let removal = if procedure == NfsProcedure::Mkdir {
+                NfsProcedure::Rmdir
             } else {
-                Procedure::Remove
+                NfsProcedure::Remove
             };
             let gone = crate::calls::arguments(removal, directory, &[b'n'; 255], root);
-            assert_eq!(call(&mut world.wire, removal, &gone), Ok(Status::Ok), "{removal}");
+            assert_eq!(
+                call(&mut world.wire, removal, &gone),
+                Ok(NfsStat3::Ok),
+                "{removal}"
+            );
         }
     }
 }
@@ -118,7 +125,7 @@ fn a_call_that_comes_twice_has_one_effect_and_the_same_reply_however_long() {
 fn thousands_of_calls_before_a_reply_is_read_are_all_answered_in_the_end() {
     let mut world = World::new();
     let file = world.object("file");
-    let arguments = arguments(Procedure::Getattr, file, b"", file);
+    let arguments = arguments(NfsProcedure::Getattr, file, b"", file);
     let mut wire = world.served.connect();
     let mut reading = wire.stream.try_clone().unwrap();
     std::thread::scope(|scope| {

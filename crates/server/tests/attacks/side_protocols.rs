@@ -1,17 +1,18 @@
-//! MOUNT, which anybody may call without being anybody (MON_NAME tricks, rpcbomb): what it remembers is bounded, and what one
-//! client says changes nothing for another. Of portmap we are a client; it is the system's rpcbind that serves it.
+//! MOUNT, which anybody may call without being anybody (MON_NAME tricks, rpcbomb): what it
+//! remembers is bounded, and what one client says changes nothing for another. Of portmap we are a
+//! client; it is the system's rpcbind that serves it.
 
-use curt_proto::mount3::{self, ExportPath, PATH_MAX, Procedure};
-use curt_rpc::auth::Credential;
+use curt_proto::mount3::{self, DirPath, MountProcedure, PATH_MAX};
+use curt_rpc::auth::RpcCredential;
 use curt_xdr::Opaque;
 
 use crate::calls::{World, bytes};
 use crate::wire::Wire;
 
-fn ask(wire: &mut Wire, version: u32, procedure: Procedure, path: &[u8]) -> Vec<u8> {
-    let takes_path = matches!(procedure, Procedure::Mount | Procedure::Unmount);
+fn ask(wire: &mut Wire, version: u32, procedure: MountProcedure, path: &[u8]) -> Vec<u8> {
+    let takes_path = matches!(procedure, MountProcedure::Mount | MountProcedure::Unmount);
     let arguments = if takes_path {
-        bytes(&ExportPath(Opaque::new(path).unwrap()))
+        bytes(&DirPath(Opaque::new(path).unwrap()))
     } else {
         Vec::new()
     };
@@ -22,7 +23,7 @@ fn ask(wire: &mut Wire, version: u32, procedure: Procedure, path: &[u8]) -> Vec<
 #[test]
 fn paths_of_any_length_and_bytes_mount_what_is_exported_and_nothing_else() {
     let mut world = World::new();
-    world.wire.who = Credential::None;
+    world.wire.who = RpcCredential::None;
     let longest = vec![b'a'; PATH_MAX];
     let deep = b"/x".repeat(PATH_MAX / 2);
     let paths: [&[u8]; 12] = [
@@ -41,7 +42,7 @@ fn paths_of_any_length_and_bytes_mount_what_is_exported_and_nothing_else() {
     ];
     for version in [1, 3] {
         for path in paths {
-            let reply = ask(&mut world.wire, version, Procedure::Mount, path);
+            let reply = ask(&mut world.wire, version, MountProcedure::Mount, path);
             let status = u32::from_be_bytes(*reply.first_chunk().unwrap());
             let shown = path[..path.len().min(20)].escape_ascii();
             assert_ne!(status, 0, "{shown} was mounted");
@@ -53,19 +54,19 @@ fn paths_of_any_length_and_bytes_mount_what_is_exported_and_nothing_else() {
 #[test]
 fn what_is_remembered_of_mounts_is_bounded_and_unmounting_harms_nobody() {
     let mut world = World::new();
-    world.wire.who = Credential::None;
+    world.wire.who = RpcCredential::None;
     for turn in 0..3000_u32 {
         // Each spelling is another mount to whoever keeps a list.
         let slashes = (0..12).map(|bit| if turn >> bit & 1 == 0 { "/" } else { "/." });
         let path: String = std::iter::once("/one").chain(slashes).collect();
-        ask(&mut world.wire, 3, Procedure::Mount, path.as_bytes());
+        ask(&mut world.wire, 3, MountProcedure::Mount, path.as_bytes());
     }
-    let listed = ask(&mut world.wire, 3, Procedure::Dump, b"").len();
+    let listed = ask(&mut world.wire, 3, MountProcedure::Dump, b"").len();
     assert!(listed < 64 * 64, "DUMP has {listed} bytes");
     let root = world.root;
     for _ in 0..100 {
-        ask(&mut world.wire, 3, Procedure::Unmount, b"/one");
-        ask(&mut world.wire, 3, Procedure::UnmountAll, b"");
+        ask(&mut world.wire, 3, MountProcedure::Unmount, b"/one");
+        ask(&mut world.wire, 3, MountProcedure::UnmountAll, b"");
     }
     assert_eq!(world.root, root);
     world.is_unharmed();

@@ -1,18 +1,20 @@
-//! Calls of version 3 as a test's client makes them, over a transport that several threads may share, and a server for them.
+//! Calls of version 3 as a test's client makes them, over a transport that several threads may
+//! share, and a server for them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use curt_proto::mount3::{self, ExportPath, MountReply};
+use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
-    self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure, Status,
+    self, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, NfsProcedure, NfsResult, NfsStat3,
 };
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::client::{
-    Interrupt, NoEvents, PortSource, Request, Server as Address, TcpOptions, TcpTransport, Transport,
+    Interrupt, NoTransportEvents, PortSource, RpcRequest, ServerName as Address, TcpOptions, TcpTransport,
+    Transport,
 };
-use curt_rpc::server::{Limits, Server};
-use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
+use curt_rpc::server::{Limits, RpcServer};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
 use curt_trace::ServerCounters;
 use curt_xdr::{Encode, Opaque, decode_all};
 
@@ -31,7 +33,7 @@ pub(crate) fn open_rules() -> ExportRules {
 /// What a server of `exports` needs that remembers nothing of an earlier one.
 pub(crate) fn setup(exports: Vec<ExportDefinition>) -> Setup {
     Setup {
-        state: State::with_key([9; 16]),
+        state: PersistentState::with_key([9; 16]),
         exports,
         counters: Arc::new(ServerCounters::default()),
     }
@@ -45,14 +47,14 @@ pub(crate) fn serve(service: Arc<NfsService>) -> SocketAddr {
         record: RECORD_MAX,
         ..Limits::default()
     };
-    let server = Server::new(vec![listener], service, limits).unwrap();
+    let server = RpcServer::new(vec![listener], service, limits).unwrap();
     std::thread::spawn(|| server.run());
     address
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpTransport {
     let options = TcpOptions::new(Address::Address(address.ip()), PortSource::Fixed(address.port()));
-    TcpTransport::connect(options, Arc::new(NoEvents), &Interrupt::never()).unwrap()
+    TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).unwrap()
 }
 
 /// What the server answers to a call of a user and group, which has to succeed; at most 4 KiB.
@@ -62,13 +64,13 @@ pub(crate) fn call(
     (program, procedure): (u32, u32),
     arguments: &(dyn Encode + Sync),
 ) -> Vec<u8> {
-    let credential = Credential::Sys(SysCredential {
+    let credential = RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"test"),
         uid,
         gid,
-        groups: Groups::first_of(&[]),
+        groups: AuthSysGids::first_of(&[]),
     });
-    let request = Request {
+    let request = RpcRequest {
         program,
         version: 3,
         procedure,
@@ -84,7 +86,7 @@ pub(crate) fn call(
 /// The results of an NFS call by [`ROOT`].
 pub(crate) fn nfs(
     transport: &dyn Transport,
-    procedure: Procedure,
+    procedure: NfsProcedure,
     arguments: &(dyn Encode + Sync),
 ) -> Vec<u8> {
     call(transport, ROOT, (nfs3::PROGRAM, procedure.number()), arguments)
@@ -92,8 +94,8 @@ pub(crate) fn nfs(
 
 /// The handle of an export's root.
 pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> FileHandle {
-    let path = ExportPath(Opaque::new(path.as_bytes()).unwrap());
-    let procedure = mount3::Procedure::Mount.number();
+    let path = DirPath(Opaque::new(path.as_bytes()).unwrap());
+    let procedure = mount3::MountProcedure::Mount.number();
     let mounted = call(transport, who, (mount3::PROGRAM, procedure), &path);
     match decode_all(&mounted).unwrap() {
         MountReply::Ok(mounted) => mounted.root,
@@ -106,11 +108,11 @@ pub(crate) fn lookup(
     transport: &dyn Transport,
     directory: FileHandle,
     name: &[u8],
-) -> Result<FileHandle, Status> {
+) -> Result<FileHandle, NfsStat3> {
     let name = Filename::new(name).unwrap();
-    let found = nfs(transport, Procedure::Lookup, &DirectoryName { directory, name });
-    match decode_all::<Outcome<LookupOk, Option<Fattr>>>(&found).unwrap() {
-        Outcome::Ok(found) => Ok(found.object),
-        Outcome::Failed(status, _) => Err(status),
+    let found = nfs(transport, NfsProcedure::Lookup, &DirOpArgs { directory, name });
+    match decode_all::<NfsResult<LookupOk, Option<Fattr>>>(&found).unwrap() {
+        NfsResult::Ok(found) => Ok(found.object),
+        NfsResult::Failed(status, _) => Err(status),
     }
 }

@@ -1,4 +1,5 @@
-//! What a connection remembers of its last requests gives nobody what is another's, and nothing that was taken back.
+//! What a connection remembers of its last requests gives nobody what is another's, and nothing
+//! that was taken back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../wire/mod.rs"]
@@ -8,10 +9,10 @@ mod wire;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, Outcome, Procedure,
-    ReadArguments, Sattr, SetattrArguments, Status, WccData,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, NfsProcedure, NfsResult,
+    NfsStat3, ReadArguments, Sattr, SetattrArguments, WccData,
 };
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 use curt_server::{ExportRules, Squash};
 use curt_trace::ServerCounter;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
@@ -21,7 +22,7 @@ use wire::{Served, Wire, export, memory, open_rules, user};
 /// A file that only its owner may read.
 fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
     let arguments = CreateArguments {
-        place: DirectoryName {
+        place: DirOpArgs {
             directory,
             name: Filename::new(name.as_bytes()).unwrap(),
         },
@@ -31,30 +32,30 @@ fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
             ..Sattr::default()
         }),
     };
-    match wire.ask::<Created, WccData>(Procedure::Create, &arguments) {
-        Outcome::Ok(made) => made.object.unwrap(),
-        Outcome::Failed(status, _) => panic!("{status}"),
+    match wire.ask::<CreateOk, WccData>(NfsProcedure::Create, &arguments) {
+        NfsResult::Ok(made) => made.object.unwrap(),
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
-fn getattr(wire: &mut Wire, file: FileHandle) -> Result<Fattr, Status> {
-    match wire.ask::<Fattr, ()>(Procedure::Getattr, &file) {
-        Outcome::Ok(attributes) => Ok(attributes),
-        Outcome::Failed(status, ()) => Err(status),
+fn getattr(wire: &mut Wire, file: FileHandle) -> Result<Fattr, NfsStat3> {
+    match wire.ask::<Fattr, ()>(NfsProcedure::Getattr, &file) {
+        NfsResult::Ok(attributes) => Ok(attributes),
+        NfsResult::Failed(status, ()) => Err(status),
     }
 }
 
 /// The status of a READ.
-fn read(wire: &mut Wire, file: FileHandle) -> Status {
+fn read(wire: &mut Wire, file: FileHandle) -> NfsStat3 {
     let results = wire.nfs(
-        Procedure::Read,
+        NfsProcedure::Read,
         &ReadArguments {
             file,
             offset: 0,
             count: 10,
         },
     );
-    Status::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
+    NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
 }
 
 #[test]
@@ -63,22 +64,27 @@ fn callers_on_one_connection_keep_their_own_rights() {
     let mut wire = served.connect();
     let root = wire.mount("/one");
     let file = make(&mut wire, root, "secret");
-    // More callers than are remembered, over and over, the owner and root among them; stamp and machine do not matter.
+    // More callers than are remembered, over and over, the owner and root among them; stamp and
+    // machine do not matter.
     for _ in 0..3 {
         for uid in 990..1030 {
             wire.who = user(uid, uid, &[uid]);
-            let expected = if uid == 1000 { Status::Ok } else { Status::Acces };
+            let expected = if uid == 1000 {
+                NfsStat3::Ok
+            } else {
+                NfsStat3::Acces
+            };
             assert_eq!(read(&mut wire, file), expected, "uid {uid}");
             assert_eq!(read(&mut wire, file), expected, "uid {uid} again");
         }
         wire.who = user(0, 0, &[]);
-        assert_eq!(read(&mut wire, file), Status::Ok);
-        wire.who = Credential::None;
-        assert_eq!(read(&mut wire, file), Status::Acces);
+        assert_eq!(read(&mut wire, file), NfsStat3::Ok);
+        wire.who = RpcCredential::None;
+        assert_eq!(read(&mut wire, file), NfsStat3::Acces);
     }
     // The same ids with other groups are another caller.
     wire.who = user(1001, 1001, &[]);
-    assert_eq!(read(&mut wire, file), Status::Acces);
+    assert_eq!(read(&mut wire, file), NfsStat3::Acces);
     wire.who = user(0, 0, &[]);
     let set = SetattrArguments {
         object: file,
@@ -89,12 +95,12 @@ fn callers_on_one_connection_keep_their_own_rights() {
         },
         guard: None,
     };
-    let set = wire.ask::<WccData, WccData>(Procedure::Setattr, &set);
-    assert!(matches!(set, Outcome::Ok(_)));
+    let set = wire.ask::<WccData, WccData>(NfsProcedure::Setattr, &set);
+    assert!(matches!(set, NfsResult::Ok(_)));
     wire.who = user(1001, 1001, &[77]);
-    assert_eq!(read(&mut wire, file), Status::Ok);
+    assert_eq!(read(&mut wire, file), NfsStat3::Ok);
     wire.who = user(1001, 1001, &[78]);
-    assert_eq!(read(&mut wire, file), Status::Acces);
+    assert_eq!(read(&mut wire, file), NfsStat3::Acces);
 }
 
 #[test]
@@ -114,7 +120,7 @@ fn a_handle_that_was_good_for_one_export_is_good_for_no_other() {
             let mut forged = file.as_bytes().to_vec();
             *forged.last_mut().unwrap() ^= 1;
             let forged = FileHandle::new(&forged).unwrap();
-            assert_eq!(getattr(&mut wire, forged).err(), Some(Status::Stale));
+            assert_eq!(getattr(&mut wire, forged).err(), Some(NfsStat3::Stale));
         }
     }
 }
@@ -155,21 +161,21 @@ fn other_rules_count_from_the_next_request_on() {
     let mut wire = served.connect();
     let root = wire.mount("/one");
     let file = make(&mut wire, root, "secret");
-    assert_eq!(read(&mut wire, file), Status::Ok);
+    assert_eq!(read(&mut wire, file), NfsStat3::Ok);
     let squashed = ExportRules {
         squash: Squash::All,
         ..open_rules()
     };
     served.service.replace_exports(with(squashed)).unwrap();
-    assert_eq!(read(&mut wire, file), Status::Acces);
+    assert_eq!(read(&mut wire, file), NfsStat3::Acces);
     let privileged_ports = ExportRules {
         secure_ports: true,
         ..open_rules()
     };
     served.service.replace_exports(with(privileged_ports)).unwrap();
-    assert_eq!(getattr(&mut wire, file).err(), Some(Status::Perm));
+    assert_eq!(getattr(&mut wire, file).err(), Some(NfsStat3::Perm));
     served.service.replace_exports(with(open_rules())).unwrap();
-    assert_eq!(read(&mut wire, file), Status::Ok);
+    assert_eq!(read(&mut wire, file), NfsStat3::Ok);
 }
 
 /// A file system that somebody uses cannot be unmounted.
@@ -193,6 +199,6 @@ fn an_export_that_is_no_more_is_let_go_by_idle_connections() {
         std::thread::yield_now();
     }
     for wire in &mut wires {
-        assert_eq!(getattr(wire, root).err(), Some(Status::Stale));
+        assert_eq!(getattr(wire, root).err(), Some(NfsStat3::Stale));
     }
 }

@@ -1,6 +1,6 @@
-//! What a warm call costs beside its way through the socket: system calls, counted in a server that is traced, and allocations,
-//! counted in one in this process. Warm means: after 100 equal calls on one connection. Where tracing is not allowed that
-//! part says so and is left out.
+//! What a warm call costs beside its way through the socket: system calls, counted in a server that
+//! is traced, and allocations, counted in one in this process. Warm means: after 100 equal calls on
+//! one connection. Where tracing is not allowed that part says so and is left out.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../../rpc/tests/warm/sys.rs"]
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
-    self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirectoryName, FileHandle, Filename,
-    Outcome, Procedure, ReadArguments, Sattr, Stability, WriteArguments,
+    self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirOpArgs, FileHandle, Filename,
+    NfsProcedure, NfsResult, ReadArguments, Sattr, StableHow, WriteArguments,
 };
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
 use curt_server::{ExportRules, Squash};
-use curt_trace::events::{Event, Watch};
+use curt_trace::events::{Event, EventWatch};
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::{Encode, Opaque};
 use parking_lot::Mutex;
@@ -37,7 +37,8 @@ use wire::{PATIENCE, Served, Wire, export, open_rules, user};
 const TRACED: &str = "CURT_TRACED";
 const PATH: &str = "/warm";
 const WARM: usize = 100;
-/// How often, in as many calls, a right to write may be checked anew, as happens four times a second: far less than once each.
+/// How often, in as many calls, a right to write may be checked anew, as happens four times a
+/// second: far less than once each.
 const CHECKS_MAX: usize = 20;
 const SIZE: u32 = 4096;
 /// More than ever go by until one is undisturbed.
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     make_file(directory.path());
     let mut good = count_allocations(directory.path());
     // Events that somebody wants take no memory and no call either.
-    let watch = Watch::begin(Event::ALL).unwrap();
+    let watch = EventWatch::begin(Event::ALL).unwrap();
     good &= count_allocations(directory.path());
     let mut told = Vec::new();
     watch.drain(&mut told);
@@ -88,8 +89,9 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Memory,
-    /// What is in memory all the same. No WRITE, since those that take long have others read the connection on, and being traced
-    /// takes long. What was not used for a while is looked for anew.
+    /// What is in memory all the same. No WRITE, since those that take long have others read the
+    /// connection on, and being traced takes long. What was not used for a while is looked for
+    /// anew.
     Disk,
 }
 
@@ -153,7 +155,7 @@ fn serve(directory: &Path) -> Served {
 fn serve_until_killed(directory: &Path) -> ! {
     let served = serve(directory);
     // All events are told of, to a reader who never reads.
-    let _watch = Watch::begin(Event::ALL).unwrap();
+    let _watch = EventWatch::begin(Event::ALL).unwrap();
     println!("{}", served.address);
     std::io::stdout().flush().unwrap();
     loop {
@@ -161,10 +163,11 @@ fn serve_until_killed(directory: &Path) -> ! {
     }
 }
 
-/// The calls that are counted: what each is called, its record, and how many system calls it may take.
+/// The calls that are counted: what each is called, its record, and how many system calls it may
+/// take.
 fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
     let directory = wire.mount(PATH);
-    let Outcome::Ok(found) = wire.lookup(directory, b"file") else {
+    let NfsResult::Ok(found) = wire.lookup(directory, b"file") else {
         panic!("there is a file");
     };
     let file: FileHandle = found.object;
@@ -172,7 +175,7 @@ fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
         object: file,
         access: AccessMask(0x2d),
     };
-    let name = DirectoryName {
+    let name = DirOpArgs {
         directory,
         name: Filename::new(b"file").unwrap(),
     };
@@ -186,25 +189,32 @@ fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
         file,
         offset: 0,
         count: SIZE,
-        stability: Stability::Unstable,
+        stable: StableHow::Unstable,
         data: Opaque::new(&data).unwrap(),
     };
     vec![
-        ("GETATTR", encoded(Procedure::Getattr, &file), 1),
-        ("ACCESS", encoded(Procedure::Access, &access), 1),
-        ("LOOKUP", encoded(Procedure::Lookup, &name), 2),
-        ("READ", encoded(Procedure::Read, &read), 2),
-        ("WRITE", encoded(Procedure::Write, &write), 3),
+        ("GETATTR", encoded(NfsProcedure::Getattr, &file), 1),
+        ("ACCESS", encoded(NfsProcedure::Access, &access), 1),
+        ("LOOKUP", encoded(NfsProcedure::Lookup, &name), 2),
+        ("READ", encoded(NfsProcedure::Read, &read), 2),
+        ("WRITE", encoded(NfsProcedure::Write, &write), 3),
     ]
 }
 
-fn encoded(procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+fn encoded(procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
     let mut out = Vec::new();
-    let body = record::open(&mut out);
-    let number = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
-    encode_call_header(&mut out, 1, number, &user(1000, 1000, &[1001]));
+    let body = record::begin_record(&mut out);
+    let number = procedure.number();
+    encode_call_header(
+        &mut out,
+        1,
+        nfs3::PROGRAM,
+        nfs3::VERSION,
+        number,
+        &user(1000, 1000, &[1001]),
+    );
     arguments.encode(&mut out);
-    record::close(&mut out, body, 0);
+    record::finish_record(&mut out, body, 0);
     out
 }
 
@@ -232,7 +242,8 @@ fn count_allocations(directory: &Path) -> bool {
         for _ in 0..WARM {
             exchange(&mut wire.stream, &call, &mut reply);
         }
-        // The first good one of some rounds: a thread that closes what is idle allocates now and then.
+        // The first good one of some rounds: a thread that closes what is idle allocates now and
+        // then.
         let round = || {
             let before = counting::allocations();
             for _ in 0..WARM {
@@ -349,7 +360,8 @@ fn count_each(address: SocketAddr, count: &Count, place: Place) -> bool {
                 exchange(&mut wire.stream, &call, &mut reply);
             });
             let is_good = all <= most * WARM + checks && socket <= 2 * WARM;
-            // A client that is kept from running for long has the server wait for it otherwise: what counts is the best round.
+            // A client that is kept from running for long has the server wait for it otherwise:
+            // what counts is the best round.
             if is_good || Instant::now() > until {
                 break is_good;
             }
@@ -374,14 +386,15 @@ fn count_round(name: &str, count: &Count, mut exchange: impl FnMut()) -> (usize,
     (all, socket)
 }
 
-/// The most system calls of a CREATE and the REMOVE after it: the directory before and after each, the file made, looked at, its
-/// handle and closed; its handle, looked at, and removed.
+/// The most system calls of a CREATE and the REMOVE after it: the directory before and after each,
+/// the file made, looked at, its handle and closed; its handle, looked at, and removed.
 const MADE_AND_REMOVED: usize = 6 + 5;
 
-/// Names that are made and removed: each call with a number of its own, else it would be taken for the same one sent again.
+/// Names that are made and removed: each call with a number of its own, else it would be taken for
+/// the same one sent again.
 fn count_names(wire: &mut Wire, count: &Count) -> bool {
     let directory = wire.mount(PATH);
-    let place = DirectoryName {
+    let place = DirOpArgs {
         directory,
         name: Filename::new(b"made").unwrap(),
     };
@@ -389,8 +402,8 @@ fn count_names(wire: &mut Wire, count: &Count) -> bool {
         mode: Some(0o644),
         ..Sattr::default()
     });
-    let create = encoded(Procedure::Create, &CreateArguments { place, how });
-    let remove = encoded(Procedure::Remove, &place);
+    let create = encoded(NfsProcedure::Create, &CreateArguments { place, how });
+    let remove = encoded(NfsProcedure::Remove, &place);
     let (mut reply, mut xid) = (vec![0; 2 * SIZE as usize], 1_u32);
     let mut both = |stream: &mut TcpStream| {
         for call in [&create, &remove] {
@@ -408,7 +421,8 @@ fn count_names(wire: &mut Wire, count: &Count) -> bool {
         round();
         count.arm(false);
         let mut others = std::mem::take(&mut *count.others.lock());
-        // Replies are kept for a while, for which memory has to grow; and a debug build asks of each descriptor that it closes.
+        // Replies are kept for a while, for which memory has to grow; and a debug build asks of
+        // each descriptor that it closes.
         for number in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_brk, libc::SYS_fcntl] {
             others.remove(&number);
         }

@@ -1,6 +1,7 @@
 //! Counts the system calls of a traced process.
 //!
-//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may read.
+//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may
+//! read.
 #![allow(unsafe_code, reason = "ptrace, and a child that asks to be traced")]
 
 use std::io;
@@ -31,7 +32,8 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Tells `seen` each system call that any thread of the traced process begins (with its number) or ends, until all have ended.
+/// Tells `seen` each system call that any thread of the traced process begins (with its number) or
+/// ends, until all have ended.
 pub(crate) fn trace(mut seen: impl FnMut(Event)) -> io::Result<()> {
     loop {
         let (thread, status) = match wait(-1) {

@@ -9,16 +9,16 @@ use std::{
 };
 
 use curt_proto::{
-    mount3::{self, ExportPath, MountReply},
-    nfs3::{self, DirectoryName, Fattr, FileHandle, Filename, LookupOk, Outcome, Procedure},
+    mount3::{self, DirPath, MountReply},
+    nfs3::{self, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, NfsProcedure, NfsResult},
 };
 use curt_rpc::{
-    auth::{Credential, Groups, MachineName, SysCredential},
-    message::{AcceptStatus, Denial, decode_reply_header, encode_call_header},
+    auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
+    message::{AcceptStatus, RejectedReply, decode_reply_header, encode_call_header},
     record,
-    server::{Limits, Server, ServerHandle},
+    server::{Limits, RpcServer, RpcServerHandle},
 };
-use curt_server::{ExportDefinition, ExportRules, NfsService, RECORD_MAX, Setup, Squash, State};
+use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
 use curt_trace::ServerCounters;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
@@ -31,7 +31,7 @@ pub struct Served {
     pub address: SocketAddr,
     pub service: Arc<NfsService>,
     pub counters: Arc<ServerCounters>,
-    pub handle: ServerHandle,
+    pub handle: RpcServerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,7 +65,7 @@ impl Served {
     pub fn with_limits(exports: Vec<ExportDefinition>, limits: Limits) -> Self {
         let counters = Arc::new(ServerCounters::default());
         let setup = Setup {
-            state: State::ephemeral().unwrap(),
+            state: PersistentState::ephemeral().unwrap(),
             exports,
             counters: Arc::clone(&counters),
         };
@@ -77,7 +77,7 @@ impl Served {
             ..limits
         };
         let served = Arc::<NfsService>::clone(&service);
-        let server = Server::new(vec![listener], served, limits).unwrap();
+        let server = RpcServer::new(vec![listener], served, limits).unwrap();
         let handle = server.handle();
         let thread = Some(std::thread::spawn(move || server.run()));
         Self {
@@ -113,12 +113,12 @@ impl Drop for Served {
 }
 
 /// A caller, as it says.
-pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Credential {
-    Credential::Sys(SysCredential {
+pub fn user(uid: u32, gid: u32, groups: &[u32]) -> RpcCredential {
+    RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"test"),
         uid,
         gid,
-        groups: Groups::first_of(groups),
+        groups: AuthSysGids::first_of(groups),
     })
 }
 
@@ -127,7 +127,7 @@ pub struct Wire {
     pub stream: TcpStream,
     pub xid: u32,
     /// Who asks from now on.
-    pub who: Credential,
+    pub who: RpcCredential,
 }
 
 /// How a call ended that was read as a call.
@@ -135,7 +135,7 @@ pub type Answer = Result<Vec<u8>, Refused>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    Denied(Denial),
+    Denied(RejectedReply),
     Not(AcceptStatus),
 }
 
@@ -144,10 +144,10 @@ impl Wire {
     pub fn send(&mut self, (program, version, procedure): (u32, u32, u32), arguments: &[u8]) {
         self.xid += 1;
         let mut out = Vec::new();
-        let body = record::open(&mut out);
-        encode_call_header(&mut out, self.xid, (program, version, procedure), &self.who);
+        let body = record::begin_record(&mut out);
+        encode_call_header(&mut out, self.xid, program, version, procedure, &self.who);
         out.extend_from_slice(arguments);
-        record::close(&mut out, body, 0);
+        record::finish_record(&mut out, body, 0);
         self.stream.write_all(&out).unwrap();
     }
 
@@ -177,7 +177,7 @@ impl Wire {
     }
 
     /// An NFS call and its results.
-    pub fn nfs(&mut self, procedure: Procedure, arguments: &dyn Encode) -> Vec<u8> {
+    pub fn nfs(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> Vec<u8> {
         let mut bytes = Vec::new();
         arguments.encode(&mut bytes);
         let procedure = (nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -185,9 +185,9 @@ impl Wire {
     }
 
     /// An NFS call and its outcome, whose results the test need not borrow.
-    pub fn ask<T, F>(&mut self, procedure: Procedure, arguments: &dyn Encode) -> Outcome<T, F>
+    pub fn ask<T, F>(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> NfsResult<T, F>
     where
-        Outcome<T, F>: for<'a> Decode<'a>,
+        NfsResult<T, F>: for<'a> Decode<'a>,
     {
         decode_all(&self.nfs(procedure, arguments)).unwrap()
     }
@@ -195,8 +195,8 @@ impl Wire {
     /// The handle of an export's root.
     pub fn mount(&mut self, path: &str) -> FileHandle {
         let mut arguments = Vec::new();
-        ExportPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
-        let procedure = (mount3::PROGRAM, 3, mount3::Procedure::Mount.number());
+        DirPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
+        let procedure = (mount3::PROGRAM, 3, mount3::MountProcedure::Mount.number());
         match decode_all(&self.raw(procedure, &arguments).unwrap()).unwrap() {
             MountReply::Ok(mounted) => mounted.root,
             MountReply::Failed(status) => panic!("{path}: {status}"),
@@ -204,8 +204,8 @@ impl Wire {
     }
 
     /// What a name stands for.
-    pub fn lookup(&mut self, directory: FileHandle, name: &[u8]) -> Outcome<LookupOk, Option<Fattr>> {
+    pub fn lookup(&mut self, directory: FileHandle, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
         let name = Filename::new(name).unwrap();
-        self.ask(Procedure::Lookup, &DirectoryName { directory, name })
+        self.ask(NfsProcedure::Lookup, &DirOpArgs { directory, name })
     }
 }

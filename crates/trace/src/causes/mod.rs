@@ -1,8 +1,11 @@
-//! Why a request is sent, and what saves one: the terms in which a command's requests are explained.
+//! Why a request is sent, and what saves one: the terms in which a command's requests are
+//! explained.
 //!
-//! Every request has exactly one [`Cause`]: the one that its sender named ([`crate::scope::because`]), otherwise the one that
-//! follows from its procedure ([`Cause::of_procedure`]). Every request that was saved has the [`Rule`] that saved it; each is
-//! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from counters to rules.
+//! Every request has exactly one [`Cause`]: the one that its sender named
+//! ([`crate::scope::because`]), otherwise the one that follows from its procedure
+//! ([`Cause::of_procedure`]). Every request that was saved has the [`Rule`] that saved it; each is
+//! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from
+//! counters to rules.
 
 mod document;
 

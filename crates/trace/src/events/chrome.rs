@@ -1,24 +1,25 @@
 //! Events in Chrome's trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 //!
-//! What a thread enters and leaves is a slice of that thread (`B` and `E`); what may end on another thread is an asynchronous
-//! slice (`b` and `e`); everything else is an instant (`i`). Slices are always balanced: an end that began before the recording
-//! is shown as an instant, and what is open at the end of the recording is closed there.
+//! What a thread enters and leaves is a slice of that thread (`B` and `E`); what may end on another
+//! thread is an asynchronous slice (`b` and `e`); everything else is an instant (`i`). Slices are
+//! always balanced: an end that began before the recording is shown as an instant, and what is open
+//! at the end of the recording is closed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use serde_json::{Value as Json, json};
 
-use super::recording::{Datum, Head, Record, Shape};
-use super::report::{Report, fields};
+use super::formatter::{EventFormatter, fields};
+use super::recording::{EventRecord, RecordedEvent, RecordedValue, RecordingHead};
 
-/// How many slices may be open at the same time on a thread, and how many asynchronous ones in all. Further ones are shown as
-/// instants.
+/// How many slices may be open at the same time on a thread, and how many asynchronous ones in all.
+/// Further ones are shown as instants.
 const OPEN_MAX: usize = 10_000;
 
 /// Writes a trace.
 #[derive(Debug)]
-pub struct Chrome<W> {
+pub struct ChromeTraceWriter<W> {
     out: W,
     pid: u32,
     begun: bool,
@@ -28,12 +29,12 @@ pub struct Chrome<W> {
     named: BTreeSet<u32>,
 }
 
-impl<W: Write> Chrome<W> {
+impl<W: Write> ChromeTraceWriter<W> {
     /// Begins a trace of that process.
     ///
     /// # Errors
     /// `out`'s.
-    pub fn new(out: W, head: &Head) -> io::Result<Self> {
+    pub fn new(out: W, head: &RecordingHead) -> io::Result<Self> {
         let mut chrome = Self {
             out,
             pid: head.origin.pid,
@@ -53,7 +54,12 @@ impl<W: Write> Chrome<W> {
     ///
     /// # Errors
     /// `out`'s.
-    pub fn add(&mut self, record: &Record, shape: &Shape, report: &Report) -> io::Result<()> {
+    pub fn add(
+        &mut self,
+        record: &EventRecord,
+        shape: &RecordedEvent,
+        report: &EventFormatter,
+    ) -> io::Result<()> {
         self.last = self.last.max(record.time);
         if self.named.insert(record.thread) {
             let name = report.thread(record.thread);
@@ -63,7 +69,7 @@ impl<W: Write> Chrome<W> {
         let name = slice_name(record, shape);
         let args = fields(record, shape);
         let id = match record.values.first() {
-            Some(Datum::Number(id)) => Some(*id),
+            Some(RecordedValue::Number(id)) => Some(*id),
             _ => None,
         };
         match (shape.span.as_str(), id) {
@@ -90,17 +96,18 @@ impl<W: Write> Chrome<W> {
                 if let Some((before, _)) = self.asynchronous.insert(id, (name.clone(), record.thread)) {
                     self.span(
                         "e",
-                        (record.time, record.thread),
+                        record.time,
+                        record.thread,
                         id,
                         &before,
                         json!({"lost": true}),
                     )?;
                 }
-                return self.span("b", (record.time, record.thread), id, &name, args);
+                return self.span("b", record.time, record.thread, id, &name, args);
             }
             ("end", Some(id)) => {
                 if let Some((name, _)) = self.asynchronous.remove(&id) {
-                    return self.span("e", (record.time, record.thread), id, &name, args);
+                    return self.span("e", record.time, record.thread, id, &name, args);
                 }
             }
             _ => {}
@@ -118,7 +125,7 @@ impl<W: Write> Chrome<W> {
     pub fn finish(mut self) -> io::Result<W> {
         for (thread, open) in std::mem::take(&mut self.slices) {
             for name in open.iter().rev() {
-                let end = Record {
+                let end = EventRecord {
                     time: self.last,
                     thread,
                     event: 0,
@@ -128,26 +135,19 @@ impl<W: Write> Chrome<W> {
             }
         }
         for (id, (name, thread)) in std::mem::take(&mut self.asynchronous) {
-            self.span("e", (self.last, thread), id, &name, json!({"open": true}))?;
+            self.span("e", self.last, thread, id, &name, json!({"open": true}))?;
         }
         self.out.write_all(b"\n]\n")?;
         self.out.flush()?;
         Ok(self.out)
     }
 
-    fn slice(&mut self, phase: &str, record: &Record, name: &str, args: Json) -> io::Result<()> {
+    fn slice(&mut self, phase: &str, record: &EventRecord, name: &str, args: Json) -> io::Result<()> {
         let (pid, tid, ts) = (self.pid, record.thread, microseconds(record.time));
         self.put(&json!({"ph": phase, "ts": ts, "pid": pid, "tid": tid, "cat": category(name), "name": name, "args": args}))
     }
 
-    fn span(
-        &mut self,
-        phase: &str,
-        (time, tid): (u64, u32),
-        id: u64,
-        name: &str,
-        args: Json,
-    ) -> io::Result<()> {
+    fn span(&mut self, phase: &str, time: u64, tid: u32, id: u64, name: &str, args: Json) -> io::Result<()> {
         let (pid, ts, id) = (self.pid, microseconds(time), format!("{id:#x}"));
         self.put(&json!({"ph": phase, "ts": ts, "pid": pid, "tid": tid, "cat": category(name), "id": id, "name": name, "args": args}))
     }
@@ -159,14 +159,17 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-/// The name of a slice: the event's name without the part that says beginning or end, and the procedure.
-fn slice_name(record: &Record, shape: &Shape) -> String {
+/// The name of a slice: the event's name without the part that says beginning or end, and the
+/// procedure.
+fn slice_name(record: &EventRecord, shape: &RecordedEvent) -> String {
     let endings = ["_enter", "_exit", "_call", "_reply", "_done"];
     let name = endings.iter().find_map(|ending| shape.name.strip_suffix(ending));
     let name = name.unwrap_or(&shape.name);
     let mut fields = shape.fields.iter().zip(&record.values);
     match fields.find(|(field, _)| field.name == "procedure") {
-        Some((_, Datum::Text(procedure, _))) => format!("{name} {}", String::from_utf8_lossy(procedure)),
+        Some((_, RecordedValue::Text(procedure, _))) => {
+            format!("{name} {}", String::from_utf8_lossy(procedure))
+        }
         _ => name.to_owned(),
     }
 }
@@ -184,9 +187,10 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
 }
 
-/// Holds a trace against the rules of its format: an array of objects that each have `ph`, `ts`, `pid`, `tid`, `name` and `args`, of
-/// known phases; slices that end on their thread in the order in which they were begun, and asynchronous ones by category and
-/// id; time that does not go back on a thread.
+/// Holds a trace against the rules of its format: an array of objects that each have `ph`, `ts`,
+/// `pid`, `tid`, `name` and `args`, of known phases; slices that end on their thread in the order
+/// in which they were begun, and asynchronous ones by category and id; time that does not go back
+/// on a thread.
 ///
 /// # Errors
 /// The first rule that does not hold.
@@ -228,29 +232,30 @@ pub fn check(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Event, Origin};
+    use super::super::{Event, RecordedProcess};
     use super::*;
 
-    fn add(chrome: &mut Chrome<Vec<u8>>, event: Event, time: u64, thread: u32, id: u64) {
-        let shape = Shape::of(event);
+    fn add(chrome: &mut ChromeTraceWriter<Vec<u8>>, event: Event, time: u64, thread: u32, id: u64) {
+        let shape = RecordedEvent::of(event);
         let values = shape.fields.iter().map(|field| match field.kind.as_str() {
-            "text" => Datum::Text(b"GETATTR".to_vec(), false),
-            "errno" => Datum::Signed(0),
-            _ => Datum::Number(id),
+            "text" => RecordedValue::Text(b"GETATTR".to_vec(), false),
+            "errno" => RecordedValue::Signed(0),
+            _ => RecordedValue::Number(id),
         });
-        let record = Record {
+        let record = EventRecord {
             time,
             thread,
             event: event.index(),
             values: values.collect(),
         };
         chrome
-            .add(&record, &shape, &Report::default())
+            .add(&record, &shape, &EventFormatter::default())
             .expect("a Vec takes all");
     }
 
     fn trace(events: &[(Event, u32, u64)]) -> Vec<Json> {
-        let mut chrome = Chrome::new(Vec::new(), &Head::new(Origin::default())).expect("a Vec takes all");
+        let mut chrome = ChromeTraceWriter::new(Vec::new(), &RecordingHead::new(RecordedProcess::default()))
+            .expect("a Vec takes all");
         for (time, (event, thread, id)) in events.iter().enumerate() {
             add(&mut chrome, *event, time as u64 * 1000, *thread, *id);
         }

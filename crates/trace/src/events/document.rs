@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::event::{Event, Frequency, Span, Stability};
-use super::fields::{Kind, WORDS};
+use super::event::{Event, EventFrequency, EventSpan, EventStability};
+use super::fields::{FieldKind, WORDS};
 
-impl Stability {
+impl EventStability {
     /// In a word.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -16,7 +16,7 @@ impl Stability {
     }
 }
 
-impl Frequency {
+impl EventFrequency {
     /// In a word.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -83,7 +83,7 @@ pub fn markdown() -> String {
     }
     text += "\n## Spans\n\n";
     let spans = Event::ALL.iter().map(|event| event.description());
-    let begins = spans.filter(|row| matches!(row.span, Span::Begin));
+    let begins = spans.filter(|row| matches!(row.span, EventSpan::Begin));
     for row in begins {
         let _ = writeln!(
             text,
@@ -99,25 +99,25 @@ pub fn markdown() -> String {
     text
 }
 
-fn frequency(frequency: Frequency) -> &'static str {
+fn frequency(frequency: EventFrequency) -> &'static str {
     match frequency {
-        Frequency::Rare => "rare",
-        Frequency::Request => "request",
-        Frequency::Operation => "operation",
+        EventFrequency::Rare => "rare",
+        EventFrequency::Request => "request",
+        EventFrequency::Operation => "operation",
     }
 }
 
-fn unit(kind: Kind) -> &'static str {
+fn unit(kind: FieldKind) -> &'static str {
     match kind {
-        Kind::Number => "number",
-        Kind::Hex => "number, in hexadecimal",
-        Kind::Octal => "number, in octal",
-        Kind::Bytes => "bytes",
-        Kind::Nanoseconds => "nanoseconds",
-        Kind::Errno => "0 or a negative errno",
-        Kind::Status => "NFSv3 status",
-        Kind::FileType => "file type, as in the upper bits of a mode",
-        Kind::Text => "text, at most 255 bytes",
+        FieldKind::Number => "number",
+        FieldKind::Hex => "number, in hexadecimal",
+        FieldKind::Octal => "number, in octal",
+        FieldKind::Bytes => "bytes",
+        FieldKind::Nanoseconds => "nanoseconds",
+        FieldKind::Errno => "0 or a negative errno",
+        FieldKind::Status => "NFSv3 status",
+        FieldKind::FileType => "file type, as in the upper bits of a mode",
+        FieldKind::Text => "text, at most 255 bytes",
     }
 }
 

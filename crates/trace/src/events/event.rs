@@ -1,12 +1,12 @@
 //! The events as types, generated from the table.
 
-use super::fields::{Field, Value, of, word};
+use super::fields::{Field, FieldValue, of, word};
 use super::table::with_events;
 use super::{sinks, sys};
 
 /// Whether an event's name and fields can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stability {
+pub enum EventStability {
     /// They stay; fields may be added at the end.
     Stable,
     /// They may change in any version.
@@ -15,7 +15,7 @@ pub enum Stability {
 
 /// How often an event can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Frequency {
+pub enum EventFrequency {
     /// Rarely: trouble, beginnings and ends.
     Rare,
     /// Once or a few times for each message on the wire.
@@ -26,7 +26,7 @@ pub enum Frequency {
 
 /// An event's relation to others in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Span {
+pub enum EventSpan {
     /// A moment.
     Instant,
     /// A span begins on this thread, which ends on the same thread; spans are nested.
@@ -41,15 +41,15 @@ pub enum Span {
 
 /// An event's row.
 #[derive(Debug, Clone, Copy)]
-pub struct Description {
+pub struct EventDescription {
     /// Its name, as traced and as a probe.
     pub name: &'static str,
     /// Whether it stays.
-    pub stability: Stability,
+    pub stability: EventStability,
     /// How often it happens.
-    pub frequency: Frequency,
+    pub frequency: EventFrequency,
     /// Its relation to others in time.
-    pub span: Span,
+    pub span: EventSpan,
     /// Its fields, in the order in which a probe gives them as arguments.
     pub fields: &'static [Field],
     /// What it means, a sentence.
@@ -71,13 +71,13 @@ macro_rules! define {
 
             /// Its row.
             #[must_use]
-            pub const fn description(self) -> &'static Description {
+            pub const fn description(self) -> &'static EventDescription {
                 match self {
-                    $(Self::$event => &Description {
+                    $(Self::$event => &EventDescription {
                         name: $name,
-                        stability: Stability::$stability,
-                        frequency: Frequency::$frequency,
-                        span: Span::$span,
+                        stability: EventStability::$stability,
+                        frequency: EventFrequency::$frequency,
+                        span: EventSpan::$span,
                         fields: &[$(word::$field),*],
                         meaning: $meaning,
                     },)*
@@ -100,7 +100,7 @@ macro_rules! define {
                     #[cold]
                     #[inline(never)]
                     pub fn emit(&self) {
-                        let values: &[super::Value<'_>] = &[$(self.$field.value()),*];
+                        let values: &[super::FieldValue<'_>] = &[$(self.$field.value()),*];
                         super::sinks::emit(super::Event::$event, values);
                     }
                 }
@@ -145,7 +145,7 @@ impl Event {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::fields::{Kind, WORDS};
+    use super::super::fields::{FieldKind, WORDS};
     use super::super::record::{FIELDS_MAX, TEXTS_MAX};
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
             assert!(row.name.bytes().all(is_word), "{}", row.name);
             assert!(row.meaning.ends_with('.'), "{}", row.name);
             assert!((1..=FIELDS_MAX).contains(&row.fields.len()), "{}", row.name);
-            let texts = row.fields.iter().filter(|field| field.kind == Kind::Text);
+            let texts = row.fields.iter().filter(|field| field.kind == FieldKind::Text);
             assert!(texts.count() <= TEXTS_MAX, "{}", row.name);
             let fields: BTreeSet<_> = row.fields.iter().map(|field| field.name).collect();
             assert_eq!(fields.len(), row.fields.len(), "{}", row.name);
@@ -174,11 +174,11 @@ mod tests {
         for event in Event::ALL {
             let row = event.description();
             let other = match row.span {
-                Span::Enter if row.name.ends_with("_enter") => row.name.replace("_enter", "_exit"),
-                Span::Enter if row.name.ends_with("_call") => row.name.replace("_call", "_reply"),
-                Span::Enter => format!("{}_done", row.name),
-                Span::Begin => row.name.replace("_call", "_reply"),
-                Span::Instant | Span::Exit | Span::End => continue,
+                EventSpan::Enter if row.name.ends_with("_enter") => row.name.replace("_enter", "_exit"),
+                EventSpan::Enter if row.name.ends_with("_call") => row.name.replace("_call", "_reply"),
+                EventSpan::Enter => format!("{}_done", row.name),
+                EventSpan::Begin => row.name.replace("_call", "_reply"),
+                EventSpan::Instant | EventSpan::Exit | EventSpan::End => continue,
             };
             assert!(names.contains(other.as_str()), "{} has no {other}", row.name);
         }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 /// How a field is stored in a record and shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FieldKind {
     /// A number, shown in decimal.
     Number,
     /// An identifier or a set of bits, shown in hexadecimal.
@@ -19,13 +19,14 @@ pub enum Kind {
     Errno,
     /// A status of NFSv3 (RFC 1813, 2.6); 0 is NFS3_OK.
     Status,
-    /// The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a regular file.
+    /// The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a
+    /// regular file.
     FileType,
     /// Bytes of a name or word, at most [`TEXT_MAX`](super::record::TEXT_MAX) of them.
     Text,
 }
 
-impl Kind {
+impl FieldKind {
     /// Every kind.
     pub const ALL: [Self; 9] = [
         Self::Number,
@@ -58,7 +59,7 @@ impl Kind {
 
 /// A field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     /// A number.
     Number(u64),
     /// A number that may be negative.
@@ -73,44 +74,44 @@ pub struct Field {
     /// Its name, never changed once published.
     pub name: &'static str,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// What it means, a phrase.
     pub meaning: &'static str,
 }
 
 /// A number in a field.
 #[derive(Debug, Clone, Copy)]
-pub struct Number<'a>(u64, PhantomData<&'a ()>);
+pub struct NumberValue<'a>(u64, PhantomData<&'a ()>);
 
 /// A negative number, or none, in a field.
 #[derive(Debug, Clone, Copy)]
-pub struct Signed<'a>(i64, PhantomData<&'a ()>);
+pub struct SignedValue<'a>(i64, PhantomData<&'a ()>);
 
 /// A name or word in a field.
 #[derive(Debug, Clone, Copy)]
-pub struct Text<'a>(&'a [u8]);
+pub struct TextValue<'a>(&'a [u8]);
 
-impl Number<'_> {
-    pub(super) const fn value(&self) -> Value<'_> {
-        Value::Number(self.0)
+impl NumberValue<'_> {
+    pub(super) const fn value(&self) -> FieldValue<'_> {
+        FieldValue::Number(self.0)
     }
 }
 
-impl Signed<'_> {
-    pub(super) const fn value(&self) -> Value<'_> {
-        Value::Signed(self.0)
+impl SignedValue<'_> {
+    pub(super) const fn value(&self) -> FieldValue<'_> {
+        FieldValue::Signed(self.0)
     }
 }
 
-impl Text<'_> {
-    pub(super) const fn value(&self) -> Value<'_> {
-        Value::Text(self.0)
+impl TextValue<'_> {
+    pub(super) const fn value(&self) -> FieldValue<'_> {
+        FieldValue::Text(self.0)
     }
 }
 
 macro_rules! numbers {
     ($($type:ty),*) => {
-        $(impl From<$type> for Number<'_> {
+        $(impl From<$type> for NumberValue<'_> {
             fn from(number: $type) -> Self {
                 Self(u64::from(number), PhantomData)
             }
@@ -120,43 +121,44 @@ macro_rules! numbers {
 
 numbers!(u64, u32, u16, u8, bool);
 
-impl From<usize> for Number<'_> {
+impl From<usize> for NumberValue<'_> {
     fn from(number: usize) -> Self {
         Self(number as u64, PhantomData)
     }
 }
 
-impl From<std::time::Duration> for Number<'_> {
+impl From<std::time::Duration> for NumberValue<'_> {
     fn from(time: std::time::Duration) -> Self {
         Self(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), PhantomData)
     }
 }
 
-impl From<i32> for Signed<'_> {
+impl From<i32> for SignedValue<'_> {
     fn from(number: i32) -> Self {
         Self(i64::from(number), PhantomData)
     }
 }
 
-impl<'a> From<&'a [u8]> for Text<'a> {
+impl<'a> From<&'a [u8]> for TextValue<'a> {
     fn from(text: &'a [u8]) -> Self {
         Self(text)
     }
 }
 
-impl<'a> From<&'a str> for Text<'a> {
+impl<'a> From<&'a str> for TextValue<'a> {
     fn from(text: &'a str) -> Self {
         Self(text.as_bytes())
     }
 }
 
-impl<'a> From<&'a String> for Text<'a> {
+impl<'a> From<&'a String> for TextValue<'a> {
     fn from(text: &'a String) -> Self {
         Self(text.as_bytes())
     }
 }
 
-/// Declares the fields: name, the name that is shown if Rust does not allow it, holder, kind and meaning of each.
+/// Declares the fields: name, the name that is shown if Rust does not allow it, holder, kind and
+/// meaning of each.
 macro_rules! fields {
     (@name $name:ident) => { stringify!($name) };
     (@name $name:ident $shown:literal) => { $shown };
@@ -171,10 +173,10 @@ macro_rules! fields {
         /// Each field's kind and meaning.
         #[allow(non_upper_case_globals, reason = "a field and its description are one word")]
         pub(super) mod word {
-            use super::{Field, Kind};
+            use super::{Field, FieldKind};
             $(pub(in crate::events) const $name: Field = Field {
                 name: fields!(@name $name $($shown)?),
-                kind: Kind::$kind,
+                kind: FieldKind::$kind,
                 meaning: $meaning,
             };)*
         }
@@ -185,57 +187,57 @@ macro_rules! fields {
 }
 
 fields! {
-    again Number Number "1 after an earlier connection, else 0";
-    ahead Number Number "1 if read ahead, else 0";
-    cache Text Text "the cache: attributes, data, names or access";
-    cache_index Number Number "how many earlier replies of the listing are cached";
-    cache_validity Number Hex "which caches are invalid, in Linux's bits: 0x2 data, 0x100 attributes";
-    cause Text Text "why the request is sent, one of the causes in explain.md";
-    cookie Number Hex "a position in a directory; 0 is its beginning";
-    count Number Bytes "bytes requested";
-    cur_size Number Bytes "the previous size";
-    dev Number Hex "the server's number of the file's file system (fsid)";
-    dir Number Number "the directory's fileid";
-    dtsize Number Bytes "requested size of a part of a listing";
-    entries Number Number "number of names, files or exports";
-    eof Number Number "1 at the end, else 0";
-    error Signed Errno "0, or a negative errno";
-    export Text Text "the export's path";
-    fhandle Number Hex "the CRC-32 of the file handle, as tshark shows it";
-    fileid Number Number "the file's fileid; 0 if unknown";
-    flags Number Octal "flags of open(2)";
-    hit Number Number "1 if cached, else 0";
-    mask Number Hex "requested permissions (bits of access(2) for a mount, of RFC 1813 for a server)";
-    mode Number Octal "permission bits of the new object";
-    name Text Text "a name in a directory";
-    new_dir Number Number "the fileid of the new name's directory";
-    new_name Text Text "the new name";
-    new_size Number Bytes "the new size";
-    nfsi_flags Number Hex "special states of the file, in Linux's bits: 0x1 its handle is stale, 0x10 it was removed while open";
-    node Number Hex "a hash of the file system's own handle of the file";
-    offset Number Bytes "position in the file";
-    option Text Text "the name of an option";
-    peer Text Text "address and port of the other end";
-    permitted Number Hex "granted permissions";
-    pid Number Number "the requesting thread, in the daemon's pid namespace; 0 if it is not visible there";
-    plus Number Number "1 for names with attributes, else 0";
-    procedure Text Text "the name of an NFSv3 procedure (RFC 1813), or the number of another program's";
-    range_end Number Number "number in the listing of the first name after the range";
-    range_start Number Number "number in the listing of the range's first name, counted from 0";
-    reason Text Text "why";
-    received Number Bytes "length of the received message, without record marks";
-    res Number Bytes "bytes actually transferred";
-    rtt Number Nanoseconds "from sending the request to its reply";
-    sent Number Bytes "length of the sent message, with record marks";
-    server Text Text "the server's address or name";
-    size Number Bytes "the file's size";
-    stable Number Number "stability: 0 unstable, 1 data, 2 data and attributes (RFC 1813, 3.3.7)";
-    status Number Status "the status of the reply";
-    target Text Text "a symbolic link's target";
-    object_type "type" Number FileType "the type: a directory, a regular file and so on";
-    uid Number Number "the requesting user";
-    value Text Text "an option's value";
-    verifier Number Hex "the epoch of cookies or of unstable writes";
-    version Number Hex "the state of the file: its change time, seconds times 2^30 and nanoseconds";
-    xid Number Hex "the number that matches a reply to its call (RFC 5531)";
+    again NumberValue Number "1 after an earlier connection, else 0";
+    ahead NumberValue Number "1 if read ahead, else 0";
+    cache TextValue Text "the cache: attributes, data, names or access";
+    cache_index NumberValue Number "how many earlier replies of the listing are cached";
+    cache_validity NumberValue Hex "which caches are invalid, in Linux's bits: 0x2 data, 0x100 attributes";
+    cause TextValue Text "why the request is sent, one of the causes in explain.md";
+    cookie NumberValue Hex "a position in a directory; 0 is its beginning";
+    count NumberValue Bytes "bytes requested";
+    cur_size NumberValue Bytes "the previous size";
+    dev NumberValue Hex "the server's number of the file's file system (fsid)";
+    dir NumberValue Number "the directory's fileid";
+    dtsize NumberValue Bytes "requested size of a part of a listing";
+    entries NumberValue Number "number of names, files or exports";
+    eof NumberValue Number "1 at the end, else 0";
+    error SignedValue Errno "0, or a negative errno";
+    export TextValue Text "the export's path";
+    fhandle NumberValue Hex "the CRC-32 of the file handle, as tshark shows it";
+    fileid NumberValue Number "the file's fileid; 0 if unknown";
+    flags NumberValue Octal "flags of open(2)";
+    hit NumberValue Number "1 if cached, else 0";
+    mask NumberValue Hex "requested permissions (bits of access(2) for a mount, of RFC 1813 for a server)";
+    mode NumberValue Octal "permission bits of the new object";
+    name TextValue Text "a name in a directory";
+    new_dir NumberValue Number "the fileid of the new name's directory";
+    new_name TextValue Text "the new name";
+    new_size NumberValue Bytes "the new size";
+    nfsi_flags NumberValue Hex "special states of the file, in Linux's bits: 0x1 its handle is stale, 0x10 it was removed while open";
+    node NumberValue Hex "a hash of the file system's own handle of the file";
+    offset NumberValue Bytes "position in the file";
+    option TextValue Text "the name of an option";
+    peer TextValue Text "address and port of the other end";
+    permitted NumberValue Hex "granted permissions";
+    pid NumberValue Number "the requesting thread, in the daemon's pid namespace; 0 if it is not visible there";
+    plus NumberValue Number "1 for names with attributes, else 0";
+    procedure TextValue Text "the name of an NFSv3 procedure (RFC 1813), or the number of another program's";
+    range_end NumberValue Number "number in the listing of the first name after the range";
+    range_start NumberValue Number "number in the listing of the range's first name, counted from 0";
+    reason TextValue Text "why";
+    received NumberValue Bytes "length of the received message, without record marks";
+    res NumberValue Bytes "bytes actually transferred";
+    rtt NumberValue Nanoseconds "from sending the request to its reply";
+    sent NumberValue Bytes "length of the sent message, with record marks";
+    server TextValue Text "the server's address or name";
+    size NumberValue Bytes "the file's size";
+    stable NumberValue Number "stability: 0 unstable, 1 data, 2 data and attributes (RFC 1813, 3.3.7)";
+    status NumberValue Status "the status of the reply";
+    target TextValue Text "a symbolic link's target";
+    object_type "type" NumberValue FileType "the type: a directory, a regular file and so on";
+    uid NumberValue Number "the requesting user";
+    value TextValue Text "an option's value";
+    verifier NumberValue Hex "the epoch of cookies or of unstable writes";
+    version NumberValue Hex "the state of the file: its change time, seconds times 2^30 and nanoseconds";
+    xid NumberValue Hex "the number that matches a reply to its call (RFC 5531)";
 }

@@ -1,8 +1,9 @@
 //! The language of `--filter`: comparisons of fields, joined by `&&`, `||`, `!` and parentheses.
 //!
-//! `error != 0 && (name =~ "*.o" || rtt > 1000000)`. A comparison with a field that an event does not have is false. `event` and
-//! `thread` can be compared, too. Numbers are decimal or 0x…; errors, statuses and file types can be given by name; texts are
-//! compared with a word or a text in double quotes, which `=~` takes for a pattern. A filter is parsed once, and is evaluated
+//! `error != 0 && (name =~ "*.o" || rtt > 1000000)`. A comparison with a field that an event does
+//! not have is false. `event` and `thread` can be compared, too. Numbers are decimal or 0x…;
+//! errors, statuses and file types can be given by name; texts are compared with a word or a text
+//! in double quotes, which `=~` takes for a pattern. A filter is parsed once, and is evaluated
 //! without allocating memory.
 
 mod parser;
@@ -10,7 +11,7 @@ mod parser;
 use thiserror::Error;
 
 use super::pattern::fits;
-use super::recording::{Datum, Record, Shape};
+use super::recording::{EventRecord, RecordedEvent, RecordedValue};
 
 /// The longest filter, in bytes.
 pub const LENGTH_MAX: usize = 1000;
@@ -28,32 +29,32 @@ pub struct FilterError {
 
 /// A parsed filter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filter(Node);
+pub struct Filter(FilterExpression);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Node {
+enum FilterExpression {
     Any(Vec<Self>),
     All(Vec<Self>),
     Not(Box<Self>),
-    Compare(Subject, Test),
+    Compare(FilterSubject, FilterTest),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Subject {
+enum FilterSubject {
     Event,
     Thread,
     Field(&'static str),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Test {
-    Number(Operator, i128),
+enum FilterTest {
+    Number(FilterOperator, i128),
     Text(Vec<u8>, bool),
     Pattern(Vec<u8>, bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+enum FilterOperator {
     Equal,
     Unequal,
     Less,
@@ -75,45 +76,45 @@ impl Filter {
 
     /// Whether a record passes.
     #[must_use]
-    pub fn passes(&self, record: &Record, shape: &Shape) -> bool {
+    pub fn passes(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
         self.0.passes(record, shape)
     }
 }
 
-impl Node {
-    fn passes(&self, record: &Record, shape: &Shape) -> bool {
+impl FilterExpression {
+    fn passes(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
         match self {
             Self::Any(nodes) => nodes.iter().any(|node| node.passes(record, shape)),
             Self::All(nodes) => nodes.iter().all(|node| node.passes(record, shape)),
             Self::Not(node) => !node.passes(record, shape),
-            Self::Compare(Subject::Event, test) => test.passes_text(shape.name.as_bytes()),
-            Self::Compare(Subject::Thread, test) => test.passes_number(i128::from(record.thread)),
-            Self::Compare(Subject::Field(name), test) => {
+            Self::Compare(FilterSubject::Event, test) => test.passes_text(shape.name.as_bytes()),
+            Self::Compare(FilterSubject::Thread, test) => test.passes_number(i128::from(record.thread)),
+            Self::Compare(FilterSubject::Field(name), test) => {
                 let mut fields = shape.fields.iter().zip(&record.values);
                 let found = fields.find(|(field, _)| field.name == *name);
                 found.is_some_and(|(_, value)| match value {
-                    Datum::Number(number) => test.passes_number(i128::from(*number)),
-                    Datum::Signed(number) => test.passes_number(i128::from(*number)),
-                    Datum::Text(text, _) => test.passes_text(text),
+                    RecordedValue::Number(number) => test.passes_number(i128::from(*number)),
+                    RecordedValue::Signed(number) => test.passes_number(i128::from(*number)),
+                    RecordedValue::Text(text, _) => test.passes_text(text),
                 })
             }
         }
     }
 }
 
-impl Test {
+impl FilterTest {
     fn passes_number(&self, number: i128) -> bool {
         let Self::Number(operator, other) = self else {
             return false;
         };
         match operator {
-            Operator::Equal => number == *other,
-            Operator::Unequal => number != *other,
-            Operator::Less => number < *other,
-            Operator::AtMost => number <= *other,
-            Operator::Greater => number > *other,
-            Operator::AtLeast => number >= *other,
-            Operator::Fits | Operator::FitsNot => false,
+            FilterOperator::Equal => number == *other,
+            FilterOperator::Unequal => number != *other,
+            FilterOperator::Less => number < *other,
+            FilterOperator::AtMost => number <= *other,
+            FilterOperator::Greater => number > *other,
+            FilterOperator::AtLeast => number >= *other,
+            FilterOperator::Fits | FilterOperator::FitsNot => false,
         }
     }
 
@@ -130,20 +131,20 @@ impl Test {
 mod tests {
     use super::*;
 
-    fn shape() -> Shape {
-        Shape::of(super::super::event::Event::NfsLookupExit)
+    fn shape() -> RecordedEvent {
+        RecordedEvent::of(super::super::event::Event::NfsLookupExit)
     }
 
-    fn record() -> Record {
-        Record {
+    fn record() -> EventRecord {
+        EventRecord {
             time: 5,
             thread: 77,
             event: 0,
             values: vec![
-                Datum::Number(2),
-                Datum::Text(b"main.o".to_vec(), false),
-                Datum::Number(u64::MAX),
-                Datum::Signed(-2),
+                RecordedValue::Number(2),
+                RecordedValue::Text(b"main.o".to_vec(), false),
+                RecordedValue::Number(u64::MAX),
+                RecordedValue::Signed(-2),
             ],
         }
     }

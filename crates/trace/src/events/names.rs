@@ -1,6 +1,7 @@
 //! The names of errnos, statuses and file types.
 
-/// Errno, as negative numbers in events (errno(3); the numbers are the same on every processor we know).
+/// Errno, as negative numbers in events (errno(3); the numbers are the same on every processor we
+/// know).
 const ERRNOS: &[(u32, &str)] = &[
     (1, "EPERM"),
     (2, "ENOENT"),

@@ -1,10 +1,10 @@
 //! The layout of an event in memory and in a recording: 64-bit words.
 //!
-//! Word 0: length in words (16 bits), event (16), thread (32). Word 1: time, in nanoseconds of the monotonic clock. Then the
-//! fields: a number takes one word; a text takes a word with its length in bytes (and [`CUT`] if it was longer) and its bytes,
-//! padded with zeros.
+//! Word 0: length in words (16 bits), event (16), thread (32). Word 1: time, in nanoseconds of the
+//! monotonic clock. Then the fields: a number takes one word; a text takes a word with its length
+//! in bytes (and [`CUT`] if it was longer) and its bytes, padded with zeros.
 
-use super::fields::Value;
+use super::fields::FieldValue;
 
 /// The most bytes that are kept of a text: a name of NFSv3 has no more.
 pub const TEXT_MAX: usize = 255;
@@ -22,7 +22,7 @@ pub const CUT: u64 = 1 << 63;
 /// Event numbers from here on denote marks in a stream, not events.
 pub const MARKS: u16 = 0xff00;
 /// All events before this time have been sent.
-pub const MARK_TOLD: u16 = 0xff00;
+pub const MARK_COMPLETE_UNTIL: u16 = 0xff00;
 /// A thread's name: one text.
 pub const MARK_THREAD: u16 = 0xff01;
 /// The end of a stream: how many events it has, and how many were lost.
@@ -30,7 +30,7 @@ pub const MARK_END: u16 = 0xff02;
 
 /// A record's first two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct RecordHeader {
     /// The event, or a mark.
     pub event: u16,
     /// The thread.
@@ -39,7 +39,7 @@ pub struct Header {
     pub time: u64,
 }
 
-impl Header {
+impl RecordHeader {
     /// The first word of a record of `words` words.
     #[must_use]
     pub fn first_word(&self, words: usize) -> u64 {
@@ -65,28 +65,28 @@ pub fn length(first: u64) -> usize {
 }
 
 /// How many words a value takes.
-fn words_of(value: &Value<'_>) -> usize {
+fn words_of(value: &FieldValue<'_>) -> usize {
     match value {
-        Value::Number(_) | Value::Signed(_) => 1,
-        Value::Text(text) => 1 + text.len().min(TEXT_MAX).div_ceil(8),
+        FieldValue::Number(_) | FieldValue::Signed(_) => 1,
+        FieldValue::Text(text) => 1 + text.len().min(TEXT_MAX).div_ceil(8),
     }
 }
 
 /// How many words a record of these values takes.
 #[must_use]
-pub fn words(values: &[Value<'_>]) -> usize {
+pub fn words(values: &[FieldValue<'_>]) -> usize {
     HEADER_WORDS + values.iter().map(words_of).sum::<usize>()
 }
 
 /// Gives a record's words to `put`, one after the other.
-pub fn encode(header: &Header, values: &[Value<'_>], mut put: impl FnMut(u64)) {
+pub fn encode(header: &RecordHeader, values: &[FieldValue<'_>], mut put: impl FnMut(u64)) {
     put(header.first_word(words(values)));
     put(header.time);
     for value in values {
         match *value {
-            Value::Number(number) => put(number),
-            Value::Signed(number) => put(number.cast_unsigned()),
-            Value::Text(text) => {
+            FieldValue::Number(number) => put(number),
+            FieldValue::Signed(number) => put(number.cast_unsigned()),
+            FieldValue::Text(text) => {
                 let kept = &text[..text.len().min(TEXT_MAX)];
                 let cut = if kept.len() < text.len() { CUT } else { 0 };
                 put(kept.len() as u64 | cut);
@@ -108,8 +108,12 @@ mod tests {
     fn a_record_has_the_length_that_it_says_at_the_limits_of_texts_and_beyond() {
         for size in [0, 1, 8, 9, TEXT_MAX - 1, TEXT_MAX, TEXT_MAX + 1, 5000] {
             let text = vec![b'x'; size];
-            let values = [Value::Number(7), Value::Text(&text), Value::Signed(-2)];
-            let header = Header {
+            let values = [
+                FieldValue::Number(7),
+                FieldValue::Text(&text),
+                FieldValue::Signed(-2),
+            ];
+            let header = RecordHeader {
                 event: 3,
                 thread: u32::MAX,
                 time: 99,
@@ -117,7 +121,7 @@ mod tests {
             let mut record = Vec::new();
             encode(&header, &values, |word| record.push(word));
             assert_eq!(record.len(), words(&values));
-            assert_eq!(Header::of(record[0], record[1]), (header, record.len()));
+            assert_eq!(RecordHeader::of(record[0], record[1]), (header, record.len()));
             assert_eq!(record[3] & CUT != 0, size > TEXT_MAX);
             assert_eq!(record.last(), Some(&(-2_i64).cast_unsigned()));
         }
@@ -126,8 +130,8 @@ mod tests {
     #[test]
     fn the_longest_record_keeps_to_the_limit() {
         let text = [b'x'; 300];
-        let mut values = vec![Value::Text(&text); TEXTS_MAX];
-        values.resize(FIELDS_MAX, Value::Number(1));
+        let mut values = vec![FieldValue::Text(&text); TEXTS_MAX];
+        values.resize(FIELDS_MAX, FieldValue::Number(1));
         assert_eq!(words(&values), RECORD_WORDS_MAX);
         const { assert!(RECORD_WORDS_MAX < 0xffff) };
     }

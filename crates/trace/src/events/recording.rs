@@ -1,9 +1,10 @@
-//! A stream of events, on a control socket or in a file. It describes its own events and fields, so that any version can read
-//! what another one wrote.
+//! A stream of events, on a control socket or in a file. It describes its own events and fields, so
+//! that any version can read what another one wrote.
 //!
-//! It consists of 64-bit words, little-endian: [`MAGIC`]; the length in bytes of a description in JSON ([`Head`]), which follows,
-//! padded with zeros to whole words; then [records](super::record) and marks, without anything between them. The reader trusts
-//! nothing: lengths are checked against limits before memory is allocated.
+//! It consists of 64-bit words, little-endian: [`MAGIC`]; the length in bytes of a description in
+//! JSON ([`RecordingHead`]), which follows, padded with zeros to whole words; then
+//! [records](super::record) and marks, without anything between them. The reader trusts nothing:
+//! lengths are checked against limits before memory is allocated.
 
 mod head;
 mod writer;
@@ -12,12 +13,13 @@ use std::io::{self, BufReader, Read};
 
 use thiserror::Error;
 
-use super::fields::{Kind, Value};
+use super::fields::{FieldKind, FieldValue};
 use super::record::{
-    self, CUT, HEADER_WORDS, Header, MARK_END, MARK_THREAD, MARK_TOLD, MARKS, RECORD_WORDS_MAX, TEXT_MAX,
+    self, CUT, HEADER_WORDS, MARK_COMPLETE_UNTIL, MARK_END, MARK_THREAD, MARKS, RECORD_WORDS_MAX,
+    RecordHeader, TEXT_MAX,
 };
-pub use head::{FieldShape, Head, Origin, Shape};
-pub use writer::Writer;
+pub use head::{RecordedEvent, RecordedField, RecordedProcess, RecordingHead};
+pub use writer::RecordingWriter;
 
 /// The first word of a recording.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTEVT1");
@@ -48,7 +50,7 @@ pub enum RecordingError {
 
 /// A field's value in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Datum {
+pub enum RecordedValue {
     /// A number.
     Number(u64),
     /// A number that may be negative.
@@ -57,19 +59,19 @@ pub enum Datum {
     Text(Vec<u8>, bool),
 }
 
-impl Datum {
-    fn value(&self) -> Value<'_> {
+impl RecordedValue {
+    fn value(&self) -> FieldValue<'_> {
         match self {
-            Self::Number(number) => Value::Number(*number),
-            Self::Signed(number) => Value::Signed(*number),
-            Self::Text(text, _) => Value::Text(text),
+            Self::Number(number) => FieldValue::Number(*number),
+            Self::Signed(number) => FieldValue::Signed(*number),
+            Self::Text(text, _) => FieldValue::Text(text),
         }
     }
 }
 
 /// An event that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct EventRecord {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
     /// The thread.
@@ -77,16 +79,16 @@ pub struct Record {
     /// Which event, by its index in the description.
     pub event: usize,
     /// Its fields.
-    pub values: Vec<Datum>,
+    pub values: Vec<RecordedValue>,
 }
 
 /// The next item of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub enum RecordingItem {
     /// An event.
-    Event(Record),
+    Event(EventRecord),
     /// All events before this time have been read.
-    Told(u64),
+    CompleteUntil(u64),
     /// A thread's name.
     Thread(u32, String),
     /// The end: how many events there were, and how many were lost.
@@ -100,14 +102,14 @@ pub enum Item {
 
 /// Reads a recording.
 #[derive(Debug)]
-pub struct Recording<R> {
+pub struct RecordingReader<R> {
     source: R,
-    head: Head,
+    head: RecordingHead,
     items: u64,
     words: Vec<u64>,
 }
 
-impl<R: Read> Recording<BufReader<R>> {
+impl<R: Read> RecordingReader<BufReader<R>> {
     /// Begins.
     ///
     /// # Errors
@@ -117,7 +119,7 @@ impl<R: Read> Recording<BufReader<R>> {
         if read_word(&mut source)? != Some(MAGIC) {
             return Err(RecordingError::NoRecording);
         }
-        let head = Head::read(&mut source)?;
+        let head = RecordingHead::read(&mut source)?;
         Ok(Self {
             source,
             head,
@@ -127,10 +129,10 @@ impl<R: Read> Recording<BufReader<R>> {
     }
 }
 
-impl<R: Read> Recording<R> {
+impl<R: Read> RecordingReader<R> {
     /// The description of its events.
     #[must_use]
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &RecordingHead {
         &self.head
     }
 
@@ -138,7 +140,7 @@ impl<R: Read> Recording<R> {
     ///
     /// # Errors
     /// [`RecordingError`]; nothing can be read afterwards.
-    pub fn next_item(&mut self) -> Result<Option<Item>, RecordingError> {
+    pub fn next_item(&mut self) -> Result<Option<RecordingItem>, RecordingError> {
         loop {
             let Some(first) = read_word(&mut self.source)? else {
                 return Ok(None);
@@ -180,19 +182,21 @@ fn read_word(mut source: impl Read) -> Result<Option<u64>, RecordingError> {
 }
 
 /// The item that these words encode, if they are valid; `Some(None)` is an unknown mark.
-pub(super) fn decode(words: &[u64], head: &Head) -> Option<Option<Item>> {
+pub(super) fn decode(words: &[u64], head: &RecordingHead) -> Option<Option<RecordingItem>> {
     let [first, time, fields @ ..] = words else {
         return None;
     };
-    let (header, _) = Header::of(*first, *time);
+    let (header, _) = RecordHeader::of(*first, *time);
     let mut fields = fields.iter().copied();
     let item = match header.event {
-        MARK_TOLD => Item::Told(header.time),
+        MARK_COMPLETE_UNTIL => RecordingItem::CompleteUntil(header.time),
         MARK_THREAD => match take_text(&mut fields)? {
-            Datum::Text(name, _) => Item::Thread(header.thread, String::from_utf8_lossy(&name).into_owned()),
-            Datum::Number(_) | Datum::Signed(_) => return None,
+            RecordedValue::Text(name, _) => {
+                RecordingItem::Thread(header.thread, String::from_utf8_lossy(&name).into_owned())
+            }
+            RecordedValue::Number(_) | RecordedValue::Signed(_) => return None,
         },
-        MARK_END => Item::End {
+        MARK_END => RecordingItem::End {
             told: fields.next()?,
             lost: fields.next()?,
         },
@@ -201,11 +205,13 @@ pub(super) fn decode(words: &[u64], head: &Head) -> Option<Option<Item>> {
             let event = usize::from(event);
             let shape = head.events.get(event)?;
             let values = shape.fields.iter().map(|field| match field.kind() {
-                Kind::Text => take_text(&mut fields),
-                Kind::Errno => fields.next().map(|word| Datum::Signed(word.cast_signed())),
-                _ => fields.next().map(Datum::Number),
+                FieldKind::Text => take_text(&mut fields),
+                FieldKind::Errno => fields
+                    .next()
+                    .map(|word| RecordedValue::Signed(word.cast_signed())),
+                _ => fields.next().map(RecordedValue::Number),
             });
-            Item::Event(Record {
+            RecordingItem::Event(EventRecord {
                 time: header.time,
                 thread: header.thread,
                 event,
@@ -216,7 +222,7 @@ pub(super) fn decode(words: &[u64], head: &Head) -> Option<Option<Item>> {
     Some(Some(item))
 }
 
-fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<Datum> {
+fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<RecordedValue> {
     let length = words.next()?;
     let size = usize::try_from(length & !CUT)
         .ok()
@@ -226,7 +232,7 @@ fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<Datum> {
         text.extend_from_slice(&words.next()?.to_le_bytes());
     }
     text.truncate(size);
-    Some(Datum::Text(text, length & CUT != 0))
+    Some(RecordedValue::Text(text, length & CUT != 0))
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
-//! The ring: a file in which a process keeps its last events, and which remains if the process is killed or fails.
+//! The ring: a file in which a process keeps its last events, and which remains if the process is
+//! killed or fails.
 //!
-//! It consists of 64-bit words, little-endian: [`MAGIC`], format, number of lanes, words of each lane, position of the lanes, and
-//! the length and description with which a [recording](super::recording) begins; then the lanes, each with a header of
-//! `CONTROL_WORDS` words (`lane.rs`). The file is mapped: writing an event to it is writing to memory.
+//! It consists of 64-bit words, little-endian: [`MAGIC`], format, number of lanes, words of each
+//! lane, position of the lanes, and the length and description with which a
+//! [recording](super::recording) begins; then the lanes, each with a header of `CONTROL_WORDS`
+//! words (`lane.rs`). The file is mapped: writing an event to it is writing to memory.
 //!
-//! A process that ends as it was asked to removes its ring, and so does one that could not start, because it prints the reason
-//! itself. The ring remains after a fatal signal, a panic of the main thread, and [`Ring::keep`]. If another thread panics and the
-//! process continues, the ring is overwritten in time; so a copy is made at that moment, once per process, and remains. The
-//! newest [`LEFT_MAX`] rings are kept.
+//! A process that ends as it was asked to removes its ring, and so does one that could not start,
+//! because it prints the reason itself. The ring remains after a fatal signal, a panic of the main
+//! thread, and [`EventRing::keep`]. If another thread panics and the process continues, the ring is
+//! overwritten in time; so a copy is made at that moment, once per process, and remains. The newest
+//! [`LEFT_MAX`] rings are kept.
 
 mod level;
 mod reading;
@@ -21,20 +24,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 
-use super::lane::{Buffer, LANES, Policy, words_needed};
-use super::recording::{Head, Origin};
-use super::short::Short;
+use super::buffer::{EventBuffer, OverflowPolicy, SHARDS, words_needed};
+use super::recording::{RecordedProcess, RecordingHead};
+use super::short::ShortText;
 use super::sinks;
 
-pub use level::{NoLevel, RingLevel};
-pub use reading::{Left, is_ring, read};
+pub use level::{RingLevel, UnknownRingLevel};
+pub use reading::{RingContents, is_ring, read};
 
 /// The first word of a ring.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTRING");
 /// The only layout until now.
 const FORMAT: u64 = 1;
 /// Words of each lane: 64 KiB, half a mebibyte in all.
-const LANE_WORDS: usize = 8 * 1024;
+const SHARD_WORDS: usize = 8 * 1024;
 /// Where the description begins.
 const HEAD_AT: usize = 5;
 /// Lanes begin at a page.
@@ -49,40 +52,41 @@ const PANIC: &str = "-panic";
 
 /// This process's ring. Dropping it removes its file, unless the thread is panicking.
 #[derive(Debug)]
-pub struct Ring {
+pub struct EventRing {
     path: PathBuf,
     /// Locked as long as the process lives, so that others can tell.
     _file: File,
-    copy: Arc<Copy>,
+    copy: Arc<PanicCopy>,
 }
 
 /// Where the ring is copied to when a thread panics.
 #[derive(Debug)]
-struct Copy {
+struct PanicCopy {
     path: PathBuf,
-    /// Opened in advance, because a thread that panics may not be allowed to create files; none once it has been written.
+    /// Opened in advance, because a thread that panics may not be allowed to create files; none
+    /// once it has been written.
     file: Mutex<Option<File>>,
 }
 
-impl Ring {
+impl EventRing {
     /// Creates this process's ring in `directory`, which exists. It keeps no events yet: see
     /// [`keep_in_ring`](super::keep_in_ring). To be called once in a process.
     ///
     /// # Errors
     /// The file cannot be created, or the process has a ring already.
-    pub fn create(directory: &Path, origin: Origin) -> io::Result<Self> {
+    pub fn create(directory: &Path, origin: RecordedProcess) -> io::Result<Self> {
         let path = directory.join(format!("{}.{ENDING}", origin.pid));
         let copy = directory.join(format!("{}{PANIC}.{ENDING}", origin.pid));
-        take_away_old(directory, &path);
+        remove_old(directory, &path);
         let ring = Self {
             _file: make(&path)?,
             path,
-            copy: Arc::new(Copy {
+            copy: Arc::new(PanicCopy {
                 file: Mutex::new(Some(make(&copy)?)),
                 path: copy,
             }),
         };
-        let memory = ring.lay_out(&Head::new(origin))?;
+        let memory = ring.lay_out(&RecordingHead::new(origin))?;
         ring.copy_when_somebody_panics(memory);
         Ok(ring)
     }
@@ -101,10 +105,10 @@ impl Ring {
         &self.path
     }
 
-    fn lay_out(&self, head: &Head) -> io::Result<&'static [AtomicU64]> {
+    fn lay_out(&self, head: &RecordingHead) -> io::Result<&'static [AtomicU64]> {
         let description = head.words()?;
         let start = (HEAD_AT + description.len()).next_multiple_of(PAGE_WORDS);
-        let words = start + words_needed(LANE_WORDS);
+        let words = start + words_needed(SHARD_WORDS);
         // All of it now: there is no room later is a signal that ends the process.
         fallocate(
             &self._file,
@@ -113,12 +117,12 @@ impl Ring {
             (words * size_of::<u64>()) as u64,
         )?;
         let memory = super::sys::map(&self._file, words)?;
-        let beginning = [MAGIC, FORMAT, LANES as u64, LANE_WORDS as u64, start as u64];
+        let beginning = [MAGIC, FORMAT, SHARDS as u64, SHARD_WORDS as u64, start as u64];
         for (word, value) in memory.iter().zip(beginning.into_iter().chain(description)) {
             word.store(value.to_le(), Ordering::Relaxed);
         }
         let lanes: &'static [AtomicU64] = &memory[start..];
-        if sinks::set_ring(Buffer::new(lanes, LANE_WORDS, Policy::Overwrite)) {
+        if sinks::set_ring(EventBuffer::new(lanes, SHARD_WORDS, OverflowPolicy::Overwrite)) {
             Ok(memory)
         } else {
             Err(io::Error::new(
@@ -129,23 +133,27 @@ impl Ring {
     }
 }
 
-impl Ring {
-    /// From now on the first thread that panics writes a copy, with the place of the panic as its last event.
+impl EventRing {
+    /// From now on the first thread that panics writes a copy, with the place of the panic as its
+    /// last event.
     fn copy_when_somebody_panics(&self, memory: &'static [AtomicU64]) {
         let (copy, before) = (Arc::clone(&self.copy), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
             before(panic);
-            let place = panic.location().map(Short::of);
+            let place = panic.location().map(ShortText::of);
             crate::probe!(CurtPanicked {
-                reason: place.as_ref().map_or(&b"nobody knows where"[..], Short::bytes)
+                reason: place
+                    .as_ref()
+                    .map_or(&b"nobody knows where"[..], ShortText::bytes)
             });
             copy.write(memory);
         }));
     }
 }
 
-impl Copy {
-    /// Writes a copy of the ring, unless that was done before. Needs no right and no system call except those of writing.
+impl PanicCopy {
+    /// Writes a copy of the ring, unless that was done before. Needs no right and no system call
+    /// except those of writing.
     fn write(&self, memory: &[AtomicU64]) {
         let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = kept.take() else { return };
@@ -153,7 +161,8 @@ impl Copy {
             .iter()
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
         let bytes: Vec<u8> = words.collect();
-        // There is nobody to be told; its end is missing if there is no room. Closed, it is nobody's any more.
+        // There is nobody to be told; its end is missing if there is no room. Closed, it is
+        // nobody's any more.
         let _ = file.write_all(&bytes);
     }
 
@@ -166,7 +175,7 @@ impl Copy {
     }
 }
 
-impl Drop for Ring {
+impl Drop for EventRing {
     fn drop(&mut self) {
         sinks::keep_in_ring(&[]);
         self.copy.remove_unused();
@@ -182,7 +191,7 @@ impl Drop for Ring {
 
 /// Creates a file that is locked for as long as this process has it open.
 fn make(path: &Path) -> io::Result<File> {
-    put_aside(path)?;
+    rename_earlier(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     let file = options
@@ -193,11 +202,12 @@ fn make(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The rings in `directory` of processes that were killed, failed, or had a thread that panicked, the newest first.
+/// The rings in `directory` of processes that were killed, failed, or had a thread that panicked,
+/// the newest first.
 ///
 /// # Errors
 /// The directory cannot be read. If it does not exist there are none.
-pub fn left(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn left_behind(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -228,8 +238,9 @@ fn is_left(path: &Path) -> bool {
     file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
-/// Renames the ring of an earlier process with this number: in a container every daemon may have the same number.
-fn put_aside(path: &Path) -> io::Result<()> {
+/// Renames the ring of an earlier process with this number: in a container every daemon may have
+/// the same number.
+fn rename_earlier(path: &Path) -> io::Result<()> {
     let made = match fs::symlink_metadata(path) {
         Ok(made) => made.mtime(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -239,17 +250,17 @@ fn put_aside(path: &Path) -> io::Result<()> {
 }
 
 /// Makes room for a new ring. Files that cannot be removed stay.
-fn take_away_old(directory: &Path, own: &Path) {
-    let left = left(directory).unwrap_or_default();
+fn remove_old(directory: &Path, own: &Path) {
+    let left = left_behind(directory).unwrap_or_default();
     let others = left.iter().filter(|path| *path != own);
     for path in others.skip(LEFT_MAX - 1) {
         let _ = fs::remove_file(path);
     }
-    take_away_unused(directory);
+    remove_unused_copies(directory);
 }
 
 /// Removes the unused files for copies of processes that were killed.
-fn take_away_unused(directory: &Path) {
+fn remove_unused_copies(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };

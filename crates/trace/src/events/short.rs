@@ -1,15 +1,16 @@
-//! Short texts that are formatted for an event, without allocating memory: addresses, errors, numbers.
+//! Short texts that are formatted for an event, without allocating memory: addresses, errors,
+//! numbers.
 
 use std::fmt::{self, Write as _};
 
 /// At most [`SIZE`](Self::SIZE) bytes of a text; a longer one is truncated.
 #[derive(Debug, Clone, Copy)]
-pub struct Short {
+pub struct ShortText {
     bytes: [u8; Self::SIZE],
     length: usize,
 }
 
-impl Short {
+impl ShortText {
     /// An address with a port is shorter.
     pub const SIZE: usize = 64;
 
@@ -32,7 +33,7 @@ impl Short {
     }
 }
 
-impl fmt::Write for Short {
+impl fmt::Write for ShortText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = Self::SIZE - self.length;
         let kept = text.len().min(room);
@@ -48,13 +49,13 @@ impl fmt::Write for Short {
 
 /// The name of a procedure of NFSv3; of another program its number and the procedure's.
 #[must_use]
-pub fn procedure_name(program: u32, procedure: u32) -> Short {
+pub fn procedure_name(program: u32, procedure: u32) -> ShortText {
     /// RFC 1813, section 2.2.
     const NFS: u32 = 100_003;
     let index = usize::try_from(procedure).unwrap_or(usize::MAX);
     match crate::PROCEDURES.get(index).filter(|_| program == NFS) {
-        Some(name) => Short::of(name),
-        None => Short::of(format_args!("{program}/{procedure}")),
+        Some(name) => ShortText::of(name),
+        None => ShortText::of(format_args!("{program}/{procedure}")),
     }
 }
 
@@ -73,8 +74,8 @@ pub fn handle_hash(handle: &[u8]) -> u32 {
     !rest.iter().fold(hash, step)
 }
 
-/// What each byte adds to the CRC if so many zero bytes follow: eight bytes of a handle are processed at once, because many
-/// events contain it.
+/// What each byte adds to the CRC if so many zero bytes follow: eight bytes of a handle are
+/// processed at once, because many events contain it.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
@@ -110,10 +111,13 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_cut_off() {
-        assert_eq!(Short::of("a").bytes(), b"a");
-        let exact = "x".repeat(Short::SIZE);
-        assert_eq!(Short::of(&exact).bytes(), exact.as_bytes());
-        assert_eq!(Short::of(format_args!("{exact}{}", 1)).bytes(), exact.as_bytes());
+        assert_eq!(ShortText::of("a").bytes(), b"a");
+        let exact = "x".repeat(ShortText::SIZE);
+        assert_eq!(ShortText::of(&exact).bytes(), exact.as_bytes());
+        assert_eq!(
+            ShortText::of(format_args!("{exact}{}", 1)).bytes(),
+            exact.as_bytes()
+        );
     }
 
     #[test]

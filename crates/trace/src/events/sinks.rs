@@ -1,7 +1,8 @@
 //! Where events go: probes, the buffers of watchers, and the ring that outlives the process.
 //!
-//! Owns the buffers. Each has a bit in the word of every event that it wants. Buffers are created once, reused, and never freed, so
-//! that a thread that is about to write to one never finds it gone.
+//! Owns the buffers. Each has a bit in the word of every event that it wants. Buffers are created
+//! once, reused, and never freed, so that a thread that is about to write to one never finds it
+//! gone.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,23 +11,24 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
+use super::buffer::{EventBuffer, OverflowPolicy, words_needed};
 use super::event::Event;
-use super::fields::Value;
-use super::lane::{Buffer, Policy, words_needed};
-use super::record::Header;
+use super::fields::FieldValue;
+use super::record::RecordHeader;
 use super::sys;
 
 /// How many watchers there may be at the same time.
 pub const WATCHERS_MAX: usize = 4;
 
-/// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second in all lanes together.
-const WATCHER_LANE_WORDS: usize = 64 * 1024;
+/// Words of each lane of a watcher's buffer: 512 KiB, half a second of 100,000 events each second
+/// in all lanes together.
+const WATCH_SHARD_WORDS: usize = 64 * 1024;
 
 /// The first bit for buffers; the ring's. Those of watchers follow.
 const FIRST_BIT: u32 = 1 << 16;
 
-static WATCHERS: [Watcher; WATCHERS_MAX] = [const { Watcher::new() }; WATCHERS_MAX];
-static RING: OnceLock<Buffer<&'static [AtomicU64]>> = OnceLock::new();
+static WATCHERS: [WatchBuffer; WATCHERS_MAX] = [const { WatchBuffer::new() }; WATCHERS_MAX];
+static RING: OnceLock<EventBuffer<&'static [AtomicU64]>> = OnceLock::new();
 /// Held while what the ring keeps is changed.
 static RING_EVENTS: Mutex<()> = Mutex::new(());
 
@@ -35,12 +37,12 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-struct Watcher {
+struct WatchBuffer {
     taken: AtomicBool,
-    buffer: OnceLock<Buffer<Box<[AtomicU64]>>>,
+    buffer: OnceLock<EventBuffer<Box<[AtomicU64]>>>,
 }
 
-impl Watcher {
+impl WatchBuffer {
     const fn new() -> Self {
         Self {
             taken: AtomicBool::new(false),
@@ -50,7 +52,7 @@ impl Watcher {
 }
 
 /// Passes an event to all who want it.
-pub(super) fn emit(event: Event, values: &[Value<'_>]) {
+pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
     let wanted = sys::wanted(event);
     if wanted & sys::PROBED != 0 {
         sys::fire(event, values);
@@ -58,7 +60,7 @@ pub(super) fn emit(event: Event, values: &[Value<'_>]) {
     if wanted < FIRST_BIT {
         return;
     }
-    let header = Header {
+    let header = RecordHeader {
         event: event as u16,
         thread: thread(),
         time: now(),
@@ -77,7 +79,8 @@ pub(super) fn emit(event: Event, values: &[Value<'_>]) {
     }
 }
 
-/// The monotonic clock in nanoseconds: the time of events, and of other tracers that are asked for it.
+/// The monotonic clock in nanoseconds: the time of events, and of other tracers that are asked for
+/// it.
 #[must_use]
 pub fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
@@ -115,31 +118,31 @@ fn bit(watcher: usize) -> u32 {
 /// There are too many watchers already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{WATCHERS_MAX} watch already: end one of them")]
-pub struct TooManyWatch;
+pub struct TooManyWatches;
 
 /// Receives some events from now until it is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct EventWatch {
     number: usize,
     events: Vec<Event>,
     lost_before: u64,
 }
 
-impl Watch {
+impl EventWatch {
     /// Begins to receive these events.
     ///
     /// # Errors
     /// There are too many watchers already.
-    pub fn begin(events: &[Event]) -> Result<Self, TooManyWatch> {
+    pub fn begin(events: &[Event]) -> Result<Self, TooManyWatches> {
         // Acquire: what the last one left in the buffer is seen, and thrown away.
         let number = WATCHERS
             .iter()
             .position(|watcher| !watcher.taken.swap(true, Ordering::Acquire));
-        let number = number.ok_or(TooManyWatch)?;
+        let number = number.ok_or(TooManyWatches)?;
         let buffer = WATCHERS[number].buffer.get_or_init(|| {
-            let words = words_needed(WATCHER_LANE_WORDS);
+            let words = words_needed(WATCH_SHARD_WORDS);
             let memory = (0..words).map(|_| AtomicU64::new(0)).collect();
-            Buffer::new(memory, WATCHER_LANE_WORDS, Policy::Keep)
+            EventBuffer::new(memory, WATCH_SHARD_WORDS, OverflowPolicy::Keep)
         });
         buffer.drain(&mut Vec::new());
         for event in events {
@@ -167,7 +170,7 @@ impl Watch {
     }
 }
 
-impl Watch {
+impl EventWatch {
     /// Receives nothing from now on; what it has received can still be [taken out](Self::drain).
     pub fn stop(&self) {
         for event in &self.events {
@@ -176,7 +179,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for EventWatch {
     fn drop(&mut self) {
         self.stop();
         // Pairs with `begin`.
@@ -185,7 +188,7 @@ impl Drop for Watch {
 }
 
 /// Gives the process its ring; returns whether it had none.
-pub(super) fn set_ring(ring: Buffer<&'static [AtomicU64]>) -> bool {
+pub(super) fn set_ring(ring: EventBuffer<&'static [AtomicU64]>) -> bool {
     RING.set(ring).is_ok()
 }
 
@@ -219,7 +222,7 @@ mod tests {
         });
     }
 
-    fn records(watch: &Watch) -> usize {
+    fn records(watch: &EventWatch) -> usize {
         let mut words = Vec::new();
         watch.drain(&mut words);
         let (mut rest, mut count) = (&words[..], 0);
@@ -233,20 +236,20 @@ mod tests {
     #[test]
     fn who_watches_is_told_and_nobody_else_and_places_are_bounded() {
         tell("before");
-        let watch = Watch::begin(&[EVENT]).expect("a place");
+        let watch = EventWatch::begin(&[EVENT]).expect("a place");
         tell("one");
         tell("two");
         assert_eq!(records(&watch), 2);
         let others: Vec<_> = (1..WATCHERS_MAX)
-            .map(|_| Watch::begin(&[]).expect("a place"))
+            .map(|_| EventWatch::begin(&[]).expect("a place"))
             .collect();
-        assert_eq!(Watch::begin(&[EVENT]).err(), Some(TooManyWatch));
+        assert_eq!(EventWatch::begin(&[EVENT]).err(), Some(TooManyWatches));
         tell("three");
         assert_eq!((records(&watch), watch.lost()), (1, 0));
         assert_eq!(records(&others[0]), 0);
         drop((watch, others));
         assert!(!EVENT.is_wanted());
-        let again = Watch::begin(&[EVENT]).expect("a place");
+        let again = EventWatch::begin(&[EVENT]).expect("a place");
         assert_eq!(records(&again), 0);
         // Nobody reads: the buffer is full once, and the rest is counted.
         let told = 100_000;

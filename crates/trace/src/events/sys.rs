@@ -1,11 +1,14 @@
-//! The USDT probes that other programs attach to, the word of each event that says who wants it, and the memory of the ring.
+//! The USDT probes that other programs attach to, the word of each event that says who wants it,
+//! and the memory of the ring.
 //!
-//! JUSTIFICATION: a probe is a note in the program's file that names an instruction, an argument list and a counter
-//! (`.note.stapsdt`, as SystemTap, bpftrace, perf and gdb know it); only assembly can write such notes. A mapped file outlives a
-//! process that is killed; safe Rust cannot map one.
+//! JUSTIFICATION: a probe is a note in the program's file that names an instruction, an argument
+//! list and a counter (`.note.stapsdt`, as SystemTap, bpftrace, perf and gdb know it); only
+//! assembly can write such notes. A mapped file outlives a process that is killed; safe Rust cannot
+//! map one.
 //!
-//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: there the kernel counts the attached programs; in
-//! the upper half we mark which buffers want the event. So one load covers both.
+//! The counter ("semaphore") is the lower half of the event's word in [`WANTED`]: there the kernel
+//! counts the attached programs; in the upper half we mark which buffers want the event. So one
+//! load covers both.
 
 #![allow(unsafe_code)]
 
@@ -15,13 +18,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::event::Event;
-use super::fields::Value;
+use super::fields::FieldValue;
 use super::record::{FIELDS_MAX, TEXT_MAX, TEXTS_MAX};
 use super::table::with_events;
 
-/// Who wants each event: a count of attached programs in the lower half, a bit for each buffer in the upper one. In a section of
-/// its own in the program's file, because the kernel finds the counter by its position there.
-// SAFETY: the name of the section means nothing to the linker; the memory is ordinary, writable and zero.
+/// Who wants each event: a count of attached programs in the lower half, a bit for each buffer in
+/// the upper one. In a section of its own in the program's file, because the kernel finds the
+/// counter by its position there.
+// SAFETY: the name of the section means nothing to the linker; the memory is ordinary, writable and
+// zero.
 #[unsafe(link_section = ".probes")]
 #[used]
 static WANTED: [AtomicU32; Event::COUNT] = [const { AtomicU32::new(0) }; Event::COUNT];
@@ -45,27 +50,29 @@ pub(super) fn stop_wanting(event: Event, bit: u32) {
     WANTED[event.index()].fetch_and(!bit, Ordering::Relaxed);
 }
 
-/// What an attached program gets: a word for each field; for a text, the address of its bytes, which end with a zero.
-struct Arguments {
+/// What an attached program gets: a word for each field; for a text, the address of its bytes,
+/// which end with a zero.
+struct ProbeArguments {
     words: [u64; FIELDS_MAX],
-    /// Copied to the stack, which is in memory: attached programs read memory without causing page faults.
+    /// Copied to the stack, which is in memory: attached programs read memory without causing page
+    /// faults.
     texts: [[u8; TEXT_MAX + 1]; TEXTS_MAX],
 }
 
 /// Fires an event's probe.
 #[cold]
 #[inline(never)]
-pub(super) fn fire(event: Event, values: &[Value<'_>]) {
-    let mut arguments = Arguments {
+pub(super) fn fire(event: Event, values: &[FieldValue<'_>]) {
+    let mut arguments = ProbeArguments {
         words: [0; FIELDS_MAX],
         texts: [[0; TEXT_MAX + 1]; TEXTS_MAX],
     };
     let mut texts = arguments.texts.iter_mut();
     for (word, value) in arguments.words.iter_mut().zip(values) {
         *word = match *value {
-            Value::Number(number) => number,
-            Value::Signed(number) => number.cast_unsigned(),
-            Value::Text(text) => {
+            FieldValue::Number(number) => number,
+            FieldValue::Signed(number) => number.cast_unsigned(),
+            FieldValue::Text(text) => {
                 let Some(copy) = texts.next() else { continue };
                 let kept = &text[..text.len().min(TEXT_MAX)];
                 copy[..kept.len()].copy_from_slice(kept);
@@ -78,7 +85,8 @@ pub(super) fn fire(event: Event, values: &[Value<'_>]) {
     std::hint::black_box(&arguments.texts);
 }
 
-/// How a field is described to attached programs: its size, negative if signed, and its offset from the register.
+/// How a field is described to attached programs: its size, negative if signed, and its offset from
+/// the register.
 #[cfg(target_arch = "x86_64")]
 macro_rules! operands {
     (;$($offset:literal)*) => { "" };
@@ -101,7 +109,8 @@ macro_rules! operands {
     };
 }
 
-/// One instruction that does nothing, and the note that names it (the layout is that of <sys/sdt.h>, version 3).
+/// One instruction that does nothing, and the note that names it (the layout is that of
+/// <sys/sdt.h>, version 3).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! probe_at {
     ($name:literal, $operands:expr, $words:ident, $event:ident, [$($option:ident),*]) => {
@@ -141,8 +150,9 @@ macro_rules! fire_each {
         #[cfg(target_arch = "x86_64")]
         fn fire_with(event: Event, words: &[u64; FIELDS_MAX]) {
             match event {
-                // SAFETY: the instruction does nothing; what is named beside it is not loaded into the program, and the register
-                // holds the address of words that live until it is passed.
+                // SAFETY: the instruction does nothing; what is named beside it is not loaded into
+                // the program, and the register holds the address of words that live until it is
+                // passed.
                 $(Event::$event => unsafe {
                     probe_at!($name, operands!($($field)*; 0 8 16 24 32 40 48 56 64 72 80 88), words, $event, [att_syntax])
                 },)*
@@ -167,8 +177,8 @@ with_events!(fire_each);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn fire_with(_: Event, _: &[u64; FIELDS_MAX]) {}
 
-/// Maps the first `words` words of a file for good, shared with the file, so that what is written there stays when the process
-/// is gone.
+/// Maps the first `words` words of a file for good, shared with the file, so that what is written
+/// there stays when the process is gone.
 ///
 /// # Errors
 /// mmap(2)'s.
@@ -178,7 +188,8 @@ pub(super) fn map(file: &File, words: usize) -> rustix::io::Result<&'static [Ato
     // SAFETY: the kernel chooses where; nothing of ours is there.
     let address =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
-    // SAFETY: the mapping is as long, aligned to a page, never taken back, and only ever seen as atomic words, which may be
-    // changed by others. The file has been given room for all of it; who may cut it off is the owner of this process.
+    // SAFETY: the mapping is as long, aligned to a page, never taken back, and only ever seen as
+    // atomic words, which may be changed by others. The file has been given room for all of it; who
+    // may cut it off is the owner of this process.
     Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), words) })
 }

@@ -1,13 +1,15 @@
 //! The table of events: name, stability, frequency, place in time, fields and meaning of each.
 //!
-//! Types, probes, documentation and `curt trace --list` are generated from these rows. Names and fields of client events are
-//! those of Linux's `nfs:` and `sunrpc:` tracepoints where these exist, those of server events are from `nfsd:` and `sunrpc:`.
+//! Types, probes, documentation and `curt trace --list` are generated from these rows. Names and
+//! fields of client events are those of Linux's `nfs:` and `sunrpc:` tracepoints where these exist,
+//! those of server events are from `nfsd:` and `sunrpc:`.
 
 /// Calls the named macro with the rows.
 ///
-/// A row: type, name, stability (`Stable`: name and fields stay; `Draft`: they may change), frequency (`Rare`: once in a while;
-/// `Request`: at most some times for each message on the wire; `Operation`: for each operation of a program), place in time
-/// (`Instant`; `Enter` and `Exit` of one thread; `Begin` and `End`, which find each other by their first field), fields, meaning.
+/// A row: type, name, stability (`Stable`: name and fields stay; `Draft`: they may change),
+/// frequency (`Rare`: once in a while; `Request`: at most some times for each message on the wire;
+/// `Operation`: for each operation of a program), place in time (`Instant`; `Enter` and `Exit` of
+/// one thread; `Begin` and `End`, which find each other by their first field), fields, meaning.
 macro_rules! with_events {
     ($use:path) => {
         $use! {

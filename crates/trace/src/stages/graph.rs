@@ -12,7 +12,7 @@ const LONG_US: f64 = 10.0;
 
 /// Something that a request did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Span {
+pub struct GraphSpan {
     /// What it was.
     pub name: String,
     /// How deep it is nested; the outermost is 0.
@@ -25,14 +25,14 @@ pub struct Span {
 
 /// A request's spans, in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Graph {
+pub struct CallGraph {
     /// The spans.
-    pub spans: Vec<Span>,
+    pub spans: Vec<GraphSpan>,
     /// How many more there were.
     pub left_out: usize,
 }
 
-impl Graph {
+impl CallGraph {
     /// As text, below `name`.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
@@ -43,7 +43,7 @@ impl Graph {
             .map(|span| span.took_us)
             .sum();
         let mut text = format!("{:>12} | {name}() {{\n", "");
-        let mut open: Vec<&Span> = Vec::new();
+        let mut open: Vec<&GraphSpan> = Vec::new();
         for (number, span) in self.spans.iter().enumerate() {
             while open.last().is_some_and(|outer| outer.depth >= span.depth) {
                 close(&mut text, open.pop());
@@ -69,7 +69,7 @@ impl Graph {
     }
 }
 
-fn close(text: &mut String, span: Option<&Span>) {
+fn close(text: &mut String, span: Option<&GraphSpan>) {
     if let Some(span) = span {
         let indent = "  ".repeat(span.depth + 1);
         let _ = writeln!(text, "{} | {indent}}}", duration(span.took_us));
@@ -83,21 +83,21 @@ fn duration(microseconds: f64) -> String {
 }
 
 /// A graph that is being recorded.
-pub(super) struct Recording {
+pub(super) struct GraphRecorder {
     start: Instant,
-    graph: Graph,
+    graph: CallGraph,
     /// The spans that have not ended, by index; none for those that are left out.
     open: Vec<Option<usize>>,
 }
 
-impl Recording {
+impl GraphRecorder {
     pub(super) fn new(start: Instant) -> Self {
         let mut recording = Self {
             start,
-            graph: Graph::default(),
+            graph: CallGraph::default(),
             open: Vec::new(),
         };
-        recording.enter(super::Stage::Receive.name(), start);
+        recording.enter(super::RequestStage::Receive.name(), start);
         recording
     }
 
@@ -115,7 +115,7 @@ impl Recording {
             return;
         }
         self.open.push(Some(self.graph.spans.len()));
-        self.graph.spans.push(Span {
+        self.graph.spans.push(GraphSpan {
             name: name.to_owned(),
             depth: self.open.len() - 1,
             at_us,
@@ -131,7 +131,7 @@ impl Recording {
         }
     }
 
-    pub(super) fn end(mut self, now: Instant) -> Graph {
+    pub(super) fn end(mut self, now: Instant) -> CallGraph {
         while !self.open.is_empty() {
             self.leave(now);
         }
@@ -146,18 +146,18 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::running::graph_of;
-    use crate::stages::{Stage, enter, proceed};
+    use crate::stages::measured::graph_of;
+    use crate::stages::{RequestStage, enter, proceed};
 
     #[test]
     fn what_is_nested_is_shown_nested() {
         let mut graph = graph_of(|| {
-            proceed(Stage::Handle);
+            proceed(RequestStage::Handle);
             {
-                let _outer = enter(Stage::Export, "decide");
-                drop(enter(Stage::Identity, "identify"));
+                let _outer = enter(RequestStage::Export, "decide");
+                drop(enter(RequestStage::Identity, "identify"));
             }
-            proceed(Stage::Encode);
+            proceed(RequestStage::Encode);
         });
         let shape: Vec<_> = graph
             .spans
@@ -199,7 +199,7 @@ mod tests {
     fn spans_beyond_the_limit_are_counted() {
         let graph = graph_of(|| {
             for _ in 0..SPANS_MAX {
-                drop(enter(Stage::FileSystem, "statx"));
+                drop(enter(RequestStage::FileSystem, "statx"));
             }
         });
         assert_eq!((graph.spans.len(), graph.left_out), (SPANS_MAX, 1));

@@ -1,27 +1,30 @@
-//! Where a request's time goes in a server, stage by stage: from receiving its last bytes to sending the last of its reply.
+//! Where a request's time goes in a server, stage by stage: from receiving its last bytes to
+//! sending the last of its reply.
 //!
-//! At any moment a request is in exactly one stage, so its stages add up to all of its time. A thread measures one request at a
-//! time: it [begins](begin), [goes on](proceed) to the next stage, [enters](enter) stages inside others, and [ends](finish).
-//! While nothing is measured, each of these is a look at a flag of the thread, and whether a request is to be measured is one
-//! relaxed load and a branch ([`StageTimes::is_due`]). This module reads a clock; nothing else in this crate does.
+//! At any moment a request is in exactly one stage, so its stages add up to all of its time. A
+//! thread measures one request at a time: it [begins](begin), [goes on](proceed) to the next stage,
+//! [enters](enter) stages inside others, and [ends](finish). While nothing is measured, each of
+//! these is a look at a flag of the thread, and whether a request is to be measured is one relaxed
+//! load and a branch ([`StageTimes::is_due`]). This module reads a clock; nothing else in this
+//! crate does.
 
 mod graph;
-mod running;
+mod measured;
 mod times;
 
-pub use graph::{Graph, Span};
-pub use running::{Entered, begin, enter, finish, forget, is_measured, proceed, suspend, tell_procedure};
-pub use times::{Classes, Percentiles, ProcedureTimes, StageReport, StageTimes};
+pub use graph::{CallGraph, GraphSpan};
+pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_procedure, suspend};
+pub use times::{BucketCounts, Percentiles, ProcedureTimes, StageReport, StageTimes};
 
 macro_rules! stages {
     ($($variant:ident $name:literal $meaning:literal;)*) => {
         /// A part of what a server does for a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Stage {
+        pub enum RequestStage {
             $(#[doc = $meaning] $variant,)*
         }
 
-        impl Stage {
+        impl RequestStage {
             /// All of them, in the order in which a request passes them.
             pub const ALL: [Self; 10] = [$(Self::$variant),*];
 
@@ -53,8 +56,8 @@ stages! {
     Send "send" "The system call that gives the reply to the socket.";
 }
 
-impl Stage {
-    /// Its place in [`Stage::ALL`].
+impl RequestStage {
+    /// Its place in [`RequestStage::ALL`].
     const fn index(self) -> usize {
         self as usize
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
-use super::graph::Graph;
-use super::running::{Running, is_next};
+use super::RequestStage;
+use super::graph::CallGraph;
+use super::measured::{MeasuredRequest, is_next};
 use crate::procedures::PROCEDURES;
 
 /// The longest time that is told apart, in nanoseconds: a minute.
@@ -25,35 +25,35 @@ pub struct StageTimes {
     every: AtomicU32,
     /// The same, or 1 while somebody waits for a graph.
     in_force: AtomicU32,
-    procedures: [Mutex<Option<Box<Procedure>>>; PROCEDURES.len()],
-    wanted: Mutex<Wanted>,
+    procedures: [Mutex<Option<Box<ProcedureHistograms>>>; PROCEDURES.len()],
+    wanted: Mutex<GraphWanted>,
     drawn: Condvar,
 }
 
 /// The graph that somebody waits for.
 #[derive(Default)]
-struct Wanted {
+struct GraphWanted {
     /// How many wait.
     waiting: usize,
     procedure: u32,
-    graph: Option<Graph>,
+    graph: Option<CallGraph>,
 }
 
-struct Procedure {
+struct ProcedureHistograms {
     total: Histogram<u32>,
-    stages: [Option<Histogram<u32>>; Stage::ALL.len()],
+    stages: [Option<Histogram<u32>>; RequestStage::ALL.len()],
     /// What the histograms' times come to, in nanoseconds: they keep two digits of each.
     total_sum: u64,
-    stage_sums: [u64; Stage::ALL.len()],
+    stage_sums: [u64; RequestStage::ALL.len()],
 }
 
 /// The times of a procedure, or of one of its stages, sorted into classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Classes {
+pub struct BucketCounts {
     /// The procedure's name.
     pub procedure: &'static str,
     /// The stage; `None`: all of the request.
-    pub stage: Option<Stage>,
+    pub stage: Option<RequestStage>,
     /// How many did not exceed each bound and exceeded the one before, and how many exceeded all.
     pub counts: Vec<u64>,
     /// The sum of the times, in nanoseconds.
@@ -78,7 +78,8 @@ pub struct ProcedureTimes {
     pub count: u64,
     /// All of a request's stages together.
     pub total: Percentiles,
-    /// Each stage that a request was in, by name. A stage that is skipped where something was remembered has fewer requests.
+    /// Each stage that a request was in, by name. A stage that is skipped where something was
+    /// remembered has fewer requests.
     pub stages: BTreeMap<String, Percentiles>,
 }
 
@@ -100,7 +101,7 @@ impl StageTimes {
     }
 
     /// While somebody waits for a graph, every request is measured.
-    fn apply(&self, wanted: &Wanted) {
+    fn apply(&self, wanted: &GraphWanted) {
         let every = self.every.load(Ordering::Relaxed);
         let now = if wanted.waiting > 0 { 1 } else { every };
         self.in_force.store(now, Ordering::Relaxed);
@@ -128,9 +129,10 @@ impl StageTimes {
         }
     }
 
-    /// Waits until a request of this procedure has been measured, for at most `patience`, and returns what it did.
+    /// Waits until a request of this procedure has been measured, for at most `patience`, and
+    /// returns what it did.
     #[must_use]
-    pub fn next_graph(&self, procedure: u32, patience: Duration) -> Option<Graph> {
+    pub fn next_graph(&self, procedure: u32, patience: Duration) -> Option<CallGraph> {
         let deadline = Instant::now() + patience;
         let mut wanted = lock(&self.wanted);
         // Who asks last is answered; an earlier one waits on, or in vain.
@@ -152,7 +154,7 @@ impl StageTimes {
     }
 
     /// A request's graph, for whoever waits for one of that procedure.
-    pub(super) fn offer(&self, procedure: u32, graph: impl FnOnce() -> Graph) {
+    pub(super) fn offer(&self, procedure: u32, graph: impl FnOnce() -> CallGraph) {
         let mut wanted = lock(&self.wanted);
         if wanted.waiting > 0 && wanted.procedure == procedure && wanted.graph.is_none() {
             wanted.graph = Some(graph());
@@ -160,14 +162,14 @@ impl StageTimes {
         }
     }
 
-    pub(super) fn record(&self, procedure: u32, running: &Running) {
+    pub(super) fn record(&self, procedure: u32, running: &MeasuredRequest) {
         let cell = usize::try_from(procedure)
             .ok()
             .and_then(|number| self.procedures.get(number));
         let Some(cell) = cell else { return };
         let mut procedure = lock(cell);
         let procedure = procedure.get_or_insert_with(|| {
-            Box::new(Procedure {
+            Box::new(ProcedureHistograms {
                 total: histogram(),
                 stages: Default::default(),
                 total_sum: 0,
@@ -188,13 +190,13 @@ impl StageTimes {
 
     /// What was measured so far, sorted into classes by bounds that ascend, in nanoseconds.
     #[must_use]
-    pub fn classes(&self, bounds: &[u64]) -> Vec<Classes> {
+    pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
         for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
             let measured = lock(cell);
             let Some(measured) = &*measured else { continue };
             let mut add = |stage, histogram: &Histogram<u32>, sum| {
-                all.push(Classes {
+                all.push(BucketCounts {
                     procedure: name,
                     stage,
                     counts: sorted(histogram, bounds),
@@ -202,7 +204,7 @@ impl StageTimes {
                 });
             };
             add(None, &measured.total, measured.total_sum);
-            for stage in Stage::ALL {
+            for stage in RequestStage::ALL {
                 if let Some(histogram) = &measured.stages[stage.index()] {
                     add(Some(stage), histogram, measured.stage_sums[stage.index()]);
                 }
@@ -218,7 +220,7 @@ impl StageTimes {
         for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
             let measured = lock(cell);
             let Some(measured) = &*measured else { continue };
-            let stages = Stage::ALL.iter().zip(&measured.stages);
+            let stages = RequestStage::ALL.iter().zip(&measured.stages);
             let stages = stages.filter_map(|(stage, histogram)| {
                 Some((stage.name().to_owned(), percentiles(histogram.as_ref()?)))
             });
@@ -274,7 +276,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::{begin, finish, tell_procedure};
+    use crate::stages::{begin, finish, set_procedure};
 
     #[test]
     fn one_request_of_so_many_is_due_and_none_while_it_is_off() {
@@ -297,7 +299,7 @@ mod tests {
                     // Off, and yet due while somebody waits.
                     if times.is_due() {
                         begin(&times);
-                        tell_procedure(procedure);
+                        set_procedure(procedure);
                         finish(&times, || ());
                     }
                 }
@@ -317,7 +319,7 @@ mod tests {
         let times = StageTimes::default();
         for _ in 0..5 {
             begin(&times);
-            tell_procedure(7);
+            set_procedure(7);
             std::thread::sleep(Duration::from_millis(2));
             finish(&times, || ());
         }
@@ -328,7 +330,9 @@ mod tests {
         assert!(total.sum >= 10_000_000, "{total:?}");
         let stages: u64 = classes[1..].iter().map(|stage| stage.sum).sum();
         assert_eq!(stages, total.sum);
-        let receive = classes.iter().find(|one| one.stage == Some(Stage::Receive));
+        let receive = classes
+            .iter()
+            .find(|one| one.stage == Some(RequestStage::Receive));
         assert!(
             receive.is_some_and(|one| one.counts.iter().sum::<u64>() == 5),
             "{classes:?}"
@@ -339,7 +343,7 @@ mod tests {
     fn a_procedure_beyond_the_table_is_not_recorded() {
         let times = StageTimes::default();
         begin(&times);
-        tell_procedure(22);
+        set_procedure(22);
         finish(&times, || ());
         assert_eq!(times.report(), StageReport::default());
     }

@@ -1,23 +1,26 @@
-//! The identity of a thread: its file-system ids and capabilities, changed only if the next caller differs from the last, and
-//! verified.
+//! The identity of a thread: its file-system ids and capabilities, changed only if the next caller
+//! differs from the last, and verified.
 //!
-//! A thread keeps the last caller's ids between requests, and a new thread begins with those of the thread that
-//! started it; so nothing is assumed of a thread that was not seen before. Serving threads hold neither CAP_FSETID nor
-//! CAP_SYS_RESOURCE in their effective set (suid bits would survive writes, quotas would not hold), and
-//! CAP_DAC_READ_SEARCH only inside [`Identity::with`]. What is raised there is lowered again before anything else happens, or the process ends.
+//! A thread keeps the last caller's ids between requests, and a new thread begins with those of the
+//! thread that started it; so nothing is assumed of a thread that was not seen before. Serving
+//! threads hold neither CAP_FSETID nor CAP_SYS_RESOURCE in their effective set (suid bits would
+//! survive writes, quotas would not hold), and CAP_DAC_READ_SEARCH only inside
+//! [`FsIdentity::with_capabilities`]. What is raised there is lowered again before anything else
+//! happens, or the process ends.
 
 use std::cell::{Cell, RefCell};
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgroups};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
 
 use super::sys::{own_umask, set_fs_gid, set_fs_uid};
-use crate::caller::Caller;
+use crate::caller::FsCred;
 
-/// What the kernel takes from a thread's effective set when its fsuid leaves 0, and gives back when it returns.
+/// What the kernel takes from a thread's effective set when its fsuid leaves 0, and gives back when
+/// it returns.
 const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -36,7 +39,7 @@ const WITHHELD: CapabilitySet = CapabilitySet::FSETID
 const NOBODY_ASKS: u32 = u32::MAX;
 
 /// The identity that this thread last took on.
-struct Applied {
+struct AppliedCredentials {
     uid: u32,
     gid: u32,
     groups: Vec<u32>,
@@ -49,19 +52,19 @@ struct Applied {
 thread_local! {
     /// Whether this thread takes modes as clients ask for them.
     static TAKES_MODES: Cell<bool> = const { Cell::new(false) };
-    static APPLIED: RefCell<Option<Applied>> = const { RefCell::new(None) };
+    static APPLIED: RefCell<Option<AppliedCredentials>> = const { RefCell::new(None) };
 }
 
 /// The identities that this process can take on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum FsIdentity {
     /// Any: it may change ids.
     Anybody,
     /// Only this user and group.
     Fixed { uid: u32, gid: u32 },
 }
 
-impl Identity {
+impl FsIdentity {
     /// Finds out what this process may. Changes nothing.
     pub(super) fn of_process() -> Self {
         let needed = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
@@ -77,8 +80,9 @@ impl Identity {
         }
     }
 
-    /// Makes this thread work as `caller`. On an error it may be anybody: the request must not go on.
-    pub(super) fn assume(self, caller: &Caller<'_>) -> Result<(), Errno> {
+    /// Makes this thread work as `caller`. On an error it may be anybody: the request must not go
+    /// on.
+    pub(super) fn switch_to(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if !TAKES_MODES.get() {
             own_umask()?;
             rustix::process::umask(Mode::empty());
@@ -92,7 +96,7 @@ impl Identity {
             if applied.as_ref().is_some_and(|applied| applied.is(caller)) {
                 return Ok(());
             }
-            let _stage = stages::enter(Stage::Identity, "assume");
+            let _stage = stages::enter(RequestStage::Identity, "assume");
             let result = switch(applied.as_ref(), caller);
             if let Err(errno) = &result {
                 tracing::error!(uid = caller.uid, gid = caller.gid, %errno, "cannot work as this user");
@@ -104,14 +108,18 @@ impl Identity {
     }
 
     /// Runs `work` with `extra` capabilities, as far as the process has them at all.
-    pub(super) fn with<T>(self, extra: CapabilitySet, work: impl FnOnce() -> T) -> Result<T, Errno> {
+    pub(super) fn with_capabilities<T>(
+        self,
+        extra: CapabilitySet,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Errno> {
         if matches!(self, Self::Fixed { .. }) {
             return Ok(work());
         }
-        let known = APPLIED.with_borrow(|applied| applied.as_ref().map(Applied::sets));
+        let known = APPLIED.with_borrow(|applied| applied.as_ref().map(AppliedCredentials::sets));
         let Some(lowered) = known else {
-            self.assume(&Caller::ROOT)?;
-            return self.with(extra, work);
+            self.switch_to(&FsCred::ROOT)?;
+            return self.with_capabilities(extra, work);
         };
         let wanted = lowered.effective | (extra & lowered.permitted);
         if wanted == lowered.effective {
@@ -124,13 +132,13 @@ impl Identity {
                 ..lowered
             },
         )?;
-        let _lower = Lower(lowered);
+        let _lower = RestoreCapabilities(lowered);
         Ok(work())
     }
 }
 
-impl Applied {
-    fn is(&self, caller: &Caller<'_>) -> bool {
+impl AppliedCredentials {
+    fn is(&self, caller: &FsCred<'_>) -> bool {
         self.uid == caller.uid
             && self.gid == caller.gid
             && self.privileged == is_privileged(caller)
@@ -147,9 +155,9 @@ impl Applied {
 }
 
 /// Puts the effective set back, whatever `work` did.
-struct Lower(CapabilitySets);
+struct RestoreCapabilities(CapabilitySets);
 
-impl Drop for Lower {
+impl Drop for RestoreCapabilities {
     fn drop(&mut self) {
         let sets = CapabilitySets {
             effective: self.0.effective,
@@ -164,11 +172,11 @@ impl Drop for Lower {
     }
 }
 
-fn is_privileged(caller: &Caller<'_>) -> bool {
+fn is_privileged(caller: &FsCred<'_>) -> bool {
     caller.privileged && caller.uid == 0
 }
 
-fn switch(before: Option<&Applied>, caller: &Caller<'_>) -> Result<Applied, Errno> {
+fn switch(before: Option<&AppliedCredentials>, caller: &FsCred<'_>) -> Result<AppliedCredentials, Errno> {
     if before.is_none_or(|before| before.groups != caller.groups) {
         let groups: Vec<Gid> = caller.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         set_thread_groups(&groups)?;
@@ -188,7 +196,8 @@ fn switch(before: Option<&Applied>, caller: &Caller<'_>) -> Result<Applied, Errn
     } else {
         FILE_SYSTEM.union(WITHHELD)
     });
-    // The kernel changes the effective set by itself when the fsuid leaves or becomes 0, unless a secure bit forbids that.
+    // The kernel changes the effective set by itself when the fsuid leaves or becomes 0, unless a
+    // secure bit forbids that.
     let unchanged = before
         .is_some_and(|before| before.privileged == privileged && (before.uid == 0) == (caller.uid == 0));
     if !unchanged {
@@ -202,7 +211,7 @@ fn switch(before: Option<&Applied>, caller: &Caller<'_>) -> Result<Applied, Errn
         )?;
     }
     let groups = caller.groups.to_vec();
-    Ok(Applied {
+    Ok(AppliedCredentials {
         uid: caller.uid,
         gid: caller.gid,
         groups,
@@ -226,9 +235,10 @@ mod tests {
         (set_fs_uid(NOBODY_ASKS), set_fs_gid(NOBODY_ASKS), groups)
     }
 
-    /// Each test has a thread of its own; in a process that may not change ids there is nothing to test.
+    /// Each test has a thread of its own; in a process that may not change ids there is nothing to
+    /// test.
     fn as_root(test: impl FnOnce() + Send) {
-        if Identity::of_process() == Identity::Anybody {
+        if FsIdentity::of_process() == FsIdentity::Anybody {
             std::thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"));
         }
     }
@@ -237,18 +247,18 @@ mod tests {
     fn a_switch_changes_this_thread_alone_and_withholds_capabilities() {
         as_root(|| {
             let callers = [
-                Caller::new(1000, 1001, &[5, 6]),
-                Caller::ROOT,
-                Caller {
+                FsCred::new(1000, 1001, &[5, 6]),
+                FsCred::ROOT,
+                FsCred {
                     privileged: false,
-                    ..Caller::ROOT
+                    ..FsCred::ROOT
                 },
-                Caller::new(7, 7, &[]),
-                Caller::new(8, 7, &[9]),
-                Caller::ROOT,
+                FsCred::new(7, 7, &[]),
+                FsCred::new(8, 7, &[9]),
+                FsCred::ROOT,
             ];
             for caller in callers {
-                Identity::Anybody.assume(&caller).expect("root may switch");
+                FsIdentity::Anybody.switch_to(&caller).expect("root may switch");
                 assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
                 assert!(!effective().intersects(WITHHELD), "{caller:?}");
                 assert_eq!(
@@ -257,8 +267,11 @@ mod tests {
                     "{caller:?}"
                 );
                 std::thread::scope(|scope| {
-                    let inherits =
-                        scope.spawn(|| Identity::Anybody.assume(&Caller::new(3, 3, &[])).map(|()| ids()));
+                    let inherits = scope.spawn(|| {
+                        FsIdentity::Anybody
+                            .switch_to(&FsCred::new(3, 3, &[]))
+                            .map(|()| ids())
+                    });
                     assert_eq!(inherits.join().expect("the thread"), Ok((3, 3, 0)));
                 });
                 assert_eq!(ids(), (caller.uid, caller.gid, caller.groups.len()), "{caller:?}");
@@ -275,12 +288,12 @@ mod tests {
             let own = (geteuid().as_raw(), getegid().as_raw());
             // It shares the umask of who starts it.
             let worker = std::thread::spawn(move || {
-                let identity = Identity::Fixed {
+                let identity = FsIdentity::Fixed {
                     uid: own.0,
                     gid: own.1,
                 };
                 identity
-                    .assume(&Caller::new(own.0, own.1, &[]))
+                    .switch_to(&FsCred::new(own.0, own.1, &[]))
                     .expect("it is the process's own");
                 rustix::process::umask(Mode::empty())
             });
@@ -295,10 +308,12 @@ mod tests {
     fn what_is_raised_is_lowered_even_by_a_panic() {
         as_root(|| {
             let raise = CapabilitySet::DAC_READ_SEARCH;
-            Identity::Anybody
-                .assume(&Caller::new(1000, 1000, &[]))
+            FsIdentity::Anybody
+                .switch_to(&FsCred::new(1000, 1000, &[]))
                 .expect("root may switch");
-            let inside = Identity::Anybody.with(raise, effective).expect("root may raise");
+            let inside = FsIdentity::Anybody
+                .with_capabilities(raise, effective)
+                .expect("root may raise");
             let held = capabilities(None)
                 .expect("capget of oneself")
                 .permitted
@@ -308,7 +323,8 @@ mod tests {
                 (held, false)
             );
             let panicked = std::panic::catch_unwind(|| {
-                Identity::Anybody.with(raise, || std::panic::resume_unwind(Box::new("in the middle")))
+                FsIdentity::Anybody
+                    .with_capabilities(raise, || std::panic::resume_unwind(Box::new("in the middle")))
             });
             assert!(panicked.is_err());
             assert!(!effective().contains(raise));
@@ -317,9 +333,9 @@ mod tests {
 
     #[test]
     fn a_process_without_the_right_serves_itself_alone() {
-        let fixed = Identity::Fixed { uid: 5, gid: 6 };
-        assert_eq!(fixed.assume(&Caller::new(5, 6, &[])), Ok(()));
-        assert_eq!(fixed.assume(&Caller::new(0, 6, &[])), Err(Errno::PERM));
-        assert_eq!(fixed.assume(&Caller::new(5, 0, &[])), Err(Errno::PERM));
+        let fixed = FsIdentity::Fixed { uid: 5, gid: 6 };
+        assert_eq!(fixed.switch_to(&FsCred::new(5, 6, &[])), Ok(()));
+        assert_eq!(fixed.switch_to(&FsCred::new(0, 6, &[])), Err(Errno::PERM));
+        assert_eq!(fixed.switch_to(&FsCred::new(5, 0, &[])), Err(Errno::PERM));
     }
 }

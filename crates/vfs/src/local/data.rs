@@ -12,7 +12,7 @@ pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum OpenAccess {
     Read,
     Write,
 }

@@ -4,20 +4,20 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::children::is_settled;
-use super::credentials::Identity;
+use super::credentials::FsIdentity;
 use super::data::reopen;
-use super::layout::Layout;
-use super::stat::Status;
+use super::handle_table::HandleTable;
+use super::layout::HandleLayout;
+use super::lookup_cache::is_settled;
+use super::stat::StatxResult;
 use super::sys::{KernelHandle, name_to_handle, name_to_handle_of, open_by_handle};
-use super::table::Table;
 use super::{HandleChoice, LocalError, LocalOptions, stat};
-use crate::attributes::Time;
+use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
@@ -25,26 +25,26 @@ use crate::handle::{HandleScheme, NodeHandle};
 const NO_MEMORY_TRIES: usize = 100;
 
 /// How the handles of one tree are made.
-pub(super) enum Handles {
+pub(super) enum HandleSource {
     /// By the kernel.
-    Kernel(Kernel),
+    Kernel(KernelHandleSource),
     /// By a table of our own.
-    Table(Table),
+    Table(HandleTable),
 }
 
 /// The kernel's handles of one file system.
-pub(super) struct Kernel {
+pub(super) struct KernelHandleSource {
     /// Says which file system that is.
     mount: OwnedFd,
     /// `None`: their layout is not known.
-    layout: Option<Layout>,
+    layout: Option<HandleLayout>,
 }
 
-impl Handles {
+impl HandleSource {
     pub(super) fn choose(
         path: &Path,
         root: BorrowedFd<'_>,
-        identity: Identity,
+        identity: FsIdentity,
         options: &LocalOptions,
     ) -> Result<Self, LocalError> {
         let kernel = match options.handles {
@@ -57,7 +57,7 @@ impl Handles {
         let table = match (&options.table, options.handles) {
             (_, HandleChoice::Kernel) => "a table was not asked for".to_owned(),
             (None, _) => "there is no state directory for a table of handles".to_owned(),
-            (Some(file), HandleChoice::Auto | HandleChoice::Table) => match Table::open(file) {
+            (Some(file), HandleChoice::Auto | HandleChoice::Table) => match HandleTable::open(file) {
                 Ok(table) => return Ok(Self::Table(table)),
                 Err(reason) => format!("{}: {reason}", file.display()),
             },
@@ -73,13 +73,14 @@ impl Handles {
     pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
         match self {
             Self::Kernel(_) => from_kernel(&name_to_handle(fd)?),
-            Self::Table(_) => Table::handle_of(fd),
+            Self::Table(_) => HandleTable::handle_of(fd),
         }
     }
 
-    /// The handle and status of what `name` leads to in a directory, of a symbolic link itself, without opening it. They are two
-    /// readings, the handle's first: the name may lead elsewhere by the second ([`Handles::is_one`]). `EAGAIN`: something was
-    /// mounted or unmounted there between.
+    /// The handle and status of what `name` leads to in a directory, of a symbolic link itself,
+    /// without opening it. They are two readings, the handle's first: the name may lead elsewhere
+    /// by the second ([`HandleSource::is_same_object`]). `EAGAIN`: something was mounted or
+    /// unmounted there between.
     pub(super) fn of_name(
         &self,
         directory: BorrowedFd<'_>,
@@ -97,30 +98,34 @@ impl Handles {
             }
             Self::Table(_) => {
                 let status = status_of_name(directory, name)?;
-                Ok((Table::handle_by(&status)?, status))
+                Ok((HandleTable::handle_by(&status)?, status))
             }
         }
     }
 
-    /// Whether [`Handles::is_one`] can tell.
-    pub(super) fn tell_numbers(&self) -> bool {
+    /// Whether [`HandleSource::is_same_object`] can tell.
+    pub(super) fn have_inode_numbers(&self) -> bool {
         match self {
             Self::Kernel(kernel) => kernel.layout.is_some(),
             Self::Table(_) => true,
         }
     }
 
-    /// Whether the handle and the status that [`Handles::of_name`] gave, not before `clock`, are of one object on the directory's
-    /// file system, whatever was done to the name meanwhile. `false`: that is not known.
+    /// Whether the handle and the status that [`HandleSource::of_name`] gave, not before `clock`,
+    /// are of one object on the directory's file system, whatever was done to the name meanwhile.
+    /// `false`: that is not known.
     ///
-    /// They have to have the same inode number. Then they are of one object unless the handle's went and its number was given to a new one
-    /// before the status was read. That one would have been born since: so an object that is older is the handle's, and so is one
-    /// of a name that still leads to the handle's object after both.
-    pub(super) fn is_one(
+    /// They have to have the same inode number. Then they are of one object unless the handle's
+    /// went and its number was given to a new one before the status was read. That one would have
+    /// been born since: so an object that is older is the handle's, and so is one of a name that
+    /// still leads to the handle's object after both.
+    pub(super) fn is_same_object(
         &self,
-        (directory, name): (BorrowedFd<'_>, &CStr),
-        (handle, status): (&NodeHandle, &Status),
-        clock: Time,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        handle: &NodeHandle,
+        status: &StatxResult,
+        clock: Timestamp,
     ) -> bool {
         match self {
             Self::Kernel(kernel) => {
@@ -134,15 +139,17 @@ impl Handles {
         }
     }
 
-    /// The handle of what `name` leads to in a directory, of a symbolic link itself, without opening it.
+    /// The handle of what `name` leads to in a directory, of a symbolic link itself, without
+    /// opening it.
     pub(super) fn handle_of_name(&self, directory: BorrowedFd<'_>, name: &CStr) -> Result<NodeHandle, Errno> {
         match self {
             Self::Kernel(_) => from_kernel(&name_to_handle_of(directory, name)?),
-            Self::Table(_) => Table::handle_by(&status_of_name(directory, name)?),
+            Self::Table(_) => HandleTable::handle_by(&status_of_name(directory, name)?),
         }
     }
 
-    /// Remembers where the object of a handle can be found. It can be opened after a restart, too, once this returns.
+    /// Remembers where the object of a handle can be found. It can be opened after a restart, too,
+    /// once this returns.
     pub(super) fn record(
         &self,
         handle: &NodeHandle,
@@ -152,7 +159,7 @@ impl Handles {
         self.record_all(std::iter::once((handle, directory, name)))
     }
 
-    /// As [`Handles::record`] for many at once, which costs hardly more than one.
+    /// As [`HandleSource::record`] for many at once, which costs hardly more than one.
     pub(super) fn record_all<'a>(
         &self,
         places: impl Iterator<Item = (&'a NodeHandle, &'a NodeHandle, &'a [u8])>,
@@ -181,18 +188,18 @@ impl Handles {
     /// Opens (O_PATH) the object of a handle, whoever asks.
     pub(super) fn open(
         &self,
-        identity: Identity,
+        identity: FsIdentity,
         root: BorrowedFd<'_>,
         root_handle: &NodeHandle,
         handle: &NodeHandle,
     ) -> Result<OwnedFd, Error> {
         match self {
-            Self::Kernel(Kernel { mount, .. }) => {
+            Self::Kernel(KernelHandleSource { mount, .. }) => {
                 if handle.scheme() != HandleScheme::Kernel {
                     return Err(Error::BadHandle);
                 }
                 let open = || open_settled(mount.as_fd(), handle);
-                match identity.with(CapabilitySet::DAC_READ_SEARCH, open)? {
+                match identity.with_capabilities(CapabilitySet::DAC_READ_SEARCH, open)? {
                     // No file system of this kernel makes such a handle.
                     Err(Errno::INVAL) => Err(Error::BadHandle),
                     result => Ok(result?),
@@ -203,7 +210,7 @@ impl Handles {
                     return Err(Error::BadHandle);
                 }
                 let search = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE;
-                identity.with(search, || table.find(root, root_handle, handle))?
+                identity.with_capabilities(search, || table.find(root, root_handle, handle))?
             }
         }
     }
@@ -213,7 +220,7 @@ impl Handles {
 pub(super) fn status_of_name(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
-    let _stage = stages::enter(Stage::FileSystem, "statx");
+    let _stage = stages::enter(RequestStage::FileSystem, "statx");
     rustix::fs::statx(directory, name, flags, wanted)
 }
 
@@ -222,8 +229,9 @@ fn from_kernel(handle: &KernelHandle) -> Result<NodeHandle, Errno> {
     NodeHandle::new(HandleScheme::Kernel, handle.kind, bytes).ok_or(Errno::OVERFLOW)
 }
 
-/// Opens by handle, and again while the answer says nothing: Linux answers ENOMEM for the handle of a removed object whose
-/// inode number is being given to a new one at this moment (seen on ext4, Linux 6.18).
+/// Opens by handle, and again while the answer says nothing: Linux answers ENOMEM for the handle of
+/// a removed object whose inode number is being given to a new one at this moment (seen on ext4,
+/// Linux 6.18).
 fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, Errno> {
     for _ in 0..NO_MEMORY_TRIES {
         match open_by_handle(mount, handle.kind(), handle.bytes()) {
@@ -235,7 +243,7 @@ fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, E
 }
 
 /// Whether the kernel's handles work here, tried on the root; if not, why.
-fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<Kernel, String> {
+fn kernel_handles(root: BorrowedFd<'_>, identity: FsIdentity) -> Result<KernelHandleSource, String> {
     let handle = name_to_handle(root).map_err(|errno| match errno {
         Errno::OPNOTSUPP => "the file system has none".to_owned(),
         Errno::OVERFLOW => "those of the file system are longer than 44 bytes".to_owned(),
@@ -245,7 +253,7 @@ fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<Kernel, St
     let bytes = &handle.bytes[..handle.length];
     let open = || open_by_handle(mount.as_fd(), handle.kind, bytes);
     let again = identity
-        .with(CapabilitySet::DAC_READ_SEARCH, open)
+        .with_capabilities(CapabilitySet::DAC_READ_SEARCH, open)
         .and_then(|opened| opened);
     let again = again.map_err(|errno| match errno {
         Errno::PERM => "opening them needs CAP_DAC_READ_SEARCH".to_owned(),
@@ -259,8 +267,8 @@ fn kernel_handles(root: BorrowedFd<'_>, identity: Identity) -> Result<Kernel, St
     match (identity_of(root), identity_of(again.as_fd())) {
         (Ok(one), Ok(other)) if one == other => {
             let handle = from_kernel(&handle).map_err(|errno| errno.to_string())?;
-            let layout = Layout::of(root, &handle, one.1);
-            Ok(Kernel { mount, layout })
+            let layout = HandleLayout::of(root, &handle, one.1);
+            Ok(KernelHandleSource { mount, layout })
         }
         _ => Err("one of them opens something else".to_owned()),
     }
@@ -280,7 +288,7 @@ mod tests {
         beside: tempfile::TempDir,
         vfs: LocalVfs,
         directory: OwnedFd,
-        clock: Time,
+        clock: Timestamp,
     }
 
     impl Moment {
@@ -288,7 +296,7 @@ mod tests {
         fn new() -> Option<Self> {
             let beside = tempfile::tempdir().unwrap();
             let vfs = LocalVfs::open(beside.path(), &LocalOptions::default()).ok()?;
-            assert!(vfs.handles.tell_numbers(), "of ext4, XFS, btrfs and tmpfs");
+            assert!(vfs.handles.have_inode_numbers(), "of ext4, XFS, btrfs and tmpfs");
             let directory = fs::File::open(beside.path()).unwrap().into();
             let clock = now();
             Some(Self {
@@ -319,13 +327,14 @@ mod tests {
                 .unwrap()
         }
 
-        fn status(&self, name: &CStr) -> Status {
-            Status::of(&status_of_name(self.directory.as_fd(), name).unwrap())
+        fn status(&self, name: &CStr) -> StatxResult {
+            StatxResult::of(&status_of_name(self.directory.as_fd(), name).unwrap())
         }
 
-        fn is_one(&self, handle: &NodeHandle, status: &Status) -> bool {
-            let place = (self.directory.as_fd(), c"name");
-            self.vfs.handles.is_one(place, (handle, status), self.clock)
+        fn is_one(&self, handle: &NodeHandle, status: &StatxResult) -> bool {
+            self.vfs
+                .handles
+                .is_same_object(self.directory.as_fd(), c"name", handle, status, self.clock)
         }
     }
 

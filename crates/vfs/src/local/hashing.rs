@@ -1,15 +1,15 @@
-//! Hashing of handles. Each request looks a handle up in several tables; handles are signed, so that clients cannot choose them. The
-//! keys are random all the same.
+//! Hashing of handles. Each request looks a handle up in several tables; handles are signed, so
+//! that clients cannot choose them. The keys are random all the same.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Multiplies and folds eight bytes at a time.
 #[derive(Clone, Debug)]
-pub(super) struct HandleHashing {
+pub(super) struct HandleHashBuilder {
     keys: [u64; 2],
 }
 
-impl HandleHashing {
+impl HandleHashBuilder {
     pub(super) fn new() -> Self {
         let random = RandomState::new();
         Self {
@@ -18,29 +18,29 @@ impl HandleHashing {
     }
 }
 
-impl Default for HandleHashing {
+impl Default for HandleHashBuilder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl BuildHasher for HandleHashing {
-    type Hasher = Folding;
+impl BuildHasher for HandleHashBuilder {
+    type Hasher = FoldingHasher;
 
-    fn build_hasher(&self) -> Folding {
-        Folding {
+    fn build_hasher(&self) -> FoldingHasher {
+        FoldingHasher {
             state: self.keys[0],
             key: self.keys[1],
         }
     }
 }
 
-pub(super) struct Folding {
+pub(super) struct FoldingHasher {
     state: u64,
     key: u64,
 }
 
-impl Hasher for Folding {
+impl Hasher for FoldingHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn handles_that_differ_in_one_byte_are_spread_over_all_bits() {
-        let hashing = HandleHashing::new();
+        let hashing = HandleHashBuilder::new();
         let mut hashes = HashSet::new();
         for at in 0..44 {
             for value in 1..=100 {
@@ -110,7 +110,9 @@ mod tests {
     #[test]
     fn each_table_hashes_in_its_own_way() {
         let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1; 8]).expect("it is short");
-        let hashes: HashSet<u64> = (0..8).map(|_| HandleHashing::new().hash_one(handle)).collect();
+        let hashes: HashSet<u64> = (0..8)
+            .map(|_| HandleHashBuilder::new().hash_one(handle))
+            .collect();
         assert_eq!(hashes.len(), 8);
     }
 }

@@ -1,8 +1,10 @@
-//! Where a kernel's handle has the number of its object, on those file systems whose handles are known.
+//! Where a kernel's handle has the number of its object, on those file systems whose handles are
+//! known.
 //!
-//! With it, a handle and attributes that were read one after the other are found to be of one object or not, whatever happened
-//! to the name between. It is what the file systems encode (`encode_fh`) since their handles exist; should one change that, the
-//! numbers do not agree any more, and objects are opened instead.
+//! With it, a handle and attributes that were read one after the other are found to be of one
+//! object or not, whatever happened to the name between. It is what the file systems encode
+//! (`encode_fh`) since their handles exist; should one change that, the numbers do not agree any
+//! more, and objects are opened instead.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,7 +13,7 @@ use crate::handle::NodeHandle;
 
 /// The handles of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum HandleLayout {
     /// ext2, ext3 and ext4: number and generation, 32 bits each.
     Ext,
     /// The same, or a number of 64 bits and a generation of 32.
@@ -22,9 +24,9 @@ pub(super) enum Layout {
     Tmpfs,
 }
 
-impl Layout {
-    /// The layout of the file system that `root` is on; `None` if it is not known, or `handle`, which is the root's, does not
-    /// tell the root's number by it.
+impl HandleLayout {
+    /// The layout of the file system that `root` is on; `None` if it is not known, or `handle`,
+    /// which is the root's, does not tell the root's number by it.
     pub(super) fn of(root: BorrowedFd<'_>, handle: &NodeHandle, number: u64) -> Option<Self> {
         let layout = match magic(root).ok()? {
             EXT => Self::Ext,
@@ -71,20 +73,24 @@ mod tests {
         let [first, second] =
             [&bytes[..4], &bytes[4..]].map(|half| u32::from_ne_bytes(half.try_into().unwrap()));
         for (layout, handle, expected) in [
-            (Layout::Ext, handle(1, &[7, 99]), Some(7)),
-            (Layout::Xfs, handle(1, &[7, 99]), Some(7)),
-            (Layout::Xfs, handle(0x81, &[first, second, 99]), Some(number)),
+            (HandleLayout::Ext, handle(1, &[7, 99]), Some(7)),
+            (HandleLayout::Xfs, handle(1, &[7, 99]), Some(7)),
             (
-                Layout::Btrfs,
+                HandleLayout::Xfs,
+                handle(0x81, &[first, second, 99]),
+                Some(number),
+            ),
+            (
+                HandleLayout::Btrfs,
                 handle(0x4d, &[first, second, 5, 0, 99]),
                 Some(number),
             ),
-            (Layout::Tmpfs, handle(1, &[99, 7, 1]), Some(number)),
-            (Layout::Ext, handle(2, &[7, 99, 8, 98]), None),
-            (Layout::Ext, handle(1, &[7]), None),
-            (Layout::Ext, handle(0x81, &[first, second, 99]), None),
-            (Layout::Btrfs, handle(1, &[7, 99]), None),
-            (Layout::Tmpfs, handle(1, &[7, 99]), None),
+            (HandleLayout::Tmpfs, handle(1, &[99, 7, 1]), Some(number)),
+            (HandleLayout::Ext, handle(2, &[7, 99, 8, 98]), None),
+            (HandleLayout::Ext, handle(1, &[7]), None),
+            (HandleLayout::Ext, handle(0x81, &[first, second, 99]), None),
+            (HandleLayout::Btrfs, handle(1, &[7, 99]), None),
+            (HandleLayout::Tmpfs, handle(1, &[7, 99]), None),
         ] {
             assert_eq!(layout.number(&handle), expected, "{layout:?} {handle:?}");
         }

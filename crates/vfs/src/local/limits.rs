@@ -3,17 +3,17 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::sys::check_access;
-use crate::Waits;
-use crate::answer::{Access, Limits, Space};
+use crate::MayBlock;
 use crate::attributes::{Attributes, FileKind};
+use crate::result::{AccessRights, FileSystemSpace, Limits};
 
 /// What is known of a file system that the kernel does not tell.
-struct Known {
+struct FileSystemProperties {
     magic: u64,
     names_max: u32,
     file_size_max: u64,
@@ -24,50 +24,50 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 const WITHOUT_END: u64 = i64::MAX as u64;
 
 /// magic(7) numbers. ext4 counts 65,000 links and 2^32 - 1 blocks of 4 KiB a file.
-const KNOWN: [Known; 8] = [
-    Known {
+const FILE_SYSTEMS: [FileSystemProperties; 8] = [
+    FileSystemProperties {
         magic: EXT,
         names_max: 65_000,
         file_size_max: ((1 << 32) - 1) * 4096,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: XFS,
         names_max: i32::MAX as u32,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: BTRFS,
         names_max: 65_535,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: TMPFS,
         names_max: i32::MAX as u32,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: RAMFS,
         names_max: i32::MAX as u32,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: 0xf2f5_2010,
         names_max: i32::MAX as u32,
         file_size_max: 4_329_690_886_144,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: 0x2fc1_2fc1,
         names_max: i32::MAX as u32,
         file_size_max: WITHOUT_END,
         time_step: NANOSECOND,
     },
-    Known {
+    FileSystemProperties {
         magic: 0x4d44,
         names_max: 1,
         file_size_max: u32::MAX as u64,
@@ -76,7 +76,7 @@ const KNOWN: [Known; 8] = [
 ];
 
 /// For a file system that nobody described: what is safe to promise.
-const UNKNOWN: Known = Known {
+const UNKNOWN: FileSystemProperties = FileSystemProperties {
     magic: 0,
     names_max: 127,
     file_size_max: WITHOUT_END,
@@ -97,16 +97,16 @@ pub(super) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// What has to be waited for. File systems that nobody described may be anything, such as a program of some user (FUSE) or
-/// another machine.
-pub(super) fn waits(fd: BorrowedFd<'_>) -> Result<Waits, Errno> {
+/// What has to be waited for. File systems that nobody described may be anything, such as a program
+/// of some user (FUSE) or another machine.
+pub(super) fn waits(fd: BorrowedFd<'_>) -> Result<MayBlock, Errno> {
     let magic = magic(fd)?;
     Ok(match magic {
         // Nothing of it would survive a restart of the machine.
-        TMPFS | RAMFS => Waits::Never,
-        OVERLAYFS => Waits::Data,
-        _ if KNOWN.iter().any(|known| known.magic == magic) => Waits::Data,
-        _ => Waits::Always,
+        TMPFS | RAMFS => MayBlock::Never,
+        OVERLAYFS => MayBlock::Data,
+        _ if FILE_SYSTEMS.iter().any(|known| known.magic == magic) => MayBlock::Data,
+        _ => MayBlock::Always,
     })
 }
 
@@ -116,10 +116,10 @@ pub(super) fn file_system_id(fd: BorrowedFd<'_>) -> Option<u64> {
     (status.f_fsid != 0).then_some(status.f_fsid)
 }
 
-pub(super) fn space(fd: BorrowedFd<'_>) -> Result<Space, Errno> {
+pub(super) fn space(fd: BorrowedFd<'_>) -> Result<FileSystemSpace, Errno> {
     let status = rustix::fs::fstatvfs(fd)?;
     let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
-    Ok(Space {
+    Ok(FileSystemSpace {
         bytes_total: bytes(status.f_blocks),
         bytes_free: bytes(status.f_bfree),
         bytes_available: bytes(status.f_bavail),
@@ -132,15 +132,15 @@ pub(super) fn space(fd: BorrowedFd<'_>) -> Result<Space, Errno> {
 pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
     let magic = magic(fd)?;
     let status = rustix::fs::fstatvfs(fd)?;
-    let known = KNOWN
+    let known = FILE_SYSTEMS
         .iter()
         .find(|known| known.magic == magic)
         .unwrap_or(&UNKNOWN);
     Ok(Limits {
         file_size_max: known.file_size_max,
-        time_step: known.time_step,
-        names_max: known.names_max,
-        name_bytes_max: u32::try_from(status.f_namemax).unwrap_or(255),
+        time_delta: known.time_step,
+        link_max: known.names_max,
+        name_max: u32::try_from(status.f_namemax).unwrap_or(255),
         links: known.names_max > 1,
         symlinks: magic != 0x4d44,
         case_insensitive: magic == 0x4d44,
@@ -149,9 +149,10 @@ pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
 }
 
 /// What of `asked` the caller, as whom this thread works now, may do.
-pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access) -> Access {
+pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: AccessRights) -> AccessRights {
     let directory = attributes.kind == FileKind::Directory;
-    // Nobody executes a file without any x bit, not root and not by an access control list, whose mask they are.
+    // Nobody executes a file without any x bit, not root and not by an access control list, whose
+    // mask they are.
     let executable = !directory && attributes.kind != FileKind::Symlink && attributes.mode & 0o111 != 0;
     let change = if directory {
         libc::W_OK | libc::X_OK
@@ -159,23 +160,22 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
         libc::W_OK
     };
     let rows = [
-        (Access::READ, libc::R_OK, true),
-        (Access::LOOKUP, libc::X_OK, directory),
-        (Access::EXECUTE, libc::X_OK, executable),
-        (Access::MODIFY, change, true),
-        (Access::EXTEND, change, true),
-        (Access::DELETE, change, directory),
+        (AccessRights::READ, libc::R_OK, true),
+        (AccessRights::LOOKUP, libc::X_OK, directory),
+        (AccessRights::EXECUTE, libc::X_OK, executable),
+        (AccessRights::MODIFY, change, true),
+        (AccessRights::EXTEND, change, true),
+        (AccessRights::DELETE, change, directory),
     ];
     let wanted = rows
         .iter()
         .filter(|(right, _, sensible)| *sensible && asked.contains(*right));
-    let (all, rights) = wanted
-        .clone()
-        .fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
-            (all.with(*right), rights | needed)
-        });
+    let (all, rights) = wanted.clone().fold(
+        (AccessRights::default(), 0),
+        |(all, rights), (right, needed, _)| (all.with(*right), rights | needed),
+    );
     // Mostly everything is allowed, and one question answers that.
-    let _stage = stages::enter(Stage::Permission, "access");
+    let _stage = stages::enter(RequestStage::Permission, "access");
     if rights == 0 || check_access(fd, rights).is_ok() {
         return all;
     }
@@ -187,5 +187,7 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
     }
     wanted
         .filter(|(_, needed, _)| needed & !allowed == 0)
-        .fold(Access::default(), |granted, (right, _, _)| granted.with(*right))
+        .fold(AccessRights::default(), |granted, (right, _, _)| {
+            granted.with(*right)
+        })
 }

@@ -1,8 +1,9 @@
 //! One lock per file, so that attributes before and after a change enclose that change alone.
 //!
-//! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which costs time and never
-//! correctness. Several are taken in the order of their stripes. None is held while a client is waited for; those that keep
-//! changes apart are not held while data are made durable either, though the kernel may have a write wait for a disk meanwhile.
+//! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which
+//! costs time and never correctness. Several are taken in the order of their stripes. None is held
+//! while a client is waited for; those that keep changes apart are not held while data are made
+//! durable either, though the kernel may have a write wait for a disk meanwhile.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,22 +11,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::hashing::HandleHashing;
+use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
 const STRIPES: usize = 4096;
 
 pub(super) struct FileLocks {
-    stripes: Box<[Stripe]>,
-    hasher: HandleHashing,
+    stripes: Box<[LockStripe]>,
+    hasher: HandleHashBuilder,
 }
 
 #[derive(Default)]
-struct Stripe {
+struct LockStripe {
     lock: Mutex<()>,
-    /// How often it was held together with others, as changes of names do. Rises before the lock is free again: the Release there
-    /// pairs with the Acquire of [`FileLocks::turns`] and of whoever holds the lock next.
-    turns: AtomicU32,
+    /// How often it was held together with others, as changes of names do. Rises before the lock is
+    /// free again: the Release there pairs with the Acquire of [`FileLocks::name_changes`] and of
+    /// whoever holds the lock next.
+    name_changes: AtomicU32,
 }
 
 /// No change concerns more objects: two directories, what is moved and what it replaces.
@@ -33,22 +35,24 @@ const TOGETHER_MAX: usize = 4;
 
 /// What keeps other changes away until it is dropped.
 #[must_use]
-pub(super) struct Held<'a>(ArrayVec<(&'a Stripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
+pub(super) struct HeldLocks<'a>(ArrayVec<(&'a LockStripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
 
-impl Drop for Held<'_> {
+impl Drop for HeldLocks<'_> {
     fn drop(&mut self) {
         for (stripe, _) in &self.0 {
-            stripe.turns.fetch_add(1, Ordering::Release);
+            stripe.name_changes.fetch_add(1, Ordering::Release);
         }
     }
 }
 
 impl FileLocks {
     pub(super) fn new() -> Self {
-        let stripes = std::iter::repeat_with(Stripe::default).take(STRIPES).collect();
+        let stripes = std::iter::repeat_with(LockStripe::default)
+            .take(STRIPES)
+            .collect();
         Self {
             stripes,
-            hasher: HandleHashing::new(),
+            hasher: HandleHashBuilder::new(),
         }
     }
 
@@ -67,14 +71,17 @@ impl FileLocks {
         self.stripes[self.stripe(handle)].lock.try_lock()
     }
 
-    /// A number that is another once somebody has changed names in a directory and let go of its lock: while it is the same, what
-    /// was found there since it was read is not changed by others of these.
-    pub(super) fn turns(&self, directory: &NodeHandle) -> u32 {
-        self.stripes[self.stripe(directory)].turns.load(Ordering::Acquire)
+    /// A number that is another once somebody has changed names in a directory and let go of its
+    /// lock: while it is the same, what was found there since it was read is not changed by others
+    /// of these.
+    pub(super) fn name_changes(&self, directory: &NodeHandle) -> u32 {
+        self.stripes[self.stripe(directory)]
+            .name_changes
+            .load(Ordering::Acquire)
     }
 
     /// Keeps other changes away from several objects, of which there are at most four.
-    pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> Held<'_> {
+    pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> HeldLocks<'_> {
         let mut stripes: ArrayVec<usize, TOGETHER_MAX> =
             handles.into_iter().map(|handle| self.stripe(handle)).collect();
         stripes.sort_unstable();
@@ -87,7 +94,7 @@ impl FileLocks {
             }
             last = Some(stripe);
         }
-        Held(guards)
+        HeldLocks(guards)
     }
 }
 
@@ -101,13 +108,13 @@ mod tests {
         let locks = FileLocks::new();
         let handle = |byte: u8| NodeHandle::new(HandleScheme::Kernel, 1, &[byte; 8]).expect("it is short");
         let (directory, file) = (handle(1), handle(2));
-        let before = locks.turns(&directory);
+        let before = locks.name_changes(&directory);
         drop(locks.hold(&directory));
         drop(locks.try_hold(&directory));
         let held = locks.hold_all([&directory, &file]);
-        assert_eq!(locks.turns(&directory), before);
+        assert_eq!(locks.name_changes(&directory), before);
         drop(held);
-        assert_ne!(locks.turns(&directory), before);
+        assert_ne!(locks.name_changes(&directory), before);
     }
 
     #[test]

@@ -1,29 +1,30 @@
-//! Counts of losses of written data, which only grow: one for the tree, which tells clients to send uncommitted data again, and one
-//! for each file, which tells a writer that its own data may be among the lost ones.
+//! Counts of losses of written data, which only grow: one for the tree, which tells clients to send
+//! uncommitted data again, and one for each file, which tells a writer that its own data may be
+//! among the lost ones.
 //!
-//! A file's number is that of a stripe, which it may share with others: a loss of one of these counts for it as well, which costs
-//! its writer one more attempt and never hides anything.
+//! A file's number is that of a stripe, which it may share with others: a loss of one of these
+//! counts for it as well, which costs its writer one more attempt and never hides anything.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::hashing::HandleHashing;
+use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
 const STRIPES: usize = 1024;
 
 /// All numbers are SeqCst: who reads one after a sync that followed a loss sees it.
-pub(super) struct Losses {
+pub(super) struct LossCounters {
     tree: AtomicU64,
     /// Losses of nobody knows which files.
     anywhere: AtomicU64,
     files: Box<[AtomicU64]>,
-    hasher: HandleHashing,
+    hasher: HandleHashBuilder,
 }
 
-impl Losses {
-    /// The tree's number begins elsewhere each time, since nobody watched its files while it was closed; far from the largest
-    /// number.
+impl LossCounters {
+    /// The tree's number begins elsewhere each time, since nobody watched its files while it was
+    /// closed; far from the largest number.
     pub(super) fn new() -> Self {
         Self {
             tree: AtomicU64::new(RandomState::new().hash_one(0) >> 8),
@@ -31,7 +32,7 @@ impl Losses {
             files: std::iter::repeat_with(|| AtomicU64::new(0))
                 .take(STRIPES)
                 .collect(),
-            hasher: HandleHashing::new(),
+            hasher: HandleHashBuilder::new(),
         }
     }
 
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_loss_is_told_to_its_own_file_and_hardly_any_other() {
-        let losses = Losses::new();
+        let losses = LossCounters::new();
         let numbers = || {
             (0..200)
                 .map(|number| losses.of(&file(number)))
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_loss_of_nobody_knows_what_is_told_to_all() {
-        let losses = Losses::new();
+        let losses = LossCounters::new();
         let (before, tree) = (losses.of(&file(1)), losses.of_tree());
         losses.count(None);
         assert_ne!((losses.of(&file(1)), losses.of_tree()), (before, tree));

@@ -1,84 +1,88 @@
 //! A directory of this machine, served as a [`Vfs`](crate::Vfs).
 //!
-//! Objects are opened by handle with `O_PATH`; their type is known before anything opens them for I/O, so devices and FIFOs
-//! never are. Names are resolved one at a time, beneath the given directory, through no symbolic link and into no other
-//! file system. The kernel decides permissions for the caller's ids (`credentials`).
+//! Objects are opened by handle with `O_PATH`; their type is known before anything opens them for
+//! I/O, so devices and FIFOs never are. Names are resolved one at a time, beneath the given
+//! directory, through no symbolic link and into no other file system. The kernel decides
+//! permissions for the caller's ids (`credentials`).
 //!
-//! *Mount points* below the root show the directory that they cover, as with knfsd without `crossmnt`, because the tree is seen
-//! through a private copy of its mount that has no others on it. If this process lacks the right to make such a copy
-//! (CAP_SYS_ADMIN), looking up a mount point is refused with `EACCES`.
+//! *Mount points* below the root show the directory that they cover, as with knfsd without
+//! `crossmnt`, because the tree is seen through a private copy of its mount that has no others on
+//! it. If this process lacks the right to make such a copy (CAP_SYS_ADMIN), looking up a mount
+//! point is refused with `EACCES`.
 //!
-//! *A sub-directory as root:* no name and no `..` leads out of it, and handles are made only for what was found in it. What
-//! others move out of it keeps its handle while it stays on the file system. Binding handles to their place would cost a walk
-//! for each use; it is part of checking handles (see [`LocalVfs::is_within_root`]).
+//! *A sub-directory as root:* no name and no `..` leads out of it, and handles are made only for
+//! what was found in it. What others move out of it keeps its handle while it stays on the file
+//! system. Binding handles to their place would cost a walk for each use; it is part of checking
+//! handles (see [`LocalVfs::is_within_root`]).
 //!
-//! *Descriptors:* objects stay open with `O_PATH` for a moment (`held`), which grants no right. Files stay open for I/O for a
-//! moment (`file_cache`), each for one caller and purpose, whose right is checked before each use (`open`). Names and access
-//! verdicts are cached too, and used only while the object's attributes agree (`children`, `verdicts`).
+//! *Descriptors:* objects stay open with `O_PATH` for a moment (`opath_cache`), which grants no
+//! right. Files stay open for I/O for a moment (`file_cache`), each for one caller and purpose,
+//! whose right is checked before each use (`open`). Names and access verdicts are cached too, and
+//! used only while the object's attributes agree (`lookup_cache`, `access_check_cache`).
 //!
 //! Serving threads have a umask of 0 of their own, because modes come from clients.
 
-mod children;
+mod access_check_cache;
 mod credentials;
 mod data;
 mod file_cache;
+mod handle_table;
 mod handles;
 mod hashing;
-mod held;
 mod layout;
 mod limits;
 mod listing;
 mod locks;
+mod lookup_cache;
 mod losses;
-mod moves;
 mod names;
+mod opath_cache;
 mod open;
 mod opening;
 mod options;
-mod pace;
 mod parents;
 mod read;
-mod recent;
+mod second_chance_cache;
 mod set;
 mod shared_sync;
 mod stat;
 mod sweeper;
 mod sys;
-mod table;
+mod unlink_rename_link;
 mod unstable;
-mod verdicts;
 mod vfs;
 mod write;
+mod write_latency;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use self::children::Children;
-use self::credentials::Identity;
+use self::access_check_cache::AccessCheckCache;
+use self::credentials::FsIdentity;
 pub use self::file_cache::FileCacheCounters;
-use self::handles::Handles;
+use self::handles::HandleSource;
 use self::locks::FileLocks;
-use self::losses::Losses;
+use self::lookup_cache::NameLookupCache;
+use self::losses::LossCounters;
 pub use self::options::{
-    FileCaching, HandleChoice, HoldObjects, LocalError, LocalOptions, MetadataDurability,
+    FileCaching, HandleChoice, LocalError, LocalOptions, MetadataDurability, OPathCaching,
 };
-use self::pace::Pace;
-use self::read::ReadWays;
+use self::read::ReadSupport;
 use self::shared_sync::SharedSync;
-use self::sweeper::{KeptOpen, Sweeper};
-use self::verdicts::Verdicts;
-use crate::Waits;
-use crate::answer::{Changed, Node, Outcome};
+use self::sweeper::{OpenCaches, Sweeper};
+use self::write_latency::WriteLatency;
+use crate::MayBlock;
 use crate::attributes::{Attributes, FileKind};
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
+use crate::result::{PostOpResult, VfsNode, WccResult};
 
 /// Never through a symbolic link, never out of the directory, never into another mount.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -99,22 +103,23 @@ pub struct LocalVfs {
     root_handle: NodeHandle,
     root_fileid: u64,
     root_fsid: u64,
-    identity: Identity,
-    handles: Handles,
+    identity: FsIdentity,
+    handles: HandleSource,
     /// Held while an object changes. Before `syncing`, where both are.
     locks: FileLocks,
     /// Held while a file is made durable and what comes of it is noted.
     syncing: FileLocks,
-    read_ways: ReadWays,
-    children: Children,
-    verdicts: Verdicts,
+    read_support: ReadSupport,
+    lookup_cache: NameLookupCache,
+    access_checks: AccessCheckCache,
     /// Dropped before the sweeper, which then ends.
-    kept: Arc<KeptOpen>,
+    open_caches: Arc<OpenCaches>,
     sweeper: Sweeper,
-    /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to come.
+    /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to
+    /// come.
     stable_metadata: AtomicBool,
-    pace: Pace,
-    losses: Losses,
+    write_latency: WriteLatency,
+    losses: LossCounters,
     syncs: SharedSync,
 }
 
@@ -129,14 +134,16 @@ impl LocalVfs {
     #[must_use]
     pub const fn only_user(&self) -> Option<(u32, u32)> {
         match self.identity {
-            Identity::Anybody => None,
-            Identity::Fixed { uid, gid } => Some((uid, gid)),
+            FsIdentity::Anybody => None,
+            FsIdentity::Fixed { uid, gid } => Some((uid, gid)),
         }
     }
 
-    /// When changes of names and attributes are stable, from now on. A tree that lives in memory has nothing to make durable.
+    /// When changes of names and attributes are stable, from now on. A tree that lives in memory
+    /// has nothing to make durable.
     pub fn set_metadata_durability(&self, durability: MetadataDurability) {
-        let stable = durability == MetadataDurability::Stable && self.pace.waits != Waits::Never;
+        let stable =
+            durability == MetadataDurability::Stable && self.write_latency.may_block != MayBlock::Never;
         self.stable_metadata.store(stable, Ordering::Relaxed);
     }
 
@@ -145,10 +152,10 @@ impl LocalVfs {
         if *handle == self.root_handle {
             return Ok(Arc::clone(&self.root));
         }
-        if let Some(held) = self.kept.objects.find(handle) {
+        if let Some(held) = self.open_caches.opath_cache.find(handle) {
             return Ok(held);
         }
-        let _stage = stages::enter(Stage::Open, "open_by_handle");
+        let _stage = stages::enter(RequestStage::Open, "open_by_handle");
         let open = || {
             self.handles
                 .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
@@ -156,28 +163,28 @@ impl LocalVfs {
         let opened = match open() {
             // What is held for speed must not be what descriptors are missing for.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
-                self.kept.release_all();
+                self.open_caches.release_all();
                 open()?
             }
             opened => opened?,
         };
         let opened = Arc::new(opened);
-        self.hold(handle, &opened);
+        self.cache_object(handle, &opened);
         Ok(opened)
     }
 
     /// What fstat(2) tells of what a handle was resolved to; what is gone is not held any longer.
-    fn look(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
+    fn getattr(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
         let attributes = attributes_of(fd.as_fd());
         if let Err(error) = attributes {
-            self.let_go(handle, error);
+            self.release_if_stale(handle, error);
         }
         attributes
     }
 
     /// Keeps an object at hand for the requests that will follow.
-    fn hold(&self, handle: &NodeHandle, opened: &Arc<OwnedFd>) {
-        if self.kept.objects.hold(handle, opened) {
+    fn cache_object(&self, handle: &NodeHandle, opened: &Arc<OwnedFd>) {
+        if self.open_caches.opath_cache.insert(handle, opened) {
             self.sweeper.wake();
         }
     }
@@ -186,7 +193,8 @@ impl LocalVfs {
     fn open_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         loop {
             match rustix::fs::openat2(directory, name, PATH, Mode::empty(), BENEATH) {
-                // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether it mattered.
+                // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether it
+                // mattered.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::XDEV) => return Err(Errno::ACCESS),
                 result => return result,
@@ -205,20 +213,21 @@ impl LocalVfs {
     }
 
     /// The object behind a descriptor.
-    fn node(&self, fd: BorrowedFd<'_>) -> Result<Node, Error> {
+    fn node(&self, fd: BorrowedFd<'_>) -> Result<VfsNode, Error> {
         let attributes = attributes_of(fd)?;
         let handle = self.handles.of(fd)?;
-        Ok(Node { handle, attributes })
+        Ok(VfsNode { handle, attributes })
     }
 
-    /// Has the table of handles know where an object is that got a name: on its disk before this returns, and with no lock held.
+    /// Has the table of handles know where an object is that got a name: on its disk before this
+    /// returns, and with no lock held.
     fn recorded<T>(
         &self,
-        mut changed: Changed<T>,
+        mut changed: WccResult<T>,
         handle: impl FnOnce(&T) -> NodeHandle,
         directory: &NodeHandle,
         name: &[u8],
-    ) -> Changed<T> {
+    ) -> WccResult<T> {
         if let Ok(value) = &changed.value
             && let Err(errno) = self.handles.record(&handle(value), directory, name)
         {
@@ -230,27 +239,27 @@ impl LocalVfs {
     /// Runs a question about the object that `handle` names, as `caller`.
     fn ask<T>(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
         ask: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
-    ) -> Outcome<T> {
+    ) -> PostOpResult<T> {
         let found = self
             .resolve(handle)
-            .and_then(|fd| Ok((self.look(handle, &fd)?, fd)));
+            .and_then(|fd| Ok((self.getattr(handle, &fd)?, fd)));
         let (attributes, fd) = match found {
             Ok(found) => found,
             Err(error) => {
-                return Outcome {
+                return PostOpResult {
                     attributes: None,
                     value: Err(error),
                 };
             }
         };
-        let value = match self.identity.assume(caller) {
+        let value = match self.identity.switch_to(caller) {
             Ok(()) => ask(fd.as_fd(), &attributes),
             Err(errno) => Err(errno.into()),
         };
-        Outcome {
+        PostOpResult {
             attributes: Some(attributes),
             value,
         }
@@ -259,26 +268,26 @@ impl LocalVfs {
     /// Runs a change of the object that `handle` names, as `caller`, under the object's lock.
     fn change<T>(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
-    ) -> (Changed<T>, Option<Arc<OwnedFd>>) {
+    ) -> (WccResult<T>, Option<Arc<OwnedFd>>) {
         self.change_with(caller, handle, [], change)
     }
 
     /// As [`LocalVfs::change`], under the locks of others as well, which change with it.
     fn change_with<'h, T>(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &'h NodeHandle,
         others: impl IntoIterator<Item = &'h NodeHandle>,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
-    ) -> (Changed<T>, Option<Arc<OwnedFd>>) {
+    ) -> (WccResult<T>, Option<Arc<OwnedFd>>) {
         let fd = match self.resolve(handle) {
             Ok(fd) => fd,
             Err(error) => {
                 return (
-                    Changed {
+                    WccResult {
                         before: None,
                         after: None,
                         value: Err(error),
@@ -287,13 +296,13 @@ impl LocalVfs {
                 );
             }
         };
-        let assumed = self.identity.assume(caller);
+        let assumed = self.identity.switch_to(caller);
         let _held = self.locks.hold_all(std::iter::once(handle).chain(others));
-        let before = match self.look(handle, &fd) {
+        let before = match self.getattr(handle, &fd) {
             Ok(before) => before,
             Err(error) => {
                 return (
-                    Changed {
+                    WccResult {
                         before: None,
                         after: None,
                         value: Err(error),
@@ -308,7 +317,7 @@ impl LocalVfs {
         };
         let after = attributes_of(fd.as_fd()).ok();
         (
-            Changed {
+            WccResult {
                 before: Some((&before).into()),
                 after,
                 value,
@@ -320,43 +329,46 @@ impl LocalVfs {
     /// As [`LocalVfs::change`], and what was changed is on stable storage before this returns.
     fn change_durably<T>(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
         change: impl FnOnce(BorrowedFd<'_>, &Attributes) -> Result<T, Error>,
-    ) -> Changed<T> {
+    ) -> WccResult<T> {
         let (changed, fd) = self.change(caller, handle, change);
-        self.settled(changed, handle, fd)
+        self.made_durable(changed, handle, fd)
     }
 
     /// Makes durable what was changed, with no lock held.
-    fn settled<T>(
+    fn made_durable<T>(
         &self,
-        mut changed: Changed<T>,
+        mut changed: WccResult<T>,
         handle: &NodeHandle,
         fd: Option<Arc<OwnedFd>>,
-    ) -> Changed<T> {
+    ) -> WccResult<T> {
         if let (Some(fd), Some(after), Ok(_)) = (&fd, &changed.after, &changed.value)
-            && let Err(error) = self.settle(handle, fd.as_fd(), after.kind)
+            && let Err(error) = self.make_durable(handle, fd.as_fd(), after.kind)
         {
             changed.value = Err(error);
         }
         changed
     }
 
-    /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file that cannot be: the kernel tells once
-    /// that data did not reach the disk, and if it tells here, no commit will hear of it.
-    fn settle(&self, handle: &NodeHandle, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
+    /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file that
+    /// cannot be: the kernel tells once that data did not reach the disk, and if it tells here, no
+    /// commit will hear of it.
+    fn make_durable(&self, handle: &NodeHandle, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
         if !self.stable_metadata.load(Ordering::Relaxed) {
             return Ok(());
         }
         match kind {
             FileKind::Regular | FileKind::Directory => {
                 let open = || data::reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
-                let file = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)?;
+                let file = self
+                    .identity
+                    .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)?;
                 match (file, kind) {
                     (Ok(file), FileKind::Regular) => self.sync_file(handle, file.as_fd()),
                     (Ok(file), _) => {
-                        let _stage = stages::enter(Stage::FileSystem, "fsync");
+                        let _stage = stages::enter(RequestStage::FileSystem, "fsync");
                         Ok(data::retry(|| rustix::fs::fsync(&file))?)
                     }
                     (Err(_), _) => self.sync_file_system(),
@@ -366,12 +378,15 @@ impl LocalVfs {
         }
     }
 
-    /// Makes durable whatever was changed before. Callers that come together share a sync, and a loss that it tells of.
+    /// Makes durable whatever was changed before. Callers that come together share a sync, and a
+    /// loss that it tells of.
     fn sync_file_system(&self) -> Result<(), Error> {
-        let _stage = stages::enter(Stage::FileSystem, "syncfs");
+        let _stage = stages::enter(RequestStage::FileSystem, "syncfs");
         self.syncs.wait(self.syncs.ticket(), || {
             let open = || data::reopen(self.root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
-            let root = self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??;
+            let root = self
+                .identity
+                .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??;
             data::retry(|| rustix::fs::syncfs(&root)).map_err(|errno| self.lost(None, errno))
         })
     }
@@ -380,7 +395,7 @@ impl LocalVfs {
 /// What fstat(2) tells; an object that has no name left is stale.
 fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
     let status = {
-        let _stage = stages::enter(Stage::FileSystem, "fstat");
+        let _stage = stages::enter(RequestStage::FileSystem, "fstat");
         rustix::fs::fstat(fd)?
     };
     let attributes = stat::attributes(&status);

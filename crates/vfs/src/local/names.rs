@@ -6,18 +6,18 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::children::By;
+use super::lookup_cache::NameSource;
 use super::set::{set_both_times, setting};
-use super::stat::{Status, now, status};
+use super::stat::{StatxResult, now, status};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::answer::{Changed, Created, Node};
 use crate::attributes::{Attributes, FileKind, SetAttributes};
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_new_name;
-use crate::{CreateMode, Special, verifier};
+use crate::result::{CreatedNode, VfsNode, WccResult};
+use crate::{CreateMode, SpecialFile, verifier};
 
 /// How often a look-up or a create goes round when the name comes and goes under it.
 const TRIES_MAX: usize = 16;
@@ -27,12 +27,17 @@ pub(super) fn mode(set: &SetAttributes) -> Mode {
     Mode::from_raw_mode(set.mode.unwrap_or(0) & 0o7777)
 }
 
-pub(super) fn mknod(parent: BorrowedFd<'_>, name: &[u8], special: Special, mode: Mode) -> Result<(), Errno> {
+pub(super) fn mknod(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    special: SpecialFile,
+    mode: Mode,
+) -> Result<(), Errno> {
     let (kind, device) = match special {
-        Special::CharacterDevice(device) => (FileType::CharacterDevice, device),
-        Special::BlockDevice(device) => (FileType::BlockDevice, device),
-        Special::Fifo => (FileType::Fifo, crate::Device::default()),
-        Special::Socket => (FileType::Socket, crate::Device::default()),
+        SpecialFile::CharacterDevice(device) => (FileType::CharacterDevice, device),
+        SpecialFile::BlockDevice(device) => (FileType::BlockDevice, device),
+        SpecialFile::Fifo => (FileType::Fifo, crate::Device::default()),
+        SpecialFile::Socket => (FileType::Socket, crate::Device::default()),
     };
     let device = rustix::fs::makedev(device.major, device.minor);
     rustix::fs::mknodat(parent, name, kind, mode, device)
@@ -40,11 +45,11 @@ pub(super) fn mknod(parent: BorrowedFd<'_>, name: &[u8], special: Special, mode:
 
 /// How far a name may be looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum LookupWait {
     /// A disk may be waited for.
-    Disk,
+    MayBlock,
     /// Only what is in memory.
-    Memory,
+    NoWait,
 }
 
 /// The error for an object that has lost its name. It is not the directory that is stale.
@@ -56,12 +61,12 @@ fn without_name(error: Error) -> Error {
 }
 
 /// What MKNOD makes.
-pub(super) const fn kind(special: Special) -> FileKind {
+pub(super) const fn kind(special: SpecialFile) -> FileKind {
     match special {
-        Special::CharacterDevice(_) => FileKind::CharacterDevice,
-        Special::BlockDevice(_) => FileKind::BlockDevice,
-        Special::Fifo => FileKind::Fifo,
-        Special::Socket => FileKind::Socket,
+        SpecialFile::CharacterDevice(_) => FileKind::CharacterDevice,
+        SpecialFile::BlockDevice(_) => FileKind::BlockDevice,
+        SpecialFile::Fifo => FileKind::Fifo,
+        SpecialFile::Socket => FileKind::Socket,
     }
 }
 
@@ -73,14 +78,14 @@ impl LocalVfs {
         directory: &NodeHandle,
         attributes: &Attributes,
         name: &[u8],
-    ) -> Result<Node, Error> {
+    ) -> Result<VfsNode, Error> {
         if attributes.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
         match name {
             b"." => {
                 check_access(fd, libc::X_OK)?;
-                Ok(Node {
+                Ok(VfsNode {
                     handle: *directory,
                     attributes: *attributes,
                 })
@@ -89,64 +94,72 @@ impl LocalVfs {
                 check_access(fd, libc::X_OK)?;
                 let parent = self.open_parent(fd, attributes)?;
                 let attributes = attributes_of(parent.as_fd())?;
-                Ok(Node {
+                Ok(VfsNode {
                     handle: self.handles.of(parent.as_fd())?,
                     attributes,
                 })
             }
-            name => self.find_child(fd, directory, name, Reach::Disk),
+            name => self.find_child(fd, directory, name, LookupWait::MayBlock),
         }
     }
 
-    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening it. `EAGAIN` for what is out of
-    /// reach.
+    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening
+    /// it. `EAGAIN` for what is out of reach.
     pub(super) fn find_child(
         &self,
         fd: BorrowedFd<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        reach: Reach,
-    ) -> Result<Node, Error> {
-        // A look by name waits for nothing while the object is held: its inode is in memory, and so is the way to it.
-        let is_in_reach = |object: &NodeHandle| reach == Reach::Disk || self.is_at_hand(object);
-        let remembered = self.children.find(By::Lookup, directory, name);
+        reach: LookupWait,
+    ) -> Result<VfsNode, Error> {
+        // A look by name waits for nothing while the object is held: its inode is in memory, and so
+        // is the way to it.
+        let is_in_reach =
+            |object: &NodeHandle| reach == LookupWait::MayBlock || self.is_inode_in_memory(object);
+        let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name);
         if let Some(remembered) = remembered.filter(|remembered| is_in_reach(remembered.object())) {
             let now = status(fd, name)?;
             if let Some(handle) = remembered.handle(&now) {
-                return Ok(Node {
+                return Ok(VfsNode {
                     handle,
                     attributes: now.attributes,
                 });
             }
-            self.children.forget(directory, name);
+            self.lookup_cache.forget(directory, name);
         }
         let (found, seen) = self.open_named(fd, name, reach)?;
         let handle = self.handles.of(found.as_fd())?;
         self.handles.record(&handle, directory, name)?;
-        let node = Node {
+        let node = VfsNode {
             handle,
             attributes: seen.attributes,
         };
         if seen.attributes.nlink == 0 {
             return Ok(node);
         }
-        self.hold(&handle, &Arc::new(found));
+        self.cache_object(&handle, &Arc::new(found));
         // What a table knows has to be recorded each time.
         if handle.scheme() == HandleScheme::Kernel {
-            let place = (directory, name);
-            self.children.note(By::Lookup, place, (&handle, &seen), now());
+            self.lookup_cache
+                .insert(NameSource::Lookup, directory, name, &handle, &seen, now());
         }
         Ok(node)
     }
 
-    /// Opens (`O_PATH`) what a name leads to. While something is renamed over the name, it leads for a moment to an object that has no
-    /// link any more: whoever looks then is told of that object, as by the kernel, if looking again finds no other.
-    fn open_named(&self, fd: BorrowedFd<'_>, name: &[u8], reach: Reach) -> Result<(OwnedFd, Status), Error> {
+    /// Opens (`O_PATH`) what a name leads to. While something is renamed over the name, it leads
+    /// for a moment to an object that has no link any more: whoever looks then is told of that
+    /// object, as by the kernel, if looking again finds no other.
+    fn open_named(
+        &self,
+        fd: BorrowedFd<'_>,
+        name: &[u8],
+        reach: LookupWait,
+    ) -> Result<(OwnedFd, StatxResult), Error> {
         let mut tries = 0..TRIES_MAX;
         loop {
             let opened = match reach {
-                Reach::Disk => self.open_name(fd, name),
-                Reach::Memory => self.open_known_name(fd, name),
+                LookupWait::MayBlock => self.open_name(fd, name),
+                LookupWait::NoWait => self.open_known_name(fd, name),
             }?;
             let seen = status(opened.as_fd(), b"")?;
             if seen.attributes.nlink > 0 || tries.next().is_none() {
@@ -155,15 +168,15 @@ impl LocalVfs {
         }
     }
 
-    /// Makes a regular file, or takes the one that is there. What was there and is gone before it could be taken (something was
-    /// renamed over it) does not count.
+    /// Makes a regular file, or takes the one that is there. What was there and is gone before it
+    /// could be taken (something was renamed over it) does not count.
     pub(super) fn create_file(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         for _ in 1..TRIES_MAX {
             let changed = self.create_or_take(caller, directory, name, mode);
             // It is not the directory that is stale.
@@ -177,11 +190,11 @@ impl LocalVfs {
 
     fn create_or_take(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         let mut made = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
@@ -194,13 +207,13 @@ impl LocalVfs {
                         return Ok(created);
                     }
                 }
-                match self.open_named(parent, name, Reach::Disk) {
+                match self.open_named(parent, name, LookupWait::MayBlock) {
                     Err(Error::Os(Errno::NOENT)) => {}
-                    Ok((found, Status { attributes, .. })) => {
+                    Ok((found, StatxResult { attributes, .. })) => {
                         check_taking(&attributes, mode)?;
                         let handle = self.handles.of(found.as_fd())?;
-                        let node = Node { handle, attributes };
-                        return Ok(Created { node, new: false });
+                        let node = VfsNode { handle, attributes };
+                        return Ok(CreatedNode { node, new: false });
                     }
                     Err(error) => return Err(error),
                 }
@@ -208,34 +221,40 @@ impl LocalVfs {
             Err(Errno::EXIST.into())
         });
         let changed = self.recorded(changed, |created| created.node.handle, directory, name);
-        // The file before its name: what a name leads to has its times (an exclusive create's verifier) and its owner.
+        // The file before its name: what a name leads to has its times (an exclusive create's
+        // verifier) and its owner.
         let changed = self.settled_object(changed, made.as_ref());
-        let changed = self.settled(changed, directory, parent);
+        let changed = self.made_durable(changed, directory, parent);
         match (&changed.value, mode) {
             (
-                Ok(Created { node, new: false }),
+                Ok(CreatedNode { node, new: false }),
                 CreateMode::Unchecked(SetAttributes { size: Some(size), .. }),
             ) => {
-                // Under the file's own lock, which must not be waited for while holding the directory's.
+                // Under the file's own lock, which must not be waited for while holding the
+                // directory's.
                 let value = self.resize(caller, node.handle, *size);
-                Changed { value, ..changed }
+                WccResult { value, ..changed }
             }
             _ => changed,
         }
     }
 
     /// Makes durable what was made, where there is anything beyond its name: `made`.
-    fn settled_object(&self, mut changed: Changed<Created>, made: Option<&OwnedFd>) -> Changed<Created> {
+    fn settled_object(
+        &self,
+        mut changed: WccResult<CreatedNode>,
+        made: Option<&OwnedFd>,
+    ) -> WccResult<CreatedNode> {
         if let (Some(made), Ok(created)) = (made, &changed.value) {
-            let Node { handle, attributes } = &created.node;
-            if let Err(error) = self.settle(handle, made.as_fd(), attributes.kind) {
+            let VfsNode { handle, attributes } = &created.node;
+            if let Err(error) = self.make_durable(handle, made.as_fd(), attributes.kind) {
                 changed.value = Err(error);
             }
         }
         changed
     }
 
-    fn resize(&self, caller: &Caller<'_>, handle: NodeHandle, size: u64) -> Result<Created, Error> {
+    fn resize(&self, caller: &FsCred<'_>, handle: NodeHandle, size: u64) -> Result<CreatedNode, Error> {
         use crate::Vfs;
         let set = SetAttributes {
             size: Some(size),
@@ -244,19 +263,19 @@ impl LocalVfs {
         let resized = self.set_attributes(caller, &handle, &set, None);
         resized.value?;
         let attributes = resized.after.ok_or(Error::STALE)?;
-        Ok(Created {
-            node: Node { handle, attributes },
+        Ok(CreatedNode {
+            node: VfsNode { handle, attributes },
             new: false,
         })
     }
 
     fn create_new(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         parent: BorrowedFd<'_>,
         name: &[u8],
         how: CreateMode<'_>,
-    ) -> Result<(Created, OwnedFd), Error> {
+    ) -> Result<(CreatedNode, OwnedFd), Error> {
         let flags = OFlags::WRONLY
             | OFlags::CREATE
             | OFlags::EXCL
@@ -268,7 +287,7 @@ impl LocalVfs {
             CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
         };
         let open = || rustix::fs::openat(parent, name, flags, mode(&set));
-        let file = self.identity.with(setting(caller), open)??;
+        let file = self.identity.with_capabilities(setting(caller), open)??;
         if let Some((mtime, atime)) = times
             && let Err(errno) = set_both_times(&file, mtime, atime)
         {
@@ -278,25 +297,28 @@ impl LocalVfs {
         }
         self.set_rest(caller, file.as_fd(), &set)?;
         let node = self.node(file.as_fd())?;
-        Ok((Created { node, new: true }, file))
+        Ok((CreatedNode { node, new: true }, file))
     }
 
     /// Makes anything but a regular file.
     pub(super) fn make(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        (kind, set): (FileKind, &SetAttributes),
+        kind: FileKind,
+        set: &SetAttributes,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         let mut set_later = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
-            self.identity.with(setting(caller), || make(parent))??;
+            self.identity
+                .with_capabilities(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
             let mut node = self.node(made.as_fd()).map_err(without_name)?;
-            // Somebody on this machine has put something else there: what is to be set is not for that.
+            // Somebody on this machine has put something else there: what is to be set is not for
+            // that.
             if node.attributes.kind != kind {
                 return Err(Errno::NOENT.into());
             }
@@ -304,16 +326,17 @@ impl LocalVfs {
                 node.attributes = attributes_of(made.as_fd()).map_err(without_name)?;
                 set_later = Some(made);
             }
-            Ok(Created { node, new: true })
+            Ok(CreatedNode { node, new: true })
         });
         let changed = self.recorded(changed, |created| created.node.handle, directory, name);
         let changed = self.settled_object(changed, set_later.as_ref());
-        self.settled(changed, directory, parent)
+        self.made_durable(changed, directory, parent)
     }
 
-    /// Sets what making did not: owner (for the privileged), group, size and times. An owner or group that the caller may
-    /// not set stays as it is, as with other servers; the answer's attributes say so. Whether there was anything to set.
-    fn set_rest(&self, caller: &Caller<'_>, fd: BorrowedFd<'_>, set: &SetAttributes) -> Result<bool, Error> {
+    /// Sets what making did not: owner (for the privileged), group, size and times. An owner or
+    /// group that the caller may not set stays as it is, as with other servers; the answer's
+    /// attributes say so. Whether there was anything to set.
+    fn set_rest(&self, caller: &FsCred<'_>, fd: BorrowedFd<'_>, set: &SetAttributes) -> Result<bool, Error> {
         let rest = SetAttributes {
             mode: None,
             uid: set.uid.filter(|uid| caller.privileged && *uid != caller.uid),
@@ -358,7 +381,7 @@ fn check_taking(attributes: &Attributes, mode: CreateMode<'_>) -> Result<(), Err
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use super::*;
-    use crate::{LocalOptions, Vfs, Waits};
+    use crate::{LocalOptions, MayBlock, Vfs};
 
     /// That a name is remembered does not mean that its inode is in memory.
     #[test]
@@ -367,27 +390,31 @@ mod tests {
         std::fs::write(directory.path().join("file"), "").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
         let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
-        if vfs.waits() != Waits::Data || vfs.only_user().is_some() {
+        if vfs.may_block() != MayBlock::Data || vfs.only_user().is_some() {
             return;
         }
-        let at_hand = || vfs.lookup_at_hand(&Caller::ROOT, &vfs.root(), b"file").is_some();
-        let look_up = || vfs.lookup(&Caller::ROOT, &vfs.root(), b"file").value.unwrap();
+        let at_hand = || vfs.lookup_nowait(&FsCred::ROOT, &vfs.root(), b"file").is_some();
+        let look_up = || vfs.lookup(&FsCred::ROOT, &vfs.root(), b"file").value.unwrap();
         // The kernel forgets for others, too, who have it do so: some tries.
         let comes_true = |happens: &dyn Fn() -> bool| (0..100).any(|_| happens());
         look_up();
-        assert!(vfs.children.find(By::Lookup, &vfs.root(), b"file").is_some());
+        assert!(
+            vfs.lookup_cache
+                .find(NameSource::Lookup, &vfs.root(), b"file")
+                .is_some()
+        );
         assert!(comes_true(&|| {
             look_up();
             at_hand()
         }));
         assert!(comes_true(&|| {
-            vfs.kept.objects.release_all();
+            vfs.open_caches.opath_cache.release_all();
             std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
             !at_hand()
         }));
         assert!(comes_true(&|| {
             look_up();
-            vfs.kept.objects.release_all();
+            vfs.open_caches.opath_cache.release_all();
             // The kernel has it now: it is opened, and held.
             at_hand()
         }));

@@ -1,37 +1,37 @@
-//! Opening regular files for I/O, and the rights to files that are already open. Nothing else decides whether a caller may use a
-//! descriptor.
+//! Opening regular files for I/O, and the rights to files that are already open. Nothing else
+//! decides whether a caller may use a descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::data::{Purpose, reopen};
-use super::file_cache::{Found, OpenFile, Stamp, Ticket};
+use super::data::{OpenAccess, reopen};
+use super::file_cache::{FileCacheLookup, OpenLocalFile, OpenReservation, PermissionStamp};
 use super::stat::is_append_only;
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::Waits;
+use crate::MayBlock;
 use crate::attributes::{Attributes, FileKind};
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
 /// An open file and what it is like, just before it is used.
-pub(super) type Opened = (Arc<OpenFile>, Attributes);
+pub(super) type OpenedFile = (Arc<OpenLocalFile>, Attributes);
 
 /// Why there is none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NotOpened {
+pub(super) struct OpenFailure {
     /// The object's attributes, if its handle resolves.
     pub(super) attributes: Option<Attributes>,
     pub(super) error: Error,
 }
 
-impl NotOpened {
+impl OpenFailure {
     const fn unresolved(error: Error) -> Self {
         Self {
             attributes: None,
@@ -41,79 +41,81 @@ impl NotOpened {
 }
 
 impl LocalVfs {
-    /// Has a regular file open for a caller, who has the right to it now, and this thread work as the caller.
+    /// Has a regular file open for a caller, who has the right to it now, and this thread work as
+    /// the caller.
     pub(super) fn open_file(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        purpose: Purpose,
-    ) -> Result<Opened, NotOpened> {
-        let _stage = stages::enter(Stage::Open, "open_file");
-        match self.kept.files.find(handle, purpose, caller) {
-            Found::Open(file) => self.use_open(caller, handle, purpose, file),
-            Found::Missing(ticket) => self.open_anew(caller, handle, purpose, ticket),
+        purpose: OpenAccess,
+    ) -> Result<OpenedFile, OpenFailure> {
+        let _stage = stages::enter(RequestStage::Open, "open_file");
+        match self.open_caches.file_cache.find(handle, purpose, caller) {
+            FileCacheLookup::Open(file) => self.use_open(caller, handle, purpose, file),
+            FileCacheLookup::Missing(ticket) => self.open_anew(caller, handle, purpose, ticket),
         }
     }
 
     /// As [`LocalVfs::open_file`]; `None` where a disk might have to be waited for.
-    pub(super) fn open_file_at_hand(
+    pub(super) fn open_file_nowait(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        purpose: Purpose,
-    ) -> Option<Result<Opened, NotOpened>> {
-        match self.pace.waits {
-            Waits::Never => Some(self.open_file(caller, handle, purpose)),
-            Waits::Always => None,
-            Waits::Data => {
-                let _stage = stages::enter(Stage::Open, "open_file");
+        purpose: OpenAccess,
+    ) -> Option<Result<OpenedFile, OpenFailure>> {
+        match self.write_latency.may_block {
+            MayBlock::Never => Some(self.open_file(caller, handle, purpose)),
+            MayBlock::Always => None,
+            MayBlock::Data => {
+                let _stage = stages::enter(RequestStage::Open, "open_file");
                 // Who opens it at this moment may wait for the disk.
-                match self.kept.files.find_at_once(handle, purpose, caller)? {
-                    Found::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
-                    Found::Missing(ticket) if self.is_at_hand(handle) => {
+                match self.open_caches.file_cache.find_nowait(handle, purpose, caller)? {
+                    FileCacheLookup::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
+                    FileCacheLookup::Missing(ticket) if self.is_inode_in_memory(handle) => {
                         Some(self.open_anew(caller, handle, purpose, ticket))
                     }
-                    Found::Missing(_) => None,
+                    FileCacheLookup::Missing(_) => None,
                 }
             }
         }
     }
 
-    /// Whether a look at an object waits for nothing: its inode is in memory, and the file system is of this machine.
-    pub(super) fn is_at_hand(&self, handle: &NodeHandle) -> bool {
-        match self.pace.waits {
-            Waits::Never => true,
-            Waits::Always => false,
-            Waits::Data => {
+    /// Whether a look at an object waits for nothing: its inode is in memory, and the file system
+    /// is of this machine.
+    pub(super) fn is_inode_in_memory(&self, handle: &NodeHandle) -> bool {
+        match self.write_latency.may_block {
+            MayBlock::Never => true,
+            MayBlock::Always => false,
+            MayBlock::Data => {
                 *handle == self.root_handle
-                    || self.kept.objects.knows(handle)
-                    || self.kept.files.knows(handle)
+                    || self.open_caches.opath_cache.contains(handle)
+                    || self.open_caches.file_cache.contains(handle)
             }
         }
     }
 
     fn use_open(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        purpose: Purpose,
-        file: Arc<OpenFile>,
-    ) -> Result<Opened, NotOpened> {
+        purpose: OpenAccess,
+        file: Arc<OpenLocalFile>,
+    ) -> Result<OpenedFile, OpenFailure> {
         let attributes = attributes_of(file.as_fd()).map_err(|error| {
-            self.let_go(handle, error);
-            NotOpened::unresolved(error)
+            self.release_if_stale(handle, error);
+            OpenFailure::unresolved(error)
         })?;
-        let failed = |error: Error| NotOpened {
+        let failed = |error: Error| OpenFailure {
             attributes: Some(attributes),
             error,
         };
         self.identity
-            .assume(caller)
+            .switch_to(caller)
             .map_err(|errno| failed(errno.into()))?;
-        let stamp = Stamp::of(&attributes);
+        let stamp = PermissionStamp::of(&attributes);
         if !file.is_checked(stamp) {
             if let Err(error) = self.check_right(caller, file.as_fd(), &attributes, purpose) {
-                self.kept.files.release(handle);
+                self.open_caches.file_cache.release(handle);
                 return Err(failed(error));
             }
             file.check_passed(stamp);
@@ -123,38 +125,39 @@ impl LocalVfs {
 
     fn open_anew(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        purpose: Purpose,
-        ticket: Ticket<'_>,
-    ) -> Result<Opened, NotOpened> {
-        let object = self.resolve(handle).map_err(NotOpened::unresolved)?;
-        let attributes = self.look(handle, &object).map_err(NotOpened::unresolved)?;
-        let assumed = self.identity.assume(caller).map_err(Error::from);
+        purpose: OpenAccess,
+        ticket: OpenReservation<'_>,
+    ) -> Result<OpenedFile, OpenFailure> {
+        let object = self.resolve(handle).map_err(OpenFailure::unresolved)?;
+        let attributes = self.getattr(handle, &object).map_err(OpenFailure::unresolved)?;
+        let assumed = self.identity.switch_to(caller).map_err(Error::from);
         let opened = assumed.and_then(|()| self.open_data(caller, object.as_fd(), &attributes, purpose));
         match opened {
             Ok(fd) => {
-                let (file, first) = ticket.opened(fd, Stamp::of(&attributes));
+                let (file, first) = ticket.opened(fd, PermissionStamp::of(&attributes));
                 if first {
                     self.sweeper.wake();
                 }
                 Ok((file, attributes))
             }
-            Err(error) => Err(NotOpened {
+            Err(error) => Err(OpenFailure {
                 attributes: Some(attributes),
                 error,
             }),
         }
     }
 
-    /// Opens a regular file for I/O. The kernel decides for the caller's ids; beyond that its owner may, whatever the mode
-    /// (it may have opened it before the mode changed), and who may execute may read, for a program is executed by reading it.
+    /// Opens a regular file for I/O. The kernel decides for the caller's ids; beyond that its owner
+    /// may, whatever the mode (it may have opened it before the mode changed), and who may execute
+    /// may read, for a program is executed by reading it.
     pub(super) fn open_data(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         attributes: &Attributes,
-        purpose: Purpose,
+        purpose: OpenAccess,
     ) -> Result<OwnedFd, Error> {
         match attributes.kind {
             FileKind::Regular => {}
@@ -164,7 +167,7 @@ impl LocalVfs {
         match self.open_as_caller(caller, fd, attributes, purpose) {
             // What is kept for speed must not be what descriptors are missing for.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
-                self.kept.release_all();
+                self.open_caches.release_all();
                 self.open_as_caller(caller, fd, attributes, purpose)
             }
             opened => opened,
@@ -173,21 +176,23 @@ impl LocalVfs {
 
     fn open_as_caller(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         attributes: &Attributes,
-        purpose: Purpose,
+        purpose: OpenAccess,
     ) -> Result<OwnedFd, Error> {
         // O_NONBLOCK: a lease that another process holds is an EAGAIN to be retried, not a wait.
         let flags = OFlags::NONBLOCK
             | match purpose {
-                Purpose::Read => OFlags::RDONLY,
-                Purpose::Write => OFlags::WRONLY,
+                OpenAccess::Read => OFlags::RDONLY,
+                OpenAccess::Write => OFlags::WRONLY,
             };
         match reopen(fd, flags) {
             Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => {
                 let open = || reopen(fd, flags);
-                Ok(self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??)
+                Ok(self
+                    .identity
+                    .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
             }
             result => Ok(result?),
         }
@@ -196,39 +201,45 @@ impl LocalVfs {
     /// Whether a caller, as whom this thread works, could open a file that is open already.
     fn check_right(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         attributes: &Attributes,
-        purpose: Purpose,
+        purpose: OpenAccess,
     ) -> Result<(), Error> {
-        let _stage = stages::enter(Stage::Permission, "access");
+        let _stage = stages::enter(RequestStage::Permission, "access");
         let right = match purpose {
-            Purpose::Read => libc::R_OK,
-            Purpose::Write => libc::W_OK,
+            OpenAccess::Read => libc::R_OK,
+            OpenAccess::Write => libc::W_OK,
         };
         match check_access(fd, right) {
             Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => {}
             result => result?,
         }
-        // Opening one to write at some place is refused to everybody, and writing to one that is open is not.
-        if purpose == Purpose::Write && is_append_only(fd)? {
+        // Opening one to write at some place is refused to everybody, and writing to one that is
+        // open is not.
+        if purpose == OpenAccess::Write && is_append_only(fd)? {
             return Err(Errno::PERM.into());
         }
         Ok(())
     }
 
-    /// Closes what is kept of an object that cannot be looked at. If somebody removed it, its space is not to be kept from the
-    /// others, whatever of it was not durable.
-    pub(super) fn let_go(&self, handle: &NodeHandle, error: Error) {
-        self.kept.files.release(handle);
-        self.kept.objects.release(handle);
+    /// Closes what is kept of an object that cannot be looked at. If somebody removed it, its space
+    /// is not to be kept from the others, whatever of it was not durable.
+    pub(super) fn release_if_stale(&self, handle: &NodeHandle, error: Error) {
+        self.open_caches.file_cache.release(handle);
+        self.open_caches.opath_cache.release(handle);
         if error == Error::STALE {
-            self.kept.unstable.forget(handle);
+            self.open_caches.unstable_files.forget(handle);
         }
     }
 }
 
-fn may_override(caller: &Caller<'_>, fd: BorrowedFd<'_>, attributes: &Attributes, purpose: Purpose) -> bool {
-    let executes = || purpose == Purpose::Read && check_access(fd, libc::X_OK).is_ok();
+fn may_override(
+    caller: &FsCred<'_>,
+    fd: BorrowedFd<'_>,
+    attributes: &Attributes,
+    purpose: OpenAccess,
+) -> bool {
+    let executes = || purpose == OpenAccess::Read && check_access(fd, libc::X_OK).is_ok();
     caller.uid == attributes.uid || executes()
 }

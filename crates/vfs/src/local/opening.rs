@@ -9,27 +9,28 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
-use super::children::Children;
-use super::credentials::Identity;
+use super::access_check_cache::AccessCheckCache;
+use super::credentials::FsIdentity;
 use super::file_cache::FileCache;
-use super::handles::Handles;
-use super::held::HeldObjects;
+use super::handles::HandleSource;
 use super::locks::FileLocks;
-use super::losses::Losses;
-use super::options::{FileCaching, HoldObjects, LocalError, LocalOptions, MetadataDurability};
-use super::pace::Pace;
-use super::read::ReadWays;
+use super::lookup_cache::NameLookupCache;
+use super::losses::LossCounters;
+use super::opath_cache::OPathCache;
+use super::options::{FileCaching, LocalError, LocalOptions, MetadataDurability, OPathCaching};
+use super::read::ReadSupport;
 use super::shared_sync::SharedSync;
-use super::sweeper::{KeptOpen, Sweeper};
-use super::unstable::Unstable;
-use super::verdicts::Verdicts;
+use super::sweeper::{OpenCaches, Sweeper};
+use super::unstable::UnstableFiles;
+use super::write_latency::WriteLatency;
 use super::{LocalVfs, data, limits, stat};
-use crate::Waits;
-use crate::caller::Caller;
+use crate::MayBlock;
+use crate::caller::FsCred;
 
 impl LocalVfs {
-    /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as anybody or as this
-    /// process's user alone. The calling thread's ids and capabilities stay as they are.
+    /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as
+    /// anybody or as this process's user alone. The calling thread's ids and capabilities stay as
+    /// they are.
     pub fn open(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
         std::thread::scope(|scope| scope.spawn(|| Self::open_here(path, options)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -41,10 +42,10 @@ impl LocalVfs {
             path: path.to_owned(),
             source,
         };
-        let identity = Identity::of_process();
-        if identity == Identity::Anybody {
+        let identity = FsIdentity::of_process();
+        if identity == FsIdentity::Anybody {
             // The thread that started this one may have worked for somebody.
-            identity.assume(&Caller::ROOT).map_err(failed)?;
+            identity.switch_to(&FsCred::ROOT).map_err(failed)?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let given = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
@@ -55,19 +56,19 @@ impl LocalVfs {
             // It is there, and not to be read by this process.
             other => failed(other),
         })?;
-        let handles = Handles::choose(path, root.as_fd(), identity, options)?;
+        let handles = HandleSource::choose(path, root.as_fd(), identity, options)?;
         let root_handle = handles.of(root.as_fd()).map_err(failed)?;
         let attributes = stat::attributes(&rustix::fs::fstat(&root).map_err(failed)?);
         let waits = limits::waits(root.as_fd()).map_err(failed)?;
-        let stable_metadata = options.metadata == MetadataDurability::Stable && waits != Waits::Never;
-        let room = match options.held {
-            HoldObjects::Lately => HeldObjects::room(),
-            HoldObjects::Never => 0,
+        let stable_metadata = options.metadata == MetadataDurability::Stable && waits != MayBlock::Never;
+        let room = match options.opath_caching {
+            OPathCaching::On => OPathCache::room(),
+            OPathCaching::Off => 0,
         };
-        let kept = Arc::new(KeptOpen {
-            objects: HeldObjects::new(room),
-            files: FileCache::new(options.files == FileCaching::On),
-            unstable: Unstable::new(HeldObjects::room() / 4),
+        let kept = Arc::new(OpenCaches {
+            opath_cache: OPathCache::new(room),
+            file_cache: FileCache::new(options.file_caching == FileCaching::On),
+            unstable_files: UnstableFiles::new(OPathCache::room() / 4),
         });
         let sweeper = Sweeper::start(&kept);
         Ok(Self {
@@ -81,20 +82,21 @@ impl LocalVfs {
             handles,
             locks: FileLocks::new(),
             syncing: FileLocks::new(),
-            read_ways: ReadWays::new(),
-            children: Children::new(),
-            verdicts: Verdicts::new(),
-            kept,
+            read_support: ReadSupport::new(),
+            lookup_cache: NameLookupCache::new(),
+            access_checks: AccessCheckCache::new(),
+            open_caches: kept,
             sweeper,
             stable_metadata: AtomicBool::new(stable_metadata),
-            pace: Pace::new(waits),
-            losses: Losses::new(),
+            write_latency: WriteLatency::new(waits),
+            losses: LossCounters::new(),
             syncs: SharedSync::default(),
         })
     }
 }
 
-/// The directory, seen through a mount of our own on which nothing else is mounted, if we may have one.
+/// The directory, seen through a mount of our own on which nothing else is mounted, if we may have
+/// one.
 fn without_mounts(given: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;

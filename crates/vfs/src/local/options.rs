@@ -36,15 +36,16 @@ pub struct LocalOptions {
     /// When changes are stable.
     pub metadata: MetadataDurability,
     /// Whether objects that were used lately are held open under their handles.
-    pub held: HoldObjects,
+    pub opath_caching: OPathCaching,
     /// Whether files stay open for I/O between requests.
-    pub files: FileCaching,
+    pub file_caching: FileCaching,
 }
 
 /// Whether files stay open for I/O between requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileCaching {
-    /// For up to two seconds after their last use, those open to write for half a second, as descriptors allow.
+    /// For up to two seconds after their last use, those open to write for half a second, as
+    /// descriptors allow.
     #[default]
     On,
     /// Each READ and WRITE opens its file anew.
@@ -53,12 +54,13 @@ pub enum FileCaching {
 
 /// Whether objects that were used lately are held open (`O_PATH`) under their handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HoldObjects {
-    /// For up to two seconds after their last use, as many as a quarter of the process's descriptors, and 4,096, allow.
+pub enum OPathCaching {
+    /// For up to two seconds after their last use, as many as a quarter of the process's
+    /// descriptors, and 4,096, allow.
     #[default]
-    Lately,
+    On,
     /// Not at all: each request finds its object anew.
-    Never,
+    Off,
 }
 
 /// Why a directory cannot be served.

@@ -1,4 +1,5 @@
-//! The path up from a directory, which ends at the root of the tree: nothing above or beside it is ever exposed.
+//! The path up from a directory, which ends at the root of the tree: nothing above or beside it is
+//! ever exposed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::stat::{self, Status, status};
+use super::stat::{self, StatxResult, status};
 use super::{LocalVfs, PATH};
 use crate::attributes::Attributes;
 use crate::error::Error;
@@ -42,25 +43,26 @@ impl LocalVfs {
 
     /// Whether a directory is the root or lies below it, whoever may search the way up.
     fn is_within_root(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
-        self.identity.with(CapabilitySet::DAC_READ_SEARCH, || {
-            let mut at = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
-            loop {
-                let here = stat::attributes(&rustix::fs::fstat(&at)?);
-                if self.is_root(&here) {
-                    return Ok(true);
+        self.identity
+            .with_capabilities(CapabilitySet::DAC_READ_SEARCH, || {
+                let mut at = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
+                loop {
+                    let here = stat::attributes(&rustix::fs::fstat(&at)?);
+                    if self.is_root(&here) {
+                        return Ok(true);
+                    }
+                    let parent = rustix::fs::openat(&at, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
+                    let above = stat::attributes(&rustix::fs::fstat(&parent)?);
+                    if (above.fileid, above.fsid) == (here.fileid, here.fsid) {
+                        return Ok(false);
+                    }
+                    at = parent;
                 }
-                let parent = rustix::fs::openat(&at, c"..", PATH | OFlags::DIRECTORY, Mode::empty())?;
-                let above = stat::attributes(&rustix::fs::fstat(&parent)?);
-                if (above.fileid, above.fsid) == (here.fileid, here.fsid) {
-                    return Ok(false);
-                }
-                at = parent;
-            }
-        })?
+            })?
     }
 
-    /// Whether the parent of a directory, which has these attributes, is the root or lies below it, by looks at those above it and
-    /// with the caller's rights. `false`: that is not known.
+    /// Whether the parent of a directory, which has these attributes, is the root or lies below it,
+    /// by looks at those above it and with the caller's rights. `false`: that is not known.
     pub(super) fn has_above(&self, directory: BorrowedFd<'_>, parent: &Attributes) -> bool {
         let mut here = *parent;
         for level in 2.. {
@@ -68,7 +70,7 @@ impl LocalVfs {
                 return true;
             }
             let above = UPWARDS.get(..level * 3).map(|path| status(directory, path));
-            let Some(Ok(Status { attributes, .. })) = above else {
+            let Some(Ok(StatxResult { attributes, .. })) = above else {
                 return false;
             };
             if (attributes.fileid, attributes.fsid) == (here.fileid, here.fsid) {
@@ -85,15 +87,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::fs;
 
-    use super::super::children::By;
+    use super::super::lookup_cache::NameSource;
     use super::*;
     use crate::handle::NodeHandle;
-    use crate::{Caller, LocalOptions, Vfs, Visit, Wanted};
+    use crate::{FsCred, LocalOptions, ReaddirDetail, Vfs, Visit};
 
     /// What a listing tells of a directory's parent.
     fn listed_parent(vfs: &LocalVfs, directory: &NodeHandle) -> Option<NodeHandle> {
         let mut parent = None;
-        let listed = vfs.read_directory(&Caller::ROOT, directory, 0, Wanted::Nodes, &mut |entry| {
+        let listed = vfs.read_directory(&FsCred::ROOT, directory, 0, ReaddirDetail::Nodes, &mut |entry| {
             if entry.name == b".." {
                 parent = entry.node.as_ref().map(|node| node.handle);
             }
@@ -114,12 +116,16 @@ mod tests {
             return;
         };
         let find = |directory: &NodeHandle, name: &[u8]| {
-            let found = vfs.lookup(&Caller::ROOT, directory, name);
+            let found = vfs.lookup(&FsCred::ROOT, directory, name);
             found.value.unwrap().handle
         };
         let above = find(&vfs.root(), b"above");
         let (below, other) = (find(&above, b"below"), find(&vfs.root(), b"other"));
-        while vfs.children.find(By::Listing, &below, b"..").is_none() {
+        while vfs
+            .lookup_cache
+            .find(NameSource::Listing, &below, b"..")
+            .is_none()
+        {
             assert_eq!(listed_parent(&vfs, &below), Some(above));
         }
         assert_eq!(listed_parent(&vfs, &below), Some(above));

@@ -1,37 +1,41 @@
-//! Reading: small amounts are copied from the page cache, large ones returned as pieces of a file for sendfile(2).
+//! Reading: small amounts are copied from the page cache, large ones returned as pieces of a file
+//! for sendfile(2).
 //!
-//! The attributes of an answer are taken before the data. If the file changes in between, the reader has newer data with an older
-//! time, and will notice; the other way round it would not. A read that must not wait asks the kernel whether the data are in
-//! memory (`RWF_NOWAIT`, cachestat(2)); a file system that cannot say so is remembered, and counts as slow.
+//! The attributes of an answer are taken before the data. If the file changes in between, the
+//! reader has newer data with an older time, and will notice; the other way round it would not. A
+//! read that must not wait asks the kernel whether the data are in memory (`RWF_NOWAIT`,
+//! cachestat(2)); a file system that cannot say so is remembered, and counts as slow.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::io::Errno;
 
 use super::LocalVfs;
-use super::data::{OFFSET_MAX, Purpose};
-use super::file_cache::OpenFile;
-use super::open::{NotOpened, Opened};
+use super::data::{OFFSET_MAX, OpenAccess};
+use super::file_cache::OpenLocalFile;
+use super::open::{OpenFailure, OpenedFile};
 use super::sys::{cached_pages, read_append, read_append_cached};
-use crate::Waits;
-use crate::answer::{Fetch, Fetched, Outcome, Piece, Read};
+use crate::MayBlock;
 use crate::attributes::Attributes;
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
+use crate::result::{FetchOptions, FetchResult, FileRange, PostOpResult, ReadResult};
 
 /// From this size on a piece is cheaper than a copy, in bytes.
 const PIECE_MIN: u64 = 16 << 10;
 
 /// Which ways the file system has to say whether data are in memory.
 #[derive(Debug)]
-pub(super) struct ReadWays {
-    /// How large a page of the page cache is, in bytes: asked for when a tree is opened, for a serving thread may not ask.
+pub(super) struct ReadSupport {
+    /// How large a page of the page cache is, in bytes: asked for when a tree is opened, for a
+    /// serving thread may not ask.
     page: u64,
-    /// It has no reads that never wait. Relaxed, as the others: whoever sees it late asks once more.
+    /// It has no reads that never wait. Relaxed, as the others: whoever sees it late asks once
+    /// more.
     without_nowait: AtomicBool,
     /// The kernel has no cachestat(2).
     without_cachestat: AtomicBool,
@@ -39,7 +43,7 @@ pub(super) struct ReadWays {
     pub(super) without_pieces: Arc<AtomicBool>,
 }
 
-impl ReadWays {
+impl ReadSupport {
     pub(super) fn new() -> Self {
         Self {
             page: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
@@ -50,20 +54,21 @@ impl ReadWays {
     }
 }
 
-/// Where a read begins, how much it may bring at most, and whether that reaches the end of the file.
-struct Span {
+/// Where a read begins, how much it may bring at most, and whether that reaches the end of the
+/// file.
+struct ReadRange {
     offset: u64,
     count: u32,
-    end: bool,
+    eof: bool,
 }
 
-impl Span {
+impl ReadRange {
     fn of(offset: u64, count: u32, size: u64) -> Self {
         let left = size.saturating_sub(offset);
         Self {
             offset,
             count: u32::try_from(left).map_or(count, |left| left.min(count)),
-            end: left <= u64::from(count),
+            eof: left <= u64::from(count),
         }
     }
 }
@@ -71,66 +76,69 @@ impl Span {
 impl LocalVfs {
     pub(super) fn read_data(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        range: (u64, u32),
+        offset: u64,
+        count: u32,
         data: &mut Vec<u8>,
-    ) -> Outcome<Read> {
+    ) -> PostOpResult<ReadResult> {
         answer(
-            self.open_file(caller, handle, Purpose::Read),
-            |file, attributes| read_open(file.as_fd(), attributes.size, range, data),
+            self.open_file(caller, handle, OpenAccess::Read),
+            |file, attributes| read_open(file.as_fd(), attributes.size, offset, count, data),
         )
     }
 
     pub(super) fn fetch_data(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        range: (u64, u32),
-        how: Fetch,
+        offset: u64,
+        count: u32,
+        how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Fetched>> {
+    ) -> Option<PostOpResult<FetchResult>> {
         let opened = if how.wait {
-            self.open_file(caller, handle, Purpose::Read)
+            self.open_file(caller, handle, OpenAccess::Read)
         } else {
-            self.open_file_at_hand(caller, handle, Purpose::Read)?
+            self.open_file_nowait(caller, handle, OpenAccess::Read)?
         };
-        let Outcome { attributes, value } = answer(opened, |file, attributes| {
-            self.fetch_open(file, attributes.size, range, how, data)
+        let PostOpResult { attributes, value } = answer(opened, |file, attributes| {
+            self.fetch_open(file, attributes.size, offset, count, how, data)
         });
-        value.transpose().map(|value| Outcome { attributes, value })
+        value.transpose().map(|value| PostOpResult { attributes, value })
     }
 
     /// Reads from an open file that had `size` bytes a moment ago.
     fn fetch_open(
         &self,
-        file: &OpenFile,
+        file: &OpenLocalFile,
         size: u64,
-        (offset, count): (u64, u32),
-        how: Fetch,
+        offset: u64,
+        count: u32,
+        how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Result<Option<Fetched>, Error> {
-        let span = Span::of(offset, count, size);
-        let wait = how.wait || self.pace.waits == Waits::Never;
-        let piece = how.pieces
+    ) -> Result<Option<FetchResult>, Error> {
+        let span = ReadRange::of(offset, count, size);
+        let wait = how.wait || self.write_latency.may_block == MayBlock::Never;
+        let piece = how.sendfile
             && u64::from(span.count) >= PIECE_MIN
-            && !self.read_ways.without_pieces.load(Ordering::Relaxed);
+            && !self.read_support.without_pieces.load(Ordering::Relaxed);
         if piece {
             if !wait && !self.all_cached(file.as_fd(), &span) {
                 return Ok(None);
             }
-            return Ok(Some(Fetched::Piece(Piece {
-                file: file.share(),
-                read: Read {
+            return Ok(Some(FetchResult::FileRange(FileRange {
+                file: file.descriptor(),
+                read: ReadResult {
                     count: span.count,
-                    end: span.end,
+                    eof: span.eof,
                 },
-                failed: Arc::clone(&self.read_ways.without_pieces),
+                failed: Arc::clone(&self.read_support.without_pieces),
             })));
         }
         if wait || span.count == 0 {
-            return read_open(file.as_fd(), size, (offset, count), data)
-                .map(|read| Some(Fetched::Copied(read)));
+            return read_open(file.as_fd(), size, offset, count, data)
+                .map(|read| Some(FetchResult::Copied(read)));
         }
         self.read_cached(file.as_fd(), &span, data)
     }
@@ -139,19 +147,19 @@ impl LocalVfs {
     fn read_cached(
         &self,
         file: BorrowedFd<'_>,
-        span: &Span,
+        span: &ReadRange,
         data: &mut Vec<u8>,
-    ) -> Result<Option<Fetched>, Error> {
-        if self.read_ways.without_nowait.load(Ordering::Relaxed) {
+    ) -> Result<Option<FetchResult>, Error> {
+        if self.read_support.without_nowait.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let wanted = usize::try_from(span.count).map_err(|_| Errno::INVAL)?;
         let start = data.len();
-        let _stage = stages::enter(Stage::FileSystem, "preadv2");
+        let _stage = stages::enter(RequestStage::FileSystem, "preadv2");
         match read_append_cached(file, span.offset, wanted, data) {
-            Ok(got) if got == wanted => Ok(Some(Fetched::Copied(Read {
+            Ok(got) if got == wanted => Ok(Some(FetchResult::Copied(ReadResult {
                 count: span.count,
-                end: span.end,
+                eof: span.eof,
             }))),
             Ok(_) => {
                 data.truncate(start);
@@ -159,7 +167,7 @@ impl LocalVfs {
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                self.read_ways.without_nowait.store(true, Ordering::Relaxed);
+                self.read_support.without_nowait.store(true, Ordering::Relaxed);
                 Ok(None)
             }
             Err(errno) => Err(errno.into()),
@@ -167,16 +175,16 @@ impl LocalVfs {
     }
 
     /// Whether every page of a span is in the page cache, as far as can be told.
-    fn all_cached(&self, file: BorrowedFd<'_>, span: &Span) -> bool {
-        if self.read_ways.without_cachestat.load(Ordering::Relaxed) {
+    fn all_cached(&self, file: BorrowedFd<'_>, span: &ReadRange) -> bool {
+        if self.read_support.without_cachestat.load(Ordering::Relaxed) {
             return false;
         }
-        let page = self.read_ways.page;
+        let page = self.read_support.page;
         let end = span.offset + u64::from(span.count);
         match cached_pages(file, span.offset, end - span.offset) {
             Ok(pages) => pages >= end.div_ceil(page) - span.offset / page,
             Err(Errno::NOSYS) => {
-                self.read_ways.without_cachestat.store(true, Ordering::Relaxed);
+                self.read_support.without_cachestat.store(true, Ordering::Relaxed);
                 false
             }
             Err(_) => false,
@@ -185,15 +193,15 @@ impl LocalVfs {
 }
 
 fn answer<T>(
-    opened: Result<Opened, NotOpened>,
-    read: impl FnOnce(&OpenFile, &Attributes) -> Result<T, Error>,
-) -> Outcome<T> {
+    opened: Result<OpenedFile, OpenFailure>,
+    read: impl FnOnce(&OpenLocalFile, &Attributes) -> Result<T, Error>,
+) -> PostOpResult<T> {
     match opened {
-        Ok((file, attributes)) => Outcome {
+        Ok((file, attributes)) => PostOpResult {
             attributes: Some(attributes),
             value: read(&file, &attributes),
         },
-        Err(NotOpened { attributes, error }) => Outcome {
+        Err(OpenFailure { attributes, error }) => PostOpResult {
             attributes,
             value: Err(error),
         },
@@ -204,19 +212,21 @@ fn answer<T>(
 fn read_open(
     file: BorrowedFd<'_>,
     size: u64,
-    (offset, count): (u64, u32),
+    offset: u64,
+    count: u32,
     data: &mut Vec<u8>,
-) -> Result<Read, Error> {
+) -> Result<ReadResult, Error> {
     if offset.saturating_add(u64::from(count)) > OFFSET_MAX && offset >= size {
-        return Ok(Read { count: 0, end: true });
+        return Ok(ReadResult { count: 0, eof: true });
     }
     let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-    let _stage = stages::enter(Stage::FileSystem, "pread");
+    let _stage = stages::enter(RequestStage::FileSystem, "pread");
     let got = read_append(file, offset, wanted, data)?;
-    // More than the size a moment ago was read of a file that grows; nothing was, if nothing was asked for.
+    // More than the size a moment ago was read of a file that grows; nothing was, if nothing was
+    // asked for.
     let end = got < wanted || offset + got as u64 == size || (wanted == 0 && offset > size);
-    Ok(Read {
+    Ok(ReadResult {
         count: u32::try_from(got).unwrap_or(count),
-        end,
+        eof: end,
     })
 }

@@ -1,5 +1,6 @@
-//! SETATTR: what the kernel does in one step takes a system call for each attribute here. The owner's rights are checked
-//! before the first of them, so that what fails for want of permission has changed nothing.
+//! SETATTR: what the kernel does in one step takes a system call for each attribute here. The
+//! owner's rights are checked before the first of them, so that what fails for want of permission
+//! has changed nothing.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,10 +9,10 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::LocalVfs;
-use super::data::{Purpose, proc_path, retry};
+use super::data::{OpenAccess, proc_path, retry};
 use super::sys::check_access;
-use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime, Time};
-use crate::caller::Caller;
+use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::mode::revoke;
 
@@ -19,7 +20,7 @@ impl LocalVfs {
     /// Sets what is asked for, as the caller that this thread works as.
     pub(super) fn set(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         before: &Attributes,
         set: &SetAttributes,
@@ -27,13 +28,13 @@ impl LocalVfs {
         check_owner(caller, before, set)?;
         // Opened before anything changes: it may be refused.
         let file = match set.size {
-            Some(_) => Some(self.open_data(caller, fd, before, Purpose::Write)?),
+            Some(_) => Some(self.open_data(caller, fd, before, OpenAccess::Write)?),
             None => None,
         };
         if set.uid.is_some() || set.gid.is_some() {
             let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
             let change = || rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH);
-            self.identity.with(setting(caller), change)??;
+            self.identity.with_capabilities(setting(caller), change)??;
         }
         if let (Some(file), Some(size)) = (file, set.size) {
             if i64::try_from(size).is_err() {
@@ -47,7 +48,7 @@ impl LocalVfs {
 
     fn set_mode(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         before: &Attributes,
         set: &SetAttributes,
@@ -70,12 +71,12 @@ impl LocalVfs {
                 AtFlags::empty(),
             )
         };
-        Ok(self.identity.with(setting(caller), change)??)
+        Ok(self.identity.with_capabilities(setting(caller), change)??)
     }
 
     fn set_times(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         fd: BorrowedFd<'_>,
         before: &Attributes,
         set: &SetAttributes,
@@ -94,13 +95,13 @@ impl LocalVfs {
         }
         // utimensat(2) lets who may write set both times to now, and NFS either of them.
         check_access(fd, libc::W_OK)?;
-        Ok(self.identity.with(CapabilitySet::FOWNER, change)??)
+        Ok(self.identity.with_capabilities(CapabilitySet::FOWNER, change)??)
     }
 }
 
-/// What setting needs beyond the caller's rights: without it root's own chmod and chown would lose the setgid bit of files of
-/// groups that it is not in.
-pub(super) fn setting(caller: &Caller<'_>) -> CapabilitySet {
+/// What setting needs beyond the caller's rights: without it root's own chmod and chown would lose
+/// the setgid bit of files of groups that it is not in.
+pub(super) fn setting(caller: &FsCred<'_>) -> CapabilitySet {
     if caller.privileged {
         CapabilitySet::FSETID
     } else {
@@ -112,7 +113,7 @@ fn explicit(set: &SetAttributes) -> bool {
     matches!(set.atime, SetTime::To(_)) || matches!(set.mtime, SetTime::To(_))
 }
 
-fn check_owner(caller: &Caller<'_>, before: &Attributes, set: &SetAttributes) -> Result<(), Errno> {
+fn check_owner(caller: &FsCred<'_>, before: &Attributes, set: &SetAttributes) -> Result<(), Errno> {
     let owner = caller.privileged || caller.uid == before.uid;
     let gives_away = set.uid.is_some_and(|uid| uid != before.uid) && !caller.privileged;
     let owners_only = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || explicit(set);
@@ -137,7 +138,7 @@ fn time(set: SetTime) -> Timespec {
     }
 }
 
-fn exact(time: Time) -> Timespec {
+fn exact(time: Timestamp) -> Timespec {
     Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.into(),
@@ -145,7 +146,7 @@ fn exact(time: Time) -> Timespec {
 }
 
 /// Sets the mtime and the atime of a file that was made just now.
-pub(super) fn set_both_times(fd: impl AsFd, mtime: Time, atime: Time) -> Result<(), Errno> {
+pub(super) fn set_both_times(fd: impl AsFd, mtime: Timestamp, atime: Timestamp) -> Result<(), Errno> {
     let times = Timestamps {
         last_access: exact(atime),
         last_modification: exact(mtime),

@@ -1,11 +1,13 @@
 //! The sync of a whole file system, which all who want one at the same moment share.
 //!
-//! Symbolic links, FIFOs, sockets and devices have no descriptor that fsync(2) takes, so a change of their attributes is made
-//! durable by syncfs(2), which writes what everybody else has unwritten as well. A sync of the directory would not do in its
-//! place: ext4 and XFS then write the log only up to the last change of the directory itself.
+//! Symbolic links, FIFOs, sockets and devices have no descriptor that fsync(2) takes, so a change
+//! of their attributes is made durable by syncfs(2), which writes what everybody else has unwritten
+//! as well. A sync of the directory would not do in its place: ext4 and XFS then write the log only
+//! up to the last change of the directory itself.
 //!
-//! Invariants: at most one sync is in progress; a request is served by a sync that began after it, so by the second from then at
-//! the latest, and gets that sync's failure even if a later one succeeds.
+//! Invariants: at most one sync is in progress; a request is served by a sync that began after it,
+//! so by the second from then at the latest, and gets that sync's failure even if a later one
+//! succeeds.
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -15,13 +17,13 @@ use crate::error::Error;
 /// The syncs of one file system.
 #[derive(Default)]
 pub(super) struct SharedSync {
-    rounds: Mutex<Rounds>,
+    rounds: Mutex<SyncRounds>,
     ended: Condvar,
 }
 
 /// Syncs are numbered from 1 on.
 #[derive(Default)]
-struct Rounds {
+struct SyncRounds {
     begun: u64,
     ended: u64,
     /// The last one that failed, and of what.
@@ -31,18 +33,22 @@ struct Rounds {
 /// The first sync that covers what was changed before it was taken.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) struct Ticket(u64);
+pub(super) struct SyncTicket(u64);
 
 impl SharedSync {
     /// To be taken after the change that is to be made durable.
-    pub(super) fn ticket(&self) -> Ticket {
+    pub(super) fn ticket(&self) -> SyncTicket {
         // The one under way may have passed by what was changed.
-        Ticket(self.rounds.lock().begun + 1)
+        SyncTicket(self.rounds.lock().begun + 1)
     }
 
-    /// Returns once a sync of the ticket's number or a later one has ended; `sync` is called if it falls to this thread, without
-    /// any lock held.
-    pub(super) fn wait(&self, ticket: Ticket, sync: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    /// Returns once a sync of the ticket's number or a later one has ended; `sync` is called if it
+    /// falls to this thread, without any lock held.
+    pub(super) fn wait(
+        &self,
+        ticket: SyncTicket,
+        sync: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut rounds = self.rounds.lock();
         while rounds.ended < ticket.0 {
             if rounds.begun > rounds.ended {
@@ -51,7 +57,7 @@ impl SharedSync {
             }
             rounds.begun += 1;
             drop(rounds);
-            let mut round = Round {
+            let mut round = SyncRound {
                 of: self,
                 outcome: Err(Error::from(Errno::IO)),
             };
@@ -66,12 +72,12 @@ impl SharedSync {
 }
 
 /// The sync under way. Dropping it ends it, as a failure if it came to no end.
-struct Round<'a> {
+struct SyncRound<'a> {
     of: &'a SharedSync,
     outcome: Result<(), Error>,
 }
 
-impl Drop for Round<'_> {
+impl Drop for SyncRound<'_> {
     fn drop(&mut self) {
         let mut rounds = self.of.rounds.lock();
         rounds.ended = rounds.begun;

@@ -2,11 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use crate::attributes::{Attributes, Device, FileKind, Time};
+use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 
 /// The attributes that stat(2) told.
 pub(super) fn attributes(stat: &Stat) -> Attributes {
@@ -32,7 +32,7 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
 
 /// The attributes that statx(2) told, all of the basic ones having been asked for.
 pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
-    let time = |time: &StatxTimestamp| Time {
+    let time = |time: &StatxTimestamp| Timestamp {
         seconds: time.tv_sec,
         nanoseconds: time.tv_nsec,
     };
@@ -59,14 +59,15 @@ pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
 
 /// What statx(2) tells.
 #[derive(Clone, Debug)]
-pub(super) struct Status {
+pub(super) struct StatxResult {
     pub(super) attributes: Attributes,
     /// When the object was made; none where the file system does not know.
-    pub(super) birth: Option<Time>,
+    pub(super) birth: Option<Timestamp>,
 }
 
-/// Looks at a name in a directory, or, with an empty one, at what `fd` stands for. Follows no link and mounts nothing.
-pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Status, Errno> {
+/// Looks at a name in a directory, or, with an empty one, at what `fd` stands for. Follows no link
+/// and mounts nothing.
+pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<StatxResult, Errno> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     // Not where there is a name: the kernel would look twice whether there is.
     let flags = if name.is_empty() {
@@ -75,11 +76,11 @@ pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Status, Errno> {
         flags
     };
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let _stage = stages::enter(Stage::FileSystem, "statx");
-    Ok(Status::of(&rustix::fs::statx(fd, name, flags, wanted)?))
+    let _stage = stages::enter(RequestStage::FileSystem, "statx");
+    Ok(StatxResult::of(&rustix::fs::statx(fd, name, flags, wanted)?))
 }
 
-impl Status {
+impl StatxResult {
     /// What was told, all of the basic attributes and the time of birth having been asked for.
     pub(super) fn of(found: &Statx) -> Self {
         let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
@@ -103,7 +104,7 @@ pub(super) fn is_append_only(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// The time now, by the clock that file systems use.
-pub(super) fn now() -> Time {
+pub(super) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     time(now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0))
 }
@@ -120,8 +121,8 @@ fn kind(kind: FileType) -> FileKind {
     }
 }
 
-fn time(seconds: i64, nanoseconds: u64) -> Time {
-    Time {
+fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
+    Timestamp {
         seconds,
         nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
     }

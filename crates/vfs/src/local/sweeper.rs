@@ -1,4 +1,5 @@
-//! The thread that closes what is idle. It sleeps while there is nothing to close, and ends with the tree.
+//! The thread that closes what is idle. It sleeps while there is nothing to close, and ends with
+//! the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use super::attributes_of;
 use super::file_cache::FileCache;
-use super::held::HeldObjects;
-use super::unstable::Unstable;
+use super::opath_cache::OPathCache;
+use super::unstable::UnstableFiles;
 use crate::error::Error;
 
 /// How often it looks for open files that are idle.
@@ -17,12 +18,13 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Every how many of these it looks for objects and watched files that are idle: once a second.
 const SLOW: u32 = 4;
 
-/// How often it looks whether a file is gone that has data which are not durable, where there is nothing else to do.
+/// How often it looks whether a file is gone that has data which are not durable, where there is
+/// nothing else to do.
 const RARE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// When the sweeper looks next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextSweep {
     Soon,
     /// Only files are left that wait for somebody to make their data durable.
     Later,
@@ -31,37 +33,37 @@ enum Next {
 }
 
 /// What is kept open for the next request.
-pub(super) struct KeptOpen {
+pub(super) struct OpenCaches {
     /// Objects, opened for nothing.
-    pub(super) objects: HeldObjects,
+    pub(super) opath_cache: OPathCache,
     /// Files, opened for I/O.
-    pub(super) files: FileCache,
+    pub(super) file_cache: FileCache,
     /// Files with data that are not durable, and those that lately had some.
-    pub(super) unstable: Unstable,
+    pub(super) unstable_files: UnstableFiles,
 }
 
-impl KeptOpen {
+impl OpenCaches {
     /// Closes what is idle.
-    fn sweep(&self, round: u32) -> Next {
-        let files = self.files.sweep();
+    fn sweep(&self, round: u32) -> NextSweep {
+        let files = self.file_cache.sweep();
         if !round.is_multiple_of(SLOW) {
-            return Next::Soon;
+            return NextSweep::Soon;
         }
-        let objects = self.objects.sweep();
-        let unstable = self.unstable.sweep();
+        let objects = self.opath_cache.sweep();
+        let unstable = self.unstable_files.sweep();
         let is_gone = |fd: &OwnedFd| attributes_of(fd.as_fd()) == Err(Error::STALE);
-        let watched = self.unstable.sweep_removed(is_gone);
+        let watched = self.unstable_files.sweep_removed(is_gone);
         match (files || objects || unstable, watched) {
-            (true, _) => Next::Soon,
-            (false, true) => Next::Later,
-            (false, false) => Next::WhenWoken,
+            (true, _) => NextSweep::Soon,
+            (false, true) => NextSweep::Later,
+            (false, false) => NextSweep::WhenWoken,
         }
     }
 
     /// Closes whatever is not in use and stands for no data that could be lost.
     pub(super) fn release_all(&self) {
-        self.files.release_all();
-        self.objects.release_all();
+        self.file_cache.release_all();
+        self.opath_cache.release_all();
     }
 }
 
@@ -70,7 +72,7 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    pub(super) fn start(kept: &Arc<KeptOpen>) -> Self {
+    pub(super) fn start(kept: &Arc<OpenCaches>) -> Self {
         let weak = Arc::downgrade(kept);
         let sweeping = std::thread::Builder::new()
             .name("idle files".into())
@@ -100,20 +102,20 @@ impl Drop for Sweeper {
     }
 }
 
-fn sweep_until_gone(kept: &Weak<KeptOpen>) {
+fn sweep_until_gone(kept: &Weak<OpenCaches>) {
     let mut round = 0_u32;
     while let Some(kept) = kept.upgrade() {
         let next = kept.sweep(round);
         drop(kept);
         round = round.wrapping_add(1);
         match next {
-            Next::Soon => std::thread::park_timeout(INTERVAL),
-            Next::Later => {
+            NextSweep::Soon => std::thread::park_timeout(INTERVAL),
+            NextSweep::Later => {
                 // The round that comes then looks at everything.
                 round = 0;
                 std::thread::park_timeout(RARE_INTERVAL);
             }
-            Next::WhenWoken => std::thread::park(),
+            NextSweep::WhenWoken => std::thread::park(),
         }
     }
 }
@@ -125,15 +127,15 @@ mod tests {
 
     #[test]
     fn the_sweeper_ends_with_what_it_sweeps() {
-        let kept = Arc::new(KeptOpen {
-            objects: HeldObjects::new(1000),
-            files: FileCache::new(true),
-            unstable: Unstable::new(16),
+        let kept = Arc::new(OpenCaches {
+            opath_cache: OPathCache::new(1000),
+            file_cache: FileCache::new(true),
+            unstable_files: UnstableFiles::new(16),
         });
         let sweeper = Sweeper::start(&kept);
         let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1]).expect("it is short");
         let root = std::fs::File::open("/").expect("the root can be opened");
-        if kept.objects.hold(&handle, &Arc::new(root.into())) {
+        if kept.opath_cache.insert(&handle, &Arc::new(root.into())) {
             sweeper.wake();
         }
         let weak = Arc::downgrade(&kept);

@@ -1,7 +1,9 @@
-//! The system calls that rustix does not offer: handles, the thread's file-system ids, and access checks by descriptor.
+//! The system calls that rustix does not offer: handles, the thread's file-system ids, and access
+//! checks by descriptor.
 //!
-//! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid, setfsgid, cachestat and
-//! faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls would change every thread of the process; only the raw calls change one.
+//! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
+//! setfsgid, cachestat and faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls would
+//! change every thread of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;
@@ -28,8 +30,8 @@ pub(super) struct KernelHandle {
     pub(super) mount: u64,
 }
 
-/// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or a kind above 255;
-/// `EOPNOTSUPP`: the file system has no such names.
+/// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or
+/// a kind above 255; `EOPNOTSUPP`: the file system has no such names.
 pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
     name_to_handle_at(fd, c"", libc::AT_EMPTY_PATH)
 }
@@ -47,8 +49,8 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
         data: [0; HANDLE_BYTES_MAX],
     };
     let mut mount: libc::c_int = 0;
-    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is a C string, and all pointers are
-    // to values that outlive the call.
+    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is a C
+    // string, and all pointers are to values that outlive the call.
     let status = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -73,7 +75,8 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
     })
 }
 
-/// Opens (O_PATH) what a handle names, on the file system of `mount`. `ESTALE` for whatever names nothing there.
+/// Opens (O_PATH) what a handle names, on the file system of `mount`. `ESTALE` for whatever names
+/// nothing there.
 pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let mut data = [0; HANDLE_BYTES_MAX];
     data.get_mut(..bytes.len())
@@ -100,7 +103,8 @@ pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> R
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets the uid that file accesses of this thread have, and says which it was. There is no error: ask again to see.
+/// Sets the uid that file accesses of this thread have, and says which it was. There is no error:
+/// ask again to see.
 pub(super) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: the call takes a number and has no memory effects.
     let before = unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) };
@@ -114,8 +118,8 @@ pub(super) fn set_fs_gid(gid: u32) -> u32 {
     id(before)
 }
 
-/// Whether this thread may do all of `rights` (R_OK, W_OK, X_OK) with the object behind `fd`, as its file-system ids
-/// and capabilities are now.
+/// Whether this thread may do all of `rights` (R_OK, W_OK, X_OK) with the object behind `fd`, as
+/// its file-system ids and capabilities are now.
 pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
     // SAFETY: the path is an empty C string; the rest are numbers.
@@ -123,7 +127,8 @@ pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<()
     done(status).map(|_| ())
 }
 
-/// Appends up to `count` bytes from `offset` of a file to `data`, as many as there are until the end.
+/// Appends up to `count` bytes from `offset` of a file to `data`, as many as there are until the
+/// end.
 pub(super) fn read_append(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -144,14 +149,15 @@ pub(super) fn read_append(
             break;
         }
         got += now;
-        // SAFETY: the kernel filled the first `now` bytes of the spare capacity, which lies right behind the length.
+        // SAFETY: the kernel filled the first `now` bytes of the spare capacity, which lies right
+        // behind the length.
         unsafe { data.set_len(data.len() + now) };
     }
     Ok(got)
 }
 
-/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is not there. `EAGAIN`: that is
-/// nothing; `EOPNOTSUPP`: the file system cannot tell.
+/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is
+/// not there. `EAGAIN`: that is nothing; `EOPNOTSUPP`: the file system cannot tell.
 pub(super) fn read_append_cached(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -169,7 +175,8 @@ pub(super) fn read_append_cached(
     let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const piece, 1, offset, libc::RWF_NOWAIT) };
     let got = done(i64::try_from(got).unwrap_or(-1))?;
     let got = usize::try_from(got).unwrap_or(0);
-    // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right behind the length.
+    // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right
+    // behind the length.
     unsafe { data.set_len(data.len() + got) };
     Ok(got)
 }
@@ -179,7 +186,7 @@ const SYS_CACHESTAT: libc::c_long = 451;
 
 /// The kernel's `struct cachestat_range`.
 #[repr(C)]
-struct CacheRange {
+struct CachestatRange {
     offset: u64,
     length: u64,
 }
@@ -187,7 +194,7 @@ struct CacheRange {
 /// The kernel's `struct cachestat`: pages.
 #[repr(C)]
 #[derive(Default)]
-struct CacheState {
+struct Cachestat {
     cached: u64,
     dirty: u64,
     written_back: u64,
@@ -195,19 +202,21 @@ struct CacheState {
     recently_evicted: u64,
 }
 
-/// How many pages of `length` bytes from `offset` of a file are in the page cache (Linux 6.5). `ENOSYS` before; `EPERM` for
-/// who neither owns the file nor may write it.
+/// How many pages of `length` bytes from `offset` of a file are in the page cache (Linux 6.5).
+/// `ENOSYS` before; `EPERM` for who neither owns the file nor may write it.
 pub(super) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {
-    let range = CacheRange { offset, length };
-    let mut state = CacheState::default();
-    // SAFETY: both pointers are to values that are laid out as the kernel's and outlive the call; the last argument is 0.
+    let range = CachestatRange { offset, length };
+    let mut state = Cachestat::default();
+    // SAFETY: both pointers are to values that are laid out as the kernel's and outlive the call;
+    // the last argument is 0.
     let status = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut state, 0) };
     done(status).map(|_| state.cached)
 }
 
 /// Gives this thread a umask (and a working directory) of its own, which no other thread sees.
 pub(super) fn own_umask() -> Result<(), Errno> {
-    // SAFETY: only what file names and modes are relative to is no longer shared; memory and descriptors stay as they are.
+    // SAFETY: only what file names and modes are relative to is no longer shared; memory and
+    // descriptors stay as they are.
     let status = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
     done(status).map(|_| ())
 }

@@ -1,9 +1,11 @@
-//! Files that were written to and are watched until their data are durable. Each is kept open from before the first write (for
-//! reading, so that it hinders nobody), because the kernel remembers a failure of write-back only while the inode is in use, and
-//! reports it to each descriptor that was open before. A watched file whose data are durable stays for a while, so that the
-//! next write need not open it again.
+//! Files that were written to and are watched until their data are durable. Each is kept open from
+//! before the first write (for reading, so that it hinders nobody), because the kernel remembers a
+//! failure of write-back only while the inode is in use, and reports it to each descriptor that was
+//! open before. A watched file whose data are durable stays for a while, so that the next write
+//! need not open it again.
 //!
-//! The number is bounded; who makes room for another file must sync what falls out, if it has data that are not durable.
+//! The number is bounded; who makes room for another file must sync what falls out, if it has data
+//! that are not durable.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::hashing::HandleHashing;
+use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 16;
@@ -20,7 +22,7 @@ const SHARDS: usize = 16;
 const PER_SHARD_MIN: usize = 4;
 const PER_SHARD_MAX: usize = 64;
 
-struct Watched {
+struct UnstableFile {
     fd: Arc<OwnedFd>,
     /// Whether there may be data that no commit has made durable.
     dirty: bool,
@@ -31,33 +33,34 @@ struct Watched {
 }
 
 #[derive(Default)]
-struct Shard {
-    files: HashMap<NodeHandle, Watched, HandleHashing>,
+struct UnstableShard {
+    files: HashMap<NodeHandle, UnstableFile, HandleHashBuilder>,
     next: u64,
 }
 
-pub(super) struct Unstable {
-    shards: [Mutex<Shard>; SHARDS],
+pub(super) struct UnstableFiles {
+    shards: [Mutex<UnstableShard>; SHARDS],
     per_shard_max: usize,
-    hasher: HandleHashing,
+    hasher: HandleHashBuilder,
 }
 
-impl Unstable {
+impl UnstableFiles {
     /// Room for about `most` files.
     pub(super) fn new(most: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             per_shard_max: (most / SHARDS).clamp(PER_SHARD_MIN, PER_SHARD_MAX),
-            hasher: HandleHashing::new(),
+            hasher: HandleHashBuilder::new(),
         }
     }
 
-    fn shard(&self, handle: &NodeHandle) -> &Mutex<Shard> {
+    fn shard(&self, handle: &NodeHandle) -> &Mutex<UnstableShard> {
         let at = self.hasher.hash_one(handle) % SHARDS as u64;
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
     }
 
-    /// To be called before a file is written to: whether it is watched already. From now on it has data that are not durable.
+    /// To be called before a file is written to: whether it is watched already. From now on it has
+    /// data that are not durable.
     pub(super) fn is_watched(&self, handle: &NodeHandle) -> bool {
         let mut shard = self.shard(handle).lock();
         let Some(watched) = shard.files.get_mut(handle) else {
@@ -76,7 +79,8 @@ impl Unstable {
             || shard.files.values().any(|watched| !watched.dirty)
     }
 
-    /// Watches a file that is about to be written to, and returns another one that has to be synced if there was no room.
+    /// Watches a file that is about to be written to, and returns another one that has to be synced
+    /// if there was no room.
     #[must_use]
     pub(super) fn watch(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<(NodeHandle, Arc<OwnedFd>)> {
         let mut shard = self.shard(handle).lock();
@@ -84,21 +88,22 @@ impl Unstable {
         let full = shard.files.len() >= self.per_shard_max && !shard.files.contains_key(handle);
         let fallen = if full { take_one(&mut shard.files) } else { None };
         shard.next += 1;
-        let watched = Watched {
+        let watched = UnstableFile {
             fd,
             dirty: true,
             used: true,
             number: shard.next,
         };
-        // Two writers may have found it unwatched: either descriptor is from before the data were written back.
+        // Two writers may have found it unwatched: either descriptor is from before the data were
+        // written back.
         shard.files.insert(*handle, watched);
         fallen
             .filter(|(_, watched)| watched.dirty)
             .map(|(handle, watched)| (handle, watched.fd))
     }
 
-    /// The descriptor of a watched file whose data are about to be made durable. What is written from now on is not among
-    /// them.
+    /// The descriptor of a watched file whose data are about to be made durable. What is written
+    /// from now on is not among them.
     pub(super) fn begin_sync(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
         let mut shard = self.shard(handle).lock();
         let watched = shard.files.get_mut(handle)?;
@@ -126,12 +131,13 @@ impl Unstable {
         }
     }
 
-    /// Lets go of files whose data are durable and that nobody wrote to since the last look. Whether any is left.
+    /// Lets go of files whose data are durable and that nobody wrote to since the last look.
+    /// Whether any is left.
     pub(super) fn sweep(&self) -> bool {
         let mut more = false;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let idle: Vec<Watched> = shard
+            let idle: Vec<UnstableFile> = shard
                 .files
                 .extract_if(|_, watched| !std::mem::take(&mut watched.used) && !watched.dirty)
                 .map(|(_, watched)| watched)
@@ -144,8 +150,9 @@ impl Unstable {
         more
     }
 
-    /// Lets go of files that have data which are not durable and no name any more: others removed them, nobody will ask for the
-    /// data, and their space is not to be kept. Whether any file is left that this may be true of later.
+    /// Lets go of files that have data which are not durable and no name any more: others removed
+    /// them, nobody will ask for the data, and their space is not to be kept. Whether any file is
+    /// left that this may be true of later.
     pub(super) fn sweep_removed(&self, is_gone: impl Fn(&OwnedFd) -> bool) -> bool {
         let mut more = false;
         for shard in &self.shards {
@@ -168,7 +175,9 @@ impl Unstable {
 }
 
 /// Takes the oldest of those whose data are durable, else the oldest.
-fn take_one(files: &mut HashMap<NodeHandle, Watched, HandleHashing>) -> Option<(NodeHandle, Watched)> {
+fn take_one(
+    files: &mut HashMap<NodeHandle, UnstableFile, HandleHashBuilder>,
+) -> Option<(NodeHandle, UnstableFile)> {
     let oldest = files
         .iter()
         .min_by_key(|(_, watched)| (watched.dirty, watched.number))
@@ -192,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_files_is_watched_and_the_oldest_dirty_one_is_handed_back() {
-        let unstable = Unstable::new(usize::MAX);
+        let unstable = UnstableFiles::new(usize::MAX);
         let mut handed_back = 0;
         for number in 0..2000 {
             assert!(!unstable.is_watched(&handle(number)));
@@ -206,7 +215,7 @@ mod tests {
 
     #[test]
     fn durable_files_fall_out_first_and_need_no_sync() {
-        let unstable = Unstable::new(0);
+        let unstable = UnstableFiles::new(0);
         let mut dirty = Vec::new();
         for number in 0..1000 {
             let fallen = unstable.watch(&handle(number), descriptor());
@@ -215,7 +224,8 @@ mod tests {
             } else {
                 dirty.push(number);
             }
-            // A shard has room for four: as long as one of them is durable it is that one which goes.
+            // A shard has room for four: as long as one of them is durable it is that one which
+            // goes.
             if number < 8 {
                 assert!(fallen.is_none());
             }
@@ -232,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_is_written_after_a_sync_began_is_dirty_again_and_only_what_is_not_goes() {
-        let unstable = Unstable::new(usize::MAX);
+        let unstable = UnstableFiles::new(usize::MAX);
         let fd = descriptor();
         assert!(unstable.watch(&handle(1), Arc::clone(&fd)).is_none());
         assert!(!unstable.sweep(), "nothing of it will be let go");

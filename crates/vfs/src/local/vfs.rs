@@ -1,4 +1,5 @@
-//! The [`Vfs`] of a local tree: each operation finds its object, takes on the caller's identity, and calls its module.
+//! The [`Vfs`] of a local tree: each operation finds its object, takes on the caller's identity,
+//! and calls its module.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -6,18 +7,18 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::names::Reach;
+use super::names::LookupWait;
 use super::{FileCacheCounters, LocalVfs, limits, names, stat};
-use crate::answer::{
-    Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
-    Visit, Written,
-};
-use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
-use crate::caller::Caller;
+use crate::attributes::{Attributes, FileKind, SetAttributes, Timestamp};
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_name;
-use crate::{CreateMode, Special, Stability, Vfs, Waits, Wanted};
+use crate::result::{
+    AccessRights, CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult,
+    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+};
+use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Stability, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -29,16 +30,16 @@ impl Vfs for LocalVfs {
     }
 
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error> {
-        self.look(node, &*self.resolve(node)?)
+        self.getattr(node, &*self.resolve(node)?)
     }
 
     fn set_attributes(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Changed<()> {
+        guard: Option<Timestamp>,
+    ) -> WccResult<()> {
         let changed = self.change_durably(caller, node, |fd, before| {
             if guard.is_some_and(|guard| guard != before.ctime) {
                 return Err(Error::NotSync);
@@ -48,37 +49,37 @@ impl Vfs for LocalVfs {
         // Whatever became of it: some of it may have been done.
         let rights = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
         if rights {
-            self.kept.files.release(node);
+            self.open_caches.file_cache.release(node);
         }
         changed
     }
 
-    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node> {
+    fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
         self.ask(caller, directory, |fd, attributes| {
             check_name(name)?;
             self.find(fd, directory, attributes, name)
         })
     }
 
-    fn lookup_at_hand(
+    fn lookup_nowait(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-    ) -> Option<Outcome<Node>> {
-        match self.pace.waits {
+    ) -> Option<PostOpResult<VfsNode>> {
+        match self.write_latency.may_block {
             // The table's file may be on a disk, wherever the tree is.
             _ if self.handle_scheme() == HandleScheme::Table => None,
-            Waits::Never => Some(self.lookup(caller, directory, name)),
-            Waits::Always => None,
-            Waits::Data if name == b".." || !self.is_at_hand(directory) => None,
-            Waits::Data => {
+            MayBlock::Never => Some(self.lookup(caller, directory, name)),
+            MayBlock::Always => None,
+            MayBlock::Data if name == b".." || !self.is_inode_in_memory(directory) => None,
+            MayBlock::Data => {
                 let found = self.ask(caller, directory, |fd, attributes| {
                     check_name(name)?;
                     if attributes.kind != FileKind::Directory || name == b"." {
                         return self.find(fd, directory, attributes, name);
                     }
-                    self.find_child(fd, directory, name, Reach::Memory)
+                    self.find_child(fd, directory, name, LookupWait::NoWait)
                 });
                 let unknown = matches!(found.value, Err(Error::Os(Errno::AGAIN)));
                 (!unknown).then_some(found)
@@ -86,39 +87,45 @@ impl Vfs for LocalVfs {
         }
     }
 
-    fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
-        let found = self.resolve(node).and_then(|fd| Ok((self.look(node, &fd)?, fd)));
+    fn access(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        asked: AccessRights,
+    ) -> PostOpResult<AccessRights> {
+        let found = self
+            .resolve(node)
+            .and_then(|fd| Ok((self.getattr(node, &fd)?, fd)));
         let (attributes, fd) = match found {
             Ok(found) => found,
             Err(error) => {
-                return Outcome {
+                return PostOpResult {
                     attributes: None,
                     value: Err(error),
                 };
             }
         };
-        let known = self.verdicts.find(caller, node, &attributes, asked);
+        let known = self.access_checks.find(caller, node, &attributes, asked);
         let value = match known {
             Some(granted) => Ok(granted),
-            None => self.identity.assume(caller).map_err(Error::from).map(|()| {
+            None => self.identity.switch_to(caller).map_err(Error::from).map(|()| {
                 let granted = limits::granted(fd.as_fd(), &attributes, asked);
-                let verdict = (asked, granted);
-                self.verdicts
-                    .note((caller, node), &attributes, verdict, stat::now());
+                self.access_checks
+                    .insert(caller, node, &attributes, asked, granted, stat::now());
                 granted
             }),
         };
-        Outcome {
+        PostOpResult {
             attributes: Some(attributes),
             value,
         }
     }
 
-    fn at_hand(&self, node: &NodeHandle) -> bool {
-        self.is_at_hand(node)
+    fn is_in_memory(&self, node: &NodeHandle) -> bool {
+        self.is_inode_in_memory(node)
     }
 
-    fn read_link(&self, caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()> {
+    fn read_link(&self, caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()> {
         self.ask(caller, node, |fd, attributes| {
             if attributes.kind != FileKind::Symlink {
                 return Err(Errno::INVAL.into());
@@ -130,30 +137,31 @@ impl Vfs for LocalVfs {
 
     fn read(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         count: u32,
         data: &mut Vec<u8>,
-    ) -> Outcome<Read> {
-        self.read_data(caller, node, (offset, count), data)
+    ) -> PostOpResult<ReadResult> {
+        self.read_data(caller, node, offset, count, data)
     }
 
     fn fetch(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
-        range: (u64, u32),
-        how: Fetch,
+        offset: u64,
+        count: u32,
+        how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Fetched>> {
-        self.fetch_data(caller, node, range, how, data)
+    ) -> Option<PostOpResult<FetchResult>> {
+        self.fetch_data(caller, node, offset, count, how, data)
     }
 
-    fn waits(&self) -> Waits {
-        match (self.pace.waits, self.handle_scheme()) {
+    fn may_block(&self) -> MayBlock {
+        match (self.write_latency.may_block, self.handle_scheme()) {
             // What is made has to be in the table, whose file is on a disk.
-            (Waits::Never, HandleScheme::Table) => Waits::Data,
+            (MayBlock::Never, HandleScheme::Table) => MayBlock::Data,
             (waits, _) => waits,
         }
     }
@@ -163,71 +171,71 @@ impl Vfs for LocalVfs {
     }
 
     fn release_all(&self) {
-        self.kept.release_all();
-        self.children.forget_all();
-        self.verdicts.forget_all();
+        self.open_caches.release_all();
+        self.lookup_cache.forget_all();
+        self.access_checks.forget_all();
     }
 
     fn file_cache(&self) -> Option<FileCacheCounters> {
-        Some(self.kept.files.counters())
+        Some(self.open_caches.file_cache.counters())
     }
 
     fn write(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Changed<Written> {
-        self.write_data(caller, node, (offset, data), stability)
+    ) -> WccResult<WriteResult> {
+        self.write_data(caller, node, offset, data, stability)
     }
 
-    fn write_at_hand(
+    fn write_nowait(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         data: &[u8],
-    ) -> Option<Changed<Written>> {
-        self.write_data_at_hand(caller, node, (offset, data))
+    ) -> Option<WccResult<WriteResult>> {
+        self.write_data_nowait(caller, node, offset, data)
     }
 
-    fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> Changed<()> {
+    fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> WccResult<()> {
         self.commit_data(caller, node)
     }
 
     fn create(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         self.create_file(caller, directory, name, mode)
     }
 
     fn make_directory(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         set: &SetAttributes,
-    ) -> Changed<Created> {
-        self.make(caller, directory, name, (FileKind::Directory, set), |parent| {
+    ) -> WccResult<CreatedNode> {
+        self.make(caller, directory, name, FileKind::Directory, set, |parent| {
             rustix::fs::mkdirat(parent, name, names::mode(set))
         })
     }
 
     fn make_symlink(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> Changed<Created> {
-        self.make(caller, directory, name, (FileKind::Symlink, set), |parent| {
+    ) -> WccResult<CreatedNode> {
+        self.make(caller, directory, name, FileKind::Symlink, set, |parent| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Errno::INVAL);
             }
@@ -237,64 +245,70 @@ impl Vfs for LocalVfs {
 
     fn make_special(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        special: Special,
+        special: SpecialFile,
         set: &SetAttributes,
-    ) -> Changed<Created> {
-        self.make(caller, directory, name, (names::kind(special), set), |parent| {
+    ) -> WccResult<CreatedNode> {
+        self.make(caller, directory, name, names::kind(special), set, |parent| {
             names::mknod(parent, name, special, names::mode(set))
         })
     }
 
-    fn remove(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
         self.remove_name(caller, directory, name, AtFlags::empty())
     }
 
-    fn remove_directory(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
         self.remove_name(caller, directory, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         from: &NodeHandle,
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
-    ) -> Renamed {
-        self.rename_name(caller, (from, from_name), (to, to_name))
+    ) -> RenameResult {
+        self.rename_name(caller, from, from_name, to, to_name)
     }
 
-    fn link(&self, caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked {
+    fn link(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> LinkResult {
         self.link_name(caller, node, directory, name)
     }
 
     fn read_directory(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         cookie: u64,
-        wanted: Wanted,
-        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
-    ) -> Outcome<bool> {
+        wanted: ReaddirDetail,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+    ) -> PostOpResult<bool> {
         self.ask(caller, directory, |fd, attributes| {
-            self.list(fd, (directory, attributes), cookie, wanted, visit)
+            self.list(fd, directory, attributes, cookie, wanted, visit)
         })
     }
 
-    fn space(&self, node: &NodeHandle) -> Outcome<Space> {
+    fn space(&self, node: &NodeHandle) -> PostOpResult<FileSystemSpace> {
         let space = |fd: Arc<OwnedFd>| {
-            let attributes = self.look(node, &fd)?;
+            let attributes = self.getattr(node, &fd)?;
             Ok((attributes, limits::space(fd.as_fd())?))
         };
         split(self.resolve(node).and_then(space))
     }
 
-    fn limits(&self, node: &NodeHandle) -> Outcome<Limits> {
+    fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits> {
         let limits = |fd: Arc<OwnedFd>| {
-            let attributes = self.look(node, &fd)?;
+            let attributes = self.getattr(node, &fd)?;
             Ok((attributes, limits::limits(fd.as_fd())?))
         };
         split(self.resolve(node).and_then(limits))
@@ -303,19 +317,19 @@ impl Vfs for LocalVfs {
     fn sync_all(&self) -> Result<(), Error> {
         let synced = self.sync_file_system();
         if synced.is_ok() {
-            self.kept.unstable.forget_all();
+            self.open_caches.unstable_files.forget_all();
         }
         synced
     }
 }
 
-fn split<T>(result: Result<(Attributes, T), Error>) -> Outcome<T> {
+fn split<T>(result: Result<(Attributes, T), Error>) -> PostOpResult<T> {
     match result {
-        Ok((attributes, value)) => Outcome {
+        Ok((attributes, value)) => PostOpResult {
             attributes: Some(attributes),
             value: Ok(value),
         },
-        Err(error) => Outcome {
+        Err(error) => PostOpResult {
             attributes: None,
             value: Err(error),
         },

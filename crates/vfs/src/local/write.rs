@@ -1,38 +1,39 @@
 //! Writing and committing data.
 //!
-//! A file is watched (`unstable`) from before its first unstable write until a commit. When the kernel reports that data did not
-//! reach the disk, the number of losses changes while other syncs of the same file still wait: a sync that then succeeds sees
-//! the new number, so that no reply hides a loss.
+//! A file is watched (`unstable`) from before its first unstable write until a commit. When the
+//! kernel reports that data did not reach the disk, the number of losses changes while other syncs
+//! of the same file still wait: a sync that then succeeds sees the new number, so that no reply
+//! hides a loss.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use curt_trace::stages::{self, Stage};
+use curt_trace::stages::{self, RequestStage};
 use parking_lot::MutexGuard;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::data::{OFFSET_MAX, Purpose, reopen, retry};
-use super::file_cache::Stamp;
-use super::open::{NotOpened, Opened};
+use super::data::{OFFSET_MAX, OpenAccess, reopen, retry};
+use super::file_cache::PermissionStamp;
+use super::open::{OpenFailure, OpenedFile};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::answer::{Changed, Written};
 use crate::attributes::FileKind;
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
-use crate::{Stability, Waits};
+use crate::result::{WccResult, WriteResult};
+use crate::{MayBlock, Stability};
 
 /// What of a file is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum SyncExtent {
     Data,
     Everything,
 }
 
-impl Extent {
+impl SyncExtent {
     /// What makes it durable.
     const fn system_call(self) -> &'static str {
         match self {
@@ -43,7 +44,7 @@ impl Extent {
 }
 
 /// Whether failures to write a file back will be heard of.
-enum Watch {
+enum WritebackWatch {
     /// They will; another file may have had to make room.
     Watched(Option<(NodeHandle, Arc<OwnedFd>)>),
     /// They will not.
@@ -54,49 +55,55 @@ impl LocalVfs {
     /// Writes data at an offset.
     pub(super) fn write_data(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        (offset, data): (u64, &[u8]),
+        offset: u64,
+        data: &[u8],
         stability: Stability,
-    ) -> Changed<Written> {
+    ) -> WccResult<WriteResult> {
         let held = self.locks.hold(handle);
-        let opened = self.open_file(caller, handle, Purpose::Write);
-        self.write_opened((handle, held), opened, (offset, data), stability)
+        let opened = self.open_file(caller, handle, OpenAccess::Write);
+        self.write_opened(handle, held, opened, offset, data, stability)
     }
 
-    /// As [`LocalVfs::write_data`] of unstable data; `None` where something might have to be waited for: a disk, or somebody who
-    /// changes the same file and waits for one himself.
-    pub(super) fn write_data_at_hand(
+    /// As [`LocalVfs::write_data`] of unstable data; `None` where something might have to be waited
+    /// for: a disk, or somebody who changes the same file and waits for one himself.
+    pub(super) fn write_data_nowait(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
-        (offset, data): (u64, &[u8]),
-    ) -> Option<Changed<Written>> {
-        let held = match self.pace.waits {
+        offset: u64,
+        data: &[u8],
+    ) -> Option<WccResult<WriteResult>> {
+        let held = match self.write_latency.may_block {
             // Nobody holds it for long.
-            Waits::Never => self.locks.hold(handle),
-            Waits::Always => return None,
-            Waits::Data if self.pace.writes_are_slow() || !self.is_at_hand(handle) => return None,
+            MayBlock::Never => self.locks.hold(handle),
+            MayBlock::Always => return None,
+            MayBlock::Data if self.write_latency.writes_are_slow() || !self.is_inode_in_memory(handle) => {
+                return None;
+            }
             // What has to make room for this file would have to be made durable.
-            Waits::Data if !self.kept.unstable.has_room(handle) => return None,
-            Waits::Data => self.locks.try_hold(handle)?,
+            MayBlock::Data if !self.open_caches.unstable_files.has_room(handle) => return None,
+            MayBlock::Data => self.locks.try_hold(handle)?,
         };
-        let opened = self.open_file_at_hand(caller, handle, Purpose::Write)?;
-        Some(self.write_opened((handle, held), opened, (offset, data), Stability::Unstable))
+        let opened = self.open_file_nowait(caller, handle, OpenAccess::Write)?;
+        Some(self.write_opened(handle, held, opened, offset, data, Stability::Unstable))
     }
 
     /// Writes to a file that is open, whose lock is `held` until the data are written.
     fn write_opened(
         &self,
-        (handle, held): (&NodeHandle, MutexGuard<'_, ()>),
-        opened: Result<Opened, NotOpened>,
-        (offset, data): (u64, &[u8]),
+        handle: &NodeHandle,
+        held: MutexGuard<'_, ()>,
+        opened: Result<OpenedFile, OpenFailure>,
+        offset: u64,
+        data: &[u8],
         stability: Stability,
-    ) -> Changed<Written> {
+    ) -> WccResult<WriteResult> {
         let (file, before) = match opened {
             Ok(opened) => opened,
-            Err(NotOpened { attributes, error }) => {
-                return Changed {
+            Err(OpenFailure { attributes, error }) => {
+                return WccResult {
                     before: attributes.as_ref().map(Into::into),
                     after: attributes,
                     value: Err(error),
@@ -105,36 +112,39 @@ impl LocalVfs {
         };
         let watch = match stability {
             Stability::Unstable => self.watch(handle, file.as_fd()),
-            Stability::DataSync | Stability::FileSync => Watch::Not,
+            Stability::DataSync | Stability::FileSync => WritebackWatch::Not,
         };
         let losses = self.losses.of(handle);
-        let begun = self.pace.write_begins();
+        let begun = self.write_latency.write_begins();
         let written = write_all(file.as_fd(), offset, data);
-        self.pace.write_ended(begun);
+        self.write_latency.write_ended(begun);
         let after = attributes_of(file.as_fd()).ok();
         if let Some(after) = &after {
-            file.carry(Stamp::of(&before), after);
+            file.update_after_own_write(PermissionStamp::of(&before), after);
         }
         drop(held);
         let extent = match (stability, watch) {
-            (Stability::Unstable, Watch::Watched(None)) => None,
-            (Stability::Unstable, Watch::Watched(Some((fallen, fd)))) => {
-                // Its loss is no failure of this write: those who wrote it see the number of losses.
-                let _told = self.sync(&fallen, fd.as_fd(), Extent::Everything);
+            (Stability::Unstable, WritebackWatch::Watched(None)) => None,
+            (Stability::Unstable, WritebackWatch::Watched(Some((fallen, fd)))) => {
+                // Its loss is no failure of this write: those who wrote it see the number of
+                // losses.
+                let _told = self.sync(&fallen, fd.as_fd(), SyncExtent::Everything);
                 None
             }
             // What cannot be watched is made durable now.
-            (Stability::Unstable, Watch::Not) | (Stability::FileSync, _) => Some(Extent::Everything),
-            (Stability::DataSync, _) => Some(Extent::Data),
+            (Stability::Unstable, WritebackWatch::Not) | (Stability::FileSync, _) => {
+                Some(SyncExtent::Everything)
+            }
+            (Stability::DataSync, _) => Some(SyncExtent::Data),
         };
         let value = written.map_err(Error::Os).and_then(|count| {
             if let Some(extent) = extent {
                 self.sync_written(handle, file.as_fd(), extent, losses)?;
             }
             let count = u32::try_from(count).map_err(|_| Errno::INVAL)?;
-            Ok(Written { count, stability })
+            Ok(WriteResult { count, stability })
         });
-        Changed {
+        WccResult {
             before: Some((&before).into()),
             after,
             value,
@@ -142,17 +152,19 @@ impl LocalVfs {
     }
 
     /// Has a file watched that is about to be written to. Under its lock.
-    fn watch(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> Watch {
-        if self.kept.unstable.is_watched(handle) {
-            return Watch::Watched(None);
+    fn watch(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> WritebackWatch {
+        if self.open_caches.unstable_files.is_watched(handle) {
+            return WritebackWatch::Watched(None);
         }
         match self.open_to_sync(file) {
-            Ok(watched) => Watch::Watched(self.kept.unstable.watch(handle, Arc::new(watched))),
-            Err(_) => Watch::Not,
+            Ok(watched) => {
+                WritebackWatch::Watched(self.open_caches.unstable_files.watch(handle, Arc::new(watched)))
+            }
+            Err(_) => WritebackWatch::Not,
         }
     }
 
-    pub(super) fn commit_data(&self, caller: &Caller<'_>, handle: &NodeHandle) -> Changed<()> {
+    pub(super) fn commit_data(&self, caller: &FsCred<'_>, handle: &NodeHandle) -> WccResult<()> {
         let (changed, fd) = self.change(caller, handle, |fd, before| {
             match before.kind {
                 FileKind::Regular if caller.uid == before.uid => {}
@@ -161,32 +173,34 @@ impl LocalVfs {
                 _ => return Err(Errno::INVAL.into()),
             }
             // Under the file's lock: what is written later is dirty again.
-            Ok(self.kept.unstable.begin_sync(handle))
+            Ok(self.open_caches.unstable_files.begin_sync(handle))
         });
-        let Changed { before, after, value } = changed;
+        let WccResult { before, after, value } = changed;
         let value = value.and_then(|watched| {
-            // A descriptor from before the data were written back hears of errors that others were told of, too.
+            // A descriptor from before the data were written back hears of errors that others were
+            // told of, too.
             let file = match (watched, fd) {
                 (Some(watched), _) => watched,
                 (None, Some(fd)) => Arc::new(self.open_to_sync(fd.as_fd())?),
                 (None, None) => return Err(Error::STALE),
             };
-            let synced = self.sync(handle, file.as_fd(), Extent::Everything);
+            let synced = self.sync(handle, file.as_fd(), SyncExtent::Everything);
             // What was watched may be let go of some time from now.
             self.sweeper.wake();
             synced
         });
-        Changed { before, after, value }
+        WccResult { before, after, value }
     }
 
-    /// As [`LocalVfs::sync`], for a stable write, whose data the client will not send again; `losses` is the file's number of losses
-    /// before the write. The descriptor is shared: if the loss of these data was reported to another user of it, the kernel would
-    /// not report it here. So this fails after any loss of this file.
+    /// As [`LocalVfs::sync`], for a stable write, whose data the client will not send again;
+    /// `losses` is the file's number of losses before the write. The descriptor is shared: if the
+    /// loss of these data was reported to another user of it, the kernel would not report it here.
+    /// So this fails after any loss of this file.
     fn sync_written(
         &self,
         handle: &NodeHandle,
         file: BorrowedFd<'_>,
-        extent: Extent,
+        extent: SyncExtent,
         losses: u64,
     ) -> Result<(), Error> {
         self.sync(handle, file, extent)?;
@@ -198,36 +212,40 @@ impl LocalVfs {
         }
     }
 
-    /// Makes a file durable by a descriptor of it. [`Error::Lost`] when that fails: the kernel tells a descriptor once that data
-    /// did not reach the disk, and nobody else may hear of it. One at a time for each file, so that who comes second
-    /// finds the loss noted that the first was told of.
-    fn sync(&self, handle: &NodeHandle, file: BorrowedFd<'_>, extent: Extent) -> Result<(), Error> {
-        let _stage = stages::enter(Stage::FileSystem, extent.system_call());
+    /// Makes a file durable by a descriptor of it. [`Error::Lost`] when that fails: the kernel
+    /// tells a descriptor once that data did not reach the disk, and nobody else may hear of it.
+    /// One at a time for each file, so that who comes second finds the loss noted that the first
+    /// was told of.
+    fn sync(&self, handle: &NodeHandle, file: BorrowedFd<'_>, extent: SyncExtent) -> Result<(), Error> {
+        let _stage = stages::enter(RequestStage::FileSystem, extent.system_call());
         let _held = self.syncing.hold(handle);
         let sync = || match extent {
-            Extent::Data => rustix::fs::fdatasync(file),
-            Extent::Everything => rustix::fs::fsync(file),
+            SyncExtent::Data => rustix::fs::fdatasync(file),
+            SyncExtent::Everything => rustix::fs::fsync(file),
         };
         retry(sync).map_err(|errno| self.lost(Some(handle), errno))
     }
 
     /// As [`LocalVfs::sync`], all of the file.
     pub(super) fn sync_file(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> Result<(), Error> {
-        self.sync(handle, file, Extent::Everything)
+        self.sync(handle, file, SyncExtent::Everything)
     }
 
-    /// Notes that data written to a file, or to an unknown file, may be lost, before any other sync is reported as successful.
+    /// Notes that data written to a file, or to an unknown file, may be lost, before any other sync
+    /// is reported as successful.
     pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
         self.losses.count(file);
         tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
         Error::Lost(errno)
     }
 
-    /// Opens a regular file to make it durable. For reading, whoever the caller is: while a descriptor is open for writing nobody
-    /// can execute the file.
+    /// Opens a regular file to make it durable. For reading, whoever the caller is: while a
+    /// descriptor is open for writing nobody can execute the file.
     fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
-        Ok(self.identity.with(CapabilitySet::DAC_OVERRIDE, open)??)
+        Ok(self
+            .identity
+            .with_capabilities(CapabilitySet::DAC_OVERRIDE, open)??)
     }
 }
 
@@ -239,7 +257,7 @@ fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Er
     {
         return Err(Errno::FBIG);
     }
-    let _stage = stages::enter(Stage::FileSystem, "pwrite");
+    let _stage = stages::enter(RequestStage::FileSystem, "pwrite");
     let mut written = 0;
     while written < data.len() {
         match rustix::io::pwrite(file, &data[written..], offset + written as u64) {
@@ -263,17 +281,18 @@ mod tests {
     use super::*;
     use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
 
-    /// A tree on a disk with a file that was just looked up; none where there is no disk or this is not root.
+    /// A tree on a disk with a file that was just looked up; none where there is no disk or this is
+    /// not root.
     fn on_disk() -> Option<(tempfile::TempDir, LocalVfs, NodeHandle)> {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).ok()?;
-        if vfs.waits() != Waits::Data || vfs.only_user().is_some() {
+        if vfs.may_block() != MayBlock::Data || vfs.only_user().is_some() {
             return None;
         }
         let (root, set) = (vfs.root(), SetAttributes::with_mode(0o666));
-        let made = vfs.create(&Caller::ROOT, &root, b"file", CreateMode::Guarded(&set));
+        let made = vfs.create(&FsCred::ROOT, &root, b"file", CreateMode::Guarded(&set));
         made.value.unwrap();
-        let found = vfs.lookup(&Caller::ROOT, &root, b"file").value.unwrap();
+        let found = vfs.lookup(&FsCred::ROOT, &root, b"file").value.unwrap();
         Some((directory, vfs, found.handle))
     }
 
@@ -285,7 +304,7 @@ mod tests {
             let asks = scope.spawn(|| times.next_graph(NUMBER, Duration::from_secs(60)));
             while !asks.is_finished() {
                 stages::begin(&times);
-                stages::tell_procedure(NUMBER);
+                stages::set_procedure(NUMBER);
                 work();
                 stages::finish(&times, || ());
             }
@@ -300,15 +319,15 @@ mod tests {
             return;
         };
         let write = |stability| {
-            let written = vfs.write(&Caller::ROOT, &file, 0, b"data", stability);
+            let written = vfs.write(&FsCred::ROOT, &file, 0, b"data", stability);
             written.value.unwrap();
         };
         let set = SetAttributes::with_mode(0o666);
         let rename = |from: &[u8], to: &[u8]| {
-            let (root, caller) = (vfs.root(), Caller::ROOT);
+            let (root, caller) = (vfs.root(), FsCred::ROOT);
             vfs.rename(&caller, &root, from, &root, to).value.unwrap();
         };
-        let link = vfs.make_symlink(&Caller::ROOT, &vfs.root(), b"link", b"target", &set);
+        let link = vfs.make_symlink(&FsCred::ROOT, &vfs.root(), b"link", b"target", &set);
         let link = link.value.unwrap().node.handle;
         let own = SetAttributes {
             uid: Some(0),
@@ -322,7 +341,7 @@ mod tests {
                 rename(b"other", b"file");
             }),
             ("syncfs", &|| {
-                vfs.set_attributes(&Caller::ROOT, &link, &own, None)
+                vfs.set_attributes(&FsCred::ROOT, &link, &own, None)
                     .value
                     .unwrap();
             }),
@@ -338,7 +357,7 @@ mod tests {
         let Some((_directory, vfs, file)) = on_disk() else {
             return;
         };
-        let write = || vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data");
+        let write = || vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data");
         let held = vfs.locks.hold(&file);
         assert!(write().is_none());
         drop(held);
@@ -356,16 +375,19 @@ mod tests {
         let other = |number: u32| NodeHandle::new(file.scheme(), 1, &number.to_be_bytes()).unwrap();
         // Until all have had to make room for others.
         let mut number = 0;
-        while vfs.kept.unstable.has_room(&file) {
-            let _fallen = vfs.kept.unstable.watch(&other(number), Arc::clone(&fd));
+        while vfs.open_caches.unstable_files.has_room(&file) {
+            let _fallen = vfs
+                .open_caches
+                .unstable_files
+                .watch(&other(number), Arc::clone(&fd));
             number += 1;
         }
-        assert!(vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data").is_none());
+        assert!(vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data").is_none());
         assert!(
-            vfs.write(&Caller::ROOT, &file, 0, b"data", Stability::Unstable)
+            vfs.write(&FsCred::ROOT, &file, 0, b"data", Stability::Unstable)
                 .value
                 .is_ok()
         );
-        assert!(vfs.write_at_hand(&Caller::ROOT, &file, 0, b"data").is_some());
+        assert!(vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data").is_some());
     }
 }

@@ -4,27 +4,28 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::content::{Content, Formula};
-use super::directory::Directory;
-use super::tree::{Body, Inode, ROOT, Tree};
+use super::content::{ContentFormula, FileContent};
+use super::directory::MemoryDirectory;
+use super::tree::{InodeBody, MemoryInode, MemoryTree, ROOT};
 use super::{MemoryOptions, MemoryVfs};
-use crate::attributes::{FileKind, Time};
+use crate::attributes::{FileKind, Timestamp};
 
-/// Fills a tree before it is served. Paths are relative to the root, without a leading `/`; directories on the way are
-/// made as they are needed. A tree built from the same calls with the same options has the same handles.
-pub struct TreeBuilder {
+/// Fills a tree before it is served. Paths are relative to the root, without a leading `/`;
+/// directories on the way are made as they are needed. A tree built from the same calls with the
+/// same options has the same handles.
+pub struct MemoryTreeBuilder {
     vfs: MemoryVfs,
-    formula: Arc<dyn Formula>,
-    time: Time,
+    formula: Arc<dyn ContentFormula>,
+    time: Timestamp,
     owner: (u32, u32),
     directory_mode: u32,
     file_mode: u32,
 }
 
-impl TreeBuilder {
+impl MemoryTreeBuilder {
     /// A tree whose files get their bytes from `formula`, and everything in it the time `time`.
     #[must_use]
-    pub fn new(options: MemoryOptions, formula: Arc<dyn Formula>, time: Time) -> Self {
+    pub fn new(options: MemoryOptions, formula: Arc<dyn ContentFormula>, time: Timestamp) -> Self {
         let vfs = MemoryVfs::new(options);
         set_times(vfs.tree.write().inode_mut(ROOT), time);
         Self {
@@ -57,10 +58,10 @@ impl TreeBuilder {
 
     /// Adds a file of `size` bytes.
     pub fn file(&mut self, path: &[u8], size: u64) -> Result<(), Errno> {
-        let content = Content::from_formula(Arc::clone(&self.formula), path, size);
+        let content = FileContent::from_formula(Arc::clone(&self.formula), path, size);
         self.add(
             path,
-            Body::Regular {
+            InodeBody::Regular {
                 content,
                 durable: None,
             },
@@ -70,7 +71,7 @@ impl TreeBuilder {
 
     /// Adds a symbolic link.
     pub fn symlink(&mut self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
-        self.add(path, Body::Symlink(target.into()), 0o777)
+        self.add(path, InodeBody::Symlink(target.into()), 0o777)
     }
 
     /// The tree.
@@ -79,7 +80,7 @@ impl TreeBuilder {
         self.vfs
     }
 
-    fn add(&self, path: &[u8], body: Body, mode: u32) -> Result<(), Errno> {
+    fn add(&self, path: &[u8], body: InodeBody, mode: u32) -> Result<(), Errno> {
         let mut tree = self.vfs.tree.write();
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -95,15 +96,17 @@ impl TreeBuilder {
         Ok(())
     }
 
-    fn reach(&self, tree: &mut Tree, path: &[u8]) -> Result<u64, Errno> {
+    fn reach(&self, tree: &mut MemoryTree, path: &[u8]) -> Result<u64, Errno> {
         let mut at = ROOT;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             crate::name::check_new_name(name)?;
             at = match tree.inode(at).directory()?.find(name) {
                 Some(found) => found,
                 None => {
-                    let made =
-                        tree.insert(self.inode(Body::Directory(Directory::new(at)), self.directory_mode));
+                    let made = tree.insert(self.inode(
+                        InodeBody::Directory(MemoryDirectory::new(at)),
+                        self.directory_mode,
+                    ));
                     let parent = tree.inode_mut(at);
                     parent.directory_mut()?.add(name, made);
                     parent.nlink += 1;
@@ -118,10 +121,14 @@ impl TreeBuilder {
         }
     }
 
-    fn inode(&self, body: Body, mode: u32) -> Inode {
-        let nlink = if matches!(body, Body::Directory(_)) { 2 } else { 1 };
+    fn inode(&self, body: InodeBody, mode: u32) -> MemoryInode {
+        let nlink = if matches!(body, InodeBody::Directory(_)) {
+            2
+        } else {
+            1
+        };
         let (uid, gid) = self.owner;
-        Inode {
+        MemoryInode {
             body,
             mode,
             nlink,
@@ -134,6 +141,6 @@ impl TreeBuilder {
     }
 }
 
-fn set_times(inode: &mut Inode, time: Time) {
+fn set_times(inode: &mut MemoryInode, time: Timestamp) {
     (inode.atime, inode.mtime, inode.ctime) = (time, time, time);
 }

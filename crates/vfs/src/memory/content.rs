@@ -1,11 +1,13 @@
-//! The bytes of a file in memory: pages that were written over a formula that needs no memory, and holes.
+//! The bytes of a file in memory: pages that were written over a formula that needs no memory, and
+//! holes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes that follow from a file's path and the offset alone.
-pub trait Formula: Send + Sync {
-    /// Fills `buffer` with the bytes from `offset` of the file at `path` (relative to the tree, without a leading `/`).
+pub trait ContentFormula: Send + Sync {
+    /// Fills `buffer` with the bytes from `offset` of the file at `path` (relative to the tree,
+    /// without a leading `/`).
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]);
 }
 
@@ -14,25 +16,25 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 /// What lies under the pages: the formula's bytes up to `end`, zeroes beyond.
 #[derive(Clone)]
-struct Base {
-    formula: Arc<dyn Formula>,
+struct FormulaContent {
+    formula: Arc<dyn ContentFormula>,
     path: Arc<[u8]>,
     end: u64,
 }
 
 /// A regular file's bytes. A copy shares the pages until one side writes.
 #[derive(Clone, Default)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     size: u64,
-    base: Option<Base>,
+    base: Option<FormulaContent>,
     pages: HashMap<u64, Arc<[u8; PAGE_BYTES]>>,
 }
 
-impl Content {
-    pub(super) fn from_formula(formula: Arc<dyn Formula>, path: &[u8], size: u64) -> Self {
+impl FileContent {
+    pub(super) fn from_formula(formula: Arc<dyn ContentFormula>, path: &[u8], size: u64) -> Self {
         Self {
             size,
-            base: Some(Base {
+            base: Some(FormulaContent {
                 formula,
                 path: path.into(),
                 end: size,
@@ -152,7 +154,7 @@ mod tests {
 
     struct Counting;
 
-    impl Formula for Counting {
+    impl ContentFormula for Counting {
         fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
             for (at, byte) in (offset..).zip(buffer) {
                 *byte = (at % 251) as u8 ^ path[0];
@@ -160,7 +162,7 @@ mod tests {
         }
     }
 
-    fn bytes(content: &Content, offset: u64, count: u32) -> Vec<u8> {
+    fn bytes(content: &FileContent, offset: u64, count: u32) -> Vec<u8> {
         let mut data = Vec::new();
         content.read(offset, count, &mut data);
         data
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_write_over_a_formula_keeps_the_bytes_around_it() {
-        let mut content = Content::from_formula(Arc::new(Counting), b"p", 10_000);
+        let mut content = FileContent::from_formula(Arc::new(Counting), b"p", 10_000);
         let mut model = vec![0; 10_000];
         Counting.fill(b"p", 0, &mut model);
         assert_eq!((content.used(), bytes(&content, 0, 20_000)), (0, model.clone()));
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_does_not_come_back() {
-        let mut content = Content::from_formula(Arc::new(Counting), b"p", 10_000);
+        let mut content = FileContent::from_formula(Arc::new(Counting), b"p", 10_000);
         content.write(5000, b"x");
         content.resize(4500);
         content.resize(9000);
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_copy_shares_nothing_that_is_written_later() {
-        let mut content = Content::default();
+        let mut content = FileContent::default();
         content.write(0, b"before");
         let copy = content.clone();
         content.write(0, b"after!");

@@ -1,6 +1,6 @@
-//! The names of a directory in memory, in an order that never changes: each name keeps its cookie for as long as it
-//! exists (a rename within the directory too), and no cookie is used again. So a listing that goes on after any cookie
-//! sees each name that stays exactly once.
+//! The names of a directory in memory, in an order that never changes: each name keeps its cookie
+//! for as long as it exists (a rename within the directory too), and no cookie is used again. So a
+//! listing that goes on after any cookie sees each name that stays exactly once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -12,21 +12,21 @@ pub(super) const DOT_COOKIE: u64 = 1;
 pub(super) const DOT_DOT_COOKIE: u64 = 2;
 
 #[derive(Clone, Copy)]
-struct Place {
+struct MemoryDirEntry {
     cookie: u64,
     fileid: u64,
 }
 
 /// The entries without `.` and `..`.
-pub(super) struct Directory {
+pub(super) struct MemoryDirectory {
     /// The parent's fileid; the root's is its own.
     pub(super) parent: u64,
-    names: HashMap<Arc<[u8]>, Place>,
+    names: HashMap<Arc<[u8]>, MemoryDirEntry>,
     order: BTreeMap<u64, Arc<[u8]>>,
     next_cookie: u64,
 }
 
-impl Directory {
+impl MemoryDirectory {
     pub(super) fn new(parent: u64) -> Self {
         Self {
             parent,
@@ -52,10 +52,10 @@ impl Directory {
     pub(super) fn add(&mut self, name: &[u8], fileid: u64) {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
-        self.put(name, Place { cookie, fileid });
+        self.put(name, MemoryDirEntry { cookie, fileid });
     }
 
-    fn put(&mut self, name: &[u8], place: Place) {
+    fn put(&mut self, name: &[u8], place: MemoryDirEntry) {
         let name: Arc<[u8]> = name.into();
         self.order.insert(place.cookie, Arc::clone(&name));
         let before = self.names.insert(name, place);
@@ -77,7 +77,7 @@ impl Directory {
     }
 
     /// Whether a listing can have given `cookie`.
-    pub(super) fn knows(&self, cookie: u64) -> bool {
+    pub(super) fn is_valid_cookie(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
 

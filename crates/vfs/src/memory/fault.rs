@@ -27,13 +27,13 @@ pub enum FaultPoint {
 
 /// Which operations fail next.
 #[derive(Default)]
-pub(super) struct Faults {
+pub(super) struct InjectedFaults {
     waiting: Mutex<Vec<(FaultPoint, Error, u32)>>,
     /// How many of those that struck lost data.
     losses: AtomicU64,
 }
 
-impl Faults {
+impl InjectedFaults {
     pub(super) fn add(&self, point: FaultPoint, error: Error, times: u32) {
         self.waiting.lock().push((point, error, times));
     }

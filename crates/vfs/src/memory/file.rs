@@ -4,37 +4,37 @@ use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::permission::{EXECUTE, READ, WRITE};
-use super::tree::{Inode, Tree};
+use super::tree::{MemoryInode, MemoryTree};
 use crate::Stability;
-use crate::answer::{Access, Written};
 use crate::attributes::FileKind;
-use crate::caller::Caller;
+use crate::caller::FsCred;
 use crate::error::Error;
+use crate::result::{AccessRights, WriteResult};
 
 /// No file can be larger: an offset is a signed 64-bit number.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl MemoryVfs {
     /// Every right that the caller has.
-    pub(super) fn granted(&self, caller: &Caller<'_>, inode: &Inode) -> Access {
+    pub(super) fn granted(&self, caller: &FsCred<'_>, inode: &MemoryInode) -> AccessRights {
         let allows = |wanted| inode.owned().allows(caller, wanted);
-        let mut granted = Access::default();
+        let mut granted = AccessRights::default();
         if allows(READ) {
-            granted = granted.with(Access::READ);
+            granted = granted.with(AccessRights::READ);
         }
         let directory = inode.kind() == FileKind::Directory;
         if allows(EXECUTE) && inode.kind() != FileKind::Symlink {
             granted = granted.with(if directory {
-                Access::LOOKUP
+                AccessRights::LOOKUP
             } else {
-                Access::EXECUTE
+                AccessRights::EXECUTE
             });
         }
         let needed = if directory { WRITE | EXECUTE } else { WRITE };
         if allows(needed) && self.check_writable().is_ok() {
-            granted = granted.with(Access::MODIFY).with(Access::EXTEND);
+            granted = granted.with(AccessRights::MODIFY).with(AccessRights::EXTEND);
             if directory {
-                granted = granted.with(Access::DELETE);
+                granted = granted.with(AccessRights::DELETE);
             }
         }
         granted
@@ -42,13 +42,13 @@ impl MemoryVfs {
 
     pub(super) fn write_data(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         fileid: u64,
         offset: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteResult, Error> {
         let inode = tree.inode(fileid);
         let content = inode.content()?;
         self.check_writable()?;
@@ -72,13 +72,19 @@ impl MemoryVfs {
             inode.make_durable();
         }
         tree.charge(uid, before, before + growth);
-        Ok(Written {
+        Ok(WriteResult {
             count: u32::try_from(data.len()).map_err(|_| Errno::INVAL)?,
             stability,
         })
     }
 
-    fn check_space(&self, tree: &Tree, caller: &Caller<'_>, uid: u32, growth: u64) -> Result<(), Errno> {
+    fn check_space(
+        &self,
+        tree: &MemoryTree,
+        caller: &FsCred<'_>,
+        uid: u32,
+        growth: u64,
+    ) -> Result<(), Errno> {
         if growth == 0 {
             return Ok(());
         }

@@ -1,9 +1,11 @@
-//! A tree in memory: for tests, demonstrations, and workloads whose files' bytes follow from a formula.
+//! A tree in memory: for tests, demonstrations, and workloads whose files' bytes follow from a
+//! formula.
 //!
-//! It decides permissions as a Linux kernel would from mode bits (no access control lists), gives stable cookies, and keeps
-//! ctime strictly increasing per object while its time step is 1 ns, so that no change can hide. Reading does not set
-//! atime. One lock guards the whole tree: every operation is one atomic step, and WCC attributes with it.
-//! It must not know the system's clock: time comes from a [`TimeSource`].
+//! It decides permissions as a Linux kernel would from mode bits (no access control lists), gives
+//! stable cookies, and keeps ctime strictly increasing per object while its time step is 1 ns, so
+//! that no change can hide. Reading does not set atime. One lock guards the whole tree: every
+//! operation is one atomic step, and WCC attributes with it. It must not know the system's clock:
+//! time comes from a [`TimeSource`].
 
 mod build;
 mod content;
@@ -23,18 +25,18 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, Directory};
-use self::fault::Faults;
-use self::tree::{Body, Inode, ROOT, Tree};
-use crate::Wanted;
-use crate::answer::{Changed, Node, Outcome};
-use crate::attributes::Time;
+use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, MemoryDirectory};
+use self::fault::InjectedFaults;
+use self::tree::{InodeBody, MemoryInode, MemoryTree, ROOT};
+use crate::ReaddirDetail;
+use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::handle::NodeHandle;
-use crate::time::{SystemClock, TimeSource};
+use crate::result::{PostOpResult, VfsNode, WccResult};
+use crate::time::{SystemTimeSource, TimeSource};
 
-pub use self::build::TreeBuilder;
-pub use self::content::Formula;
+pub use self::build::MemoryTreeBuilder;
+pub use self::content::ContentFormula;
 pub use self::fault::FaultPoint;
 
 /// What a tree in memory is like.
@@ -47,9 +49,11 @@ pub struct MemoryOptions {
     pub bytes_max: u64,
     /// How many objects there can be (`ENOSPC` beyond).
     pub files_max: u64,
-    /// How many bytes certain users can have written (`EDQUOT` beyond, unless the writer is privileged).
+    /// How many bytes certain users can have written (`EDQUOT` beyond, unless the writer is
+    /// privileged).
     pub quotas: HashMap<u32, u64>,
-    /// Part of every handle: a tree with another number, or built otherwise, must not be given the same.
+    /// Part of every handle: a tree with another number, or built otherwise, must not be given the
+    /// same.
     pub instance: u64,
     /// The root directory's permission bits.
     pub root_mode: u32,
@@ -58,7 +62,7 @@ pub struct MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
-            time: Arc::new(SystemClock),
+            time: Arc::new(SystemTimeSource),
             time_step: Duration::from_nanos(1),
             bytes_max: 1 << 30,
             files_max: 1 << 20,
@@ -71,10 +75,10 @@ impl Default for MemoryOptions {
 
 /// A tree in memory.
 pub struct MemoryVfs {
-    tree: RwLock<Tree>,
+    tree: RwLock<MemoryTree>,
     options: MemoryOptions,
     read_only: std::sync::atomic::AtomicBool,
-    faults: Faults,
+    faults: InjectedFaults,
 }
 
 impl MemoryVfs {
@@ -82,8 +86,8 @@ impl MemoryVfs {
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
         let now = in_steps(options.time.now(), options.time_step);
-        let root = Inode {
-            body: Body::Directory(Directory::new(ROOT)),
+        let root = MemoryInode {
+            body: InodeBody::Directory(MemoryDirectory::new(ROOT)),
             mode: options.root_mode,
             nlink: 2,
             uid: 0,
@@ -92,12 +96,12 @@ impl MemoryVfs {
             mtime: now,
             ctime: now,
         };
-        let tree = RwLock::new(Tree::new(options.instance, root));
+        let tree = RwLock::new(MemoryTree::new(options.instance, root));
         Self {
             tree,
             options,
             read_only: false.into(),
-            faults: Faults::default(),
+            faults: InjectedFaults::default(),
         }
     }
 
@@ -119,7 +123,7 @@ impl MemoryVfs {
         for fileid in fileids {
             let inode = tree.inode_mut(fileid);
             let (before, uid) = (inode.used(), inode.uid);
-            if let Body::Regular { content, durable } = &mut inode.body
+            if let InodeBody::Regular { content, durable } = &mut inode.body
                 && let Some(durable) = durable.take()
             {
                 *content = durable;
@@ -130,17 +134,17 @@ impl MemoryVfs {
     }
 
     /// The time to note for a change of an object whose ctime was `before`.
-    fn change_time(&self, before: Time) -> Time {
+    fn change_time(&self, before: Timestamp) -> Timestamp {
         let now = self.stamp();
         if self.options.time_step > Duration::from_nanos(1) || now > before {
             return now;
         }
         match before.nanoseconds {
-            999_999_999 => Time {
+            999_999_999 => Timestamp {
                 seconds: before.seconds + 1,
                 nanoseconds: 0,
             },
-            nanoseconds => Time {
+            nanoseconds => Timestamp {
                 seconds: before.seconds,
                 nanoseconds: nanoseconds + 1,
             },
@@ -148,7 +152,7 @@ impl MemoryVfs {
     }
 
     /// The time now, in the tree's step.
-    fn stamp(&self) -> Time {
+    fn stamp(&self) -> Timestamp {
         in_steps(self.options.time.now(), self.options.time_step)
     }
 
@@ -162,13 +166,13 @@ impl MemoryVfs {
         &self,
         handle: &NodeHandle,
         point: FaultPoint,
-        change: impl FnOnce(&mut Tree, u64) -> Result<T, Error>,
-    ) -> Changed<T> {
+        change: impl FnOnce(&mut MemoryTree, u64) -> Result<T, Error>,
+    ) -> WccResult<T> {
         let mut tree = self.tree.write();
         let fileid = match tree.resolve(handle) {
             Ok(fileid) => fileid,
             Err(error) => {
-                return Changed {
+                return WccResult {
                     before: None,
                     after: None,
                     value: Err(error),
@@ -177,7 +181,7 @@ impl MemoryVfs {
         };
         let before = tree.attributes(fileid);
         let value = self.faults.strike(point).and_then(|()| change(&mut tree, fileid));
-        Changed {
+        WccResult {
             before: Some((&before).into()),
             after: Some(tree.attributes(fileid)),
             value,
@@ -189,13 +193,13 @@ impl MemoryVfs {
         &self,
         handle: &NodeHandle,
         point: Option<FaultPoint>,
-        ask: impl FnOnce(&Tree, u64) -> Result<T, Error>,
-    ) -> Outcome<T> {
+        ask: impl FnOnce(&MemoryTree, u64) -> Result<T, Error>,
+    ) -> PostOpResult<T> {
         let tree = self.tree.read();
         let fileid = match tree.resolve(handle) {
             Ok(fileid) => fileid,
             Err(error) => {
-                return Outcome {
+                return PostOpResult {
                     attributes: None,
                     value: Err(error),
                 };
@@ -203,14 +207,20 @@ impl MemoryVfs {
         };
         let struck = point.map_or(Ok(()), |point| self.faults.strike(point));
         let value = struck.and_then(|()| ask(&tree, fileid));
-        Outcome {
+        PostOpResult {
             attributes: Some(tree.attributes(fileid)),
             value,
         }
     }
 
     /// The entry after `cookie`, if the directory still exists.
-    fn entry_after(&self, directory: u64, cookie: u64, wanted: Wanted, search: bool) -> Option<OwnedEntry> {
+    fn entry_after(
+        &self,
+        directory: u64,
+        cookie: u64,
+        wanted: ReaddirDetail,
+        search: bool,
+    ) -> Option<OwnedDirEntry> {
         let tree = self.tree.read();
         let inode = tree.inodes.get(&directory)?;
         let names = inode.directory().ok()?;
@@ -219,8 +229,8 @@ impl MemoryVfs {
             DOT_COOKIE => (DOT_DOT_COOKIE, Arc::from(&b".."[..]), names.parent),
             _ => names.after(cookie)?,
         };
-        let node = (wanted == Wanted::Nodes && search).then(|| tree.node(fileid));
-        Some(OwnedEntry {
+        let node = (wanted == ReaddirDetail::Nodes && search).then(|| tree.node(fileid));
+        Some(OwnedDirEntry {
             fileid,
             cookie,
             name,
@@ -229,24 +239,24 @@ impl MemoryVfs {
     }
 }
 
-struct OwnedEntry {
+struct OwnedDirEntry {
     fileid: u64,
     cookie: u64,
     name: Arc<[u8]>,
-    node: Option<Node>,
+    node: Option<VfsNode>,
 }
 
 /// The last whole step of `step` before or at `time`.
-fn in_steps(time: Time, step: Duration) -> Time {
+fn in_steps(time: Timestamp, step: Duration) -> Timestamp {
     if step >= Duration::from_secs(1) {
         let step = i64::try_from(step.as_secs()).unwrap_or(i64::MAX);
-        return Time {
+        return Timestamp {
             seconds: time.seconds - time.seconds.rem_euclid(step),
             nanoseconds: 0,
         };
     }
     let step = step.subsec_nanos().max(1);
-    Time {
+    Timestamp {
         seconds: time.seconds,
         nanoseconds: time.nanoseconds - time.nanoseconds % step,
     }

@@ -1,34 +1,34 @@
-//! Making, removing, renaming and linking names. Checks come in the order of the kernel's, so that the error is the same
-//! where more than one is due.
+//! Making, removing, renaming and linking names. Checks come in the order of the kernel's, so that
+//! the error is the same where more than one is due.
 
 use rustix::io::Errno;
 
 use super::MemoryVfs;
-use super::content::Content;
+use super::content::FileContent;
 use super::permission::{EXECUTE, READ, SET_GID, SET_UID, WRITE};
-use super::tree::{Body, Inode, NAMES_MAX, Tree};
-use crate::answer::Created;
-use crate::attributes::{FileKind, SetAttributes, Time};
-use crate::caller::Caller;
+use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX};
+use crate::attributes::{FileKind, SetAttributes, Timestamp};
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::name::check_new_name;
+use crate::result::CreatedNode;
 use crate::{CreateMode, verifier};
 
 impl MemoryVfs {
     pub(super) fn create_file(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         directory: u64,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> Result<Created, Error> {
+    ) -> Result<CreatedNode, Error> {
         check_new_name(name)?;
         if let Some(fileid) = search(tree, caller, directory, name)? {
             return self.take_existing(tree, caller, fileid, mode);
         }
-        let body = Body::Regular {
-            content: Content::default(),
+        let body = InodeBody::Regular {
+            content: FileContent::default(),
             durable: None,
         };
         let (set, times) = match mode {
@@ -46,15 +46,15 @@ impl MemoryVfs {
 
     fn take_existing(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         fileid: u64,
         mode: CreateMode<'_>,
-    ) -> Result<Created, Error> {
+    ) -> Result<CreatedNode, Error> {
         match mode {
             CreateMode::Guarded(_) => Err(Errno::EXIST.into()),
             CreateMode::Exclusive(verifier) if verifier::is_of(verifier, &tree.attributes(fileid)) => {
-                Ok(Created {
+                Ok(CreatedNode {
                     node: tree.node(fileid),
                     new: false,
                 })
@@ -71,7 +71,7 @@ impl MemoryVfs {
                     ..SetAttributes::default()
                 };
                 self.set(tree, caller, fileid, &size, None)?;
-                Ok(Created {
+                Ok(CreatedNode {
                     node: tree.node(fileid),
                     new: false,
                 })
@@ -82,13 +82,13 @@ impl MemoryVfs {
     /// Makes an object with one name, which must not exist.
     pub(super) fn make(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         directory: u64,
         name: &[u8],
-        body: Body,
+        body: InodeBody,
         set: &SetAttributes,
-    ) -> Result<Created, Error> {
+    ) -> Result<CreatedNode, Error> {
         check_new_name(name)?;
         if search(tree, caller, directory, name)?.is_some() {
             return Err(Errno::EXIST.into());
@@ -98,7 +98,7 @@ impl MemoryVfs {
         parent.check(caller, WRITE | EXECUTE)?;
         let device = matches!(
             body,
-            Body::Special(FileKind::CharacterDevice | FileKind::BlockDevice, _)
+            InodeBody::Special(FileKind::CharacterDevice | FileKind::BlockDevice, _)
         );
         if device && !caller.privileged {
             return Err(Errno::PERM.into());
@@ -106,13 +106,13 @@ impl MemoryVfs {
         if tree.inodes.len() as u64 >= self.options.files_max {
             return Err(Errno::NOSPC.into());
         }
-        let is_directory = matches!(body, Body::Directory(_));
+        let is_directory = matches!(body, InodeBody::Directory(_));
         // mkdir(2) takes no suid and sgid bits.
         let settable = if is_directory { 0o1777 } else { 0o7777 };
         let (gid, mode) = parent.inherit(caller, set.mode.unwrap_or(0) & settable, is_directory);
         let now = self.stamp();
         let nlink = if is_directory { 2 } else { 1 };
-        let inode = Inode {
+        let inode = MemoryInode {
             body,
             mode,
             nlink,
@@ -125,15 +125,15 @@ impl MemoryVfs {
         let fileid = tree.insert(inode);
         self.add_name(tree, directory, name, fileid)?;
         self.set_rest(tree, caller, fileid, set);
-        Ok(Created {
+        Ok(CreatedNode {
             node: tree.node(fileid),
             new: true,
         })
     }
 
-    /// Sets what making did not: owner (for the privileged), group, size and times. What the caller may not set stays
-    /// as it is, as with other servers.
-    fn set_rest(&self, tree: &mut Tree, caller: &Caller<'_>, fileid: u64, set: &SetAttributes) {
+    /// Sets what making did not: owner (for the privileged), group, size and times. What the caller
+    /// may not set stays as it is, as with other servers.
+    fn set_rest(&self, tree: &mut MemoryTree, caller: &FsCred<'_>, fileid: u64, set: &SetAttributes) {
         let uid = set.uid.filter(|_| caller.privileged);
         let size = set
             .size
@@ -151,7 +151,7 @@ impl MemoryVfs {
         }
     }
 
-    fn add_name(&self, tree: &mut Tree, directory: u64, name: &[u8], fileid: u64) -> Result<(), Errno> {
+    fn add_name(&self, tree: &mut MemoryTree, directory: u64, name: &[u8], fileid: u64) -> Result<(), Errno> {
         let is_directory = tree.inode(fileid).kind() == FileKind::Directory;
         let changed = self.change_time(tree.inode(directory).ctime);
         let parent = tree.inode_mut(directory);
@@ -162,7 +162,7 @@ impl MemoryVfs {
     }
 
     /// Takes a name away, and says what it named.
-    fn take_name(&self, tree: &mut Tree, directory: u64, name: &[u8]) -> Result<u64, Errno> {
+    fn take_name(&self, tree: &mut MemoryTree, directory: u64, name: &[u8]) -> Result<u64, Errno> {
         let changed = self.change_time(tree.inode(directory).ctime);
         let parent = tree.inode_mut(directory);
         let fileid = parent.directory_mut()?.remove(name).ok_or(Errno::NOENT)?;
@@ -174,8 +174,8 @@ impl MemoryVfs {
 
     pub(super) fn remove_name(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         directory: u64,
         name: &[u8],
         directories: bool,
@@ -198,8 +198,8 @@ impl MemoryVfs {
 
     pub(super) fn link_name(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         fileid: u64,
         directory: u64,
         name: &[u8],
@@ -224,7 +224,7 @@ impl MemoryVfs {
         Ok(())
     }
 
-    fn touch(&self, tree: &mut Tree, fileid: u64) -> Time {
+    fn touch(&self, tree: &mut MemoryTree, fileid: u64) -> Timestamp {
         let changed = self.change_time(tree.inode(fileid).ctime);
         tree.inode_mut(fileid).ctime = changed;
         changed
@@ -232,10 +232,12 @@ impl MemoryVfs {
 
     pub(super) fn rename_name(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
-        (from, from_name): (u64, &[u8]),
-        (to, to_name): (u64, &[u8]),
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
+        from: u64,
+        from_name: &[u8],
+        to: u64,
+        to_name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(from_name)?;
         check_new_name(to_name)?;
@@ -256,7 +258,7 @@ impl MemoryVfs {
         if replaced == Some(moved) {
             return Ok(());
         }
-        check_rename(tree, caller, (from, moved), (to, replaced))?;
+        check_rename(tree, caller, from, moved, to, replaced)?;
         if let Some(replaced) = replaced {
             self.take_name(tree, to, to_name)?;
             let changed = self.change_time(tree.inode(replaced).ctime);
@@ -280,7 +282,7 @@ impl MemoryVfs {
 }
 
 /// What `name` names in a directory that the caller must be allowed to search.
-fn search(tree: &Tree, caller: &Caller<'_>, directory: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
+fn search(tree: &MemoryTree, caller: &FsCred<'_>, directory: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
     let inode = tree.inode(directory);
     let names = inode.directory()?;
     inode.owned().check(caller, EXECUTE)?;
@@ -288,21 +290,23 @@ fn search(tree: &Tree, caller: &Caller<'_>, directory: u64, name: &[u8]) -> Resu
 }
 
 /// Whether the kind of `victim` is the one that its name is removed as, and it is empty.
-fn check_replaceable(victim: &Inode, directories: bool) -> Result<(), Errno> {
+fn check_replaceable(victim: &MemoryInode, directories: bool) -> Result<(), Errno> {
     match (&victim.body, directories) {
-        (Body::Directory(names), true) if names.is_empty() => Ok(()),
-        (Body::Directory(_), true) => Err(Errno::NOTEMPTY),
-        (Body::Directory(_), false) => Err(Errno::ISDIR),
+        (InodeBody::Directory(names), true) if names.is_empty() => Ok(()),
+        (InodeBody::Directory(_), true) => Err(Errno::NOTEMPTY),
+        (InodeBody::Directory(_), false) => Err(Errno::ISDIR),
         (_, true) => Err(Errno::NOTDIR),
         (_, false) => Ok(()),
     }
 }
 
 fn check_rename(
-    tree: &Tree,
-    caller: &Caller<'_>,
-    (from, moved): (u64, u64),
-    (to, replaced): (u64, Option<u64>),
+    tree: &MemoryTree,
+    caller: &FsCred<'_>,
+    from: u64,
+    moved: u64,
+    to: u64,
+    replaced: Option<u64>,
 ) -> Result<(), Errno> {
     let object = tree.inode(moved);
     let is_directory = object.kind() == FileKind::Directory;
@@ -327,9 +331,9 @@ fn check_rename(
     })
 }
 
-/// The kernel's rule for other people's files (`fs.protected_hardlinks`): only what the caller can read and write, and
-/// nothing that gives rights.
-fn may_link(caller: &Caller<'_>, inode: &Inode) -> Result<(), Errno> {
+/// The kernel's rule for other people's files (`fs.protected_hardlinks`): only what the caller can
+/// read and write, and nothing that gives rights.
+fn may_link(caller: &FsCred<'_>, inode: &MemoryInode) -> Result<(), Errno> {
     let owned = inode.owned();
     let gives_rights = owned.mode & SET_UID != 0 || owned.mode & (SET_GID | 0o010) == SET_GID | 0o010;
     let safe = inode.kind() == FileKind::Regular && !gives_rights && owned.allows(caller, READ | WRITE);

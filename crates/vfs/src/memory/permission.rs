@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::caller::Caller;
+use crate::caller::FsCred;
 
 pub(super) const READ: u32 = 4;
 pub(super) const WRITE: u32 = 2;
@@ -15,16 +15,16 @@ const GROUP_EXECUTE: u32 = 0o010;
 
 /// Whose an object is, and its bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owned {
+pub(super) struct Ownership {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) is_directory: bool,
 }
 
-impl Owned {
+impl Ownership {
     /// Whether the caller has all of `wanted` ([`READ`], [`WRITE`], [`EXECUTE`]).
-    pub(super) fn allows(self, caller: &Caller<'_>, wanted: u32) -> bool {
+    pub(super) fn allows(self, caller: &FsCred<'_>, wanted: u32) -> bool {
         if caller.privileged {
             return wanted & EXECUTE == 0 || self.is_directory || self.mode & 0o111 != 0;
         }
@@ -38,7 +38,7 @@ impl Owned {
         bits & wanted == wanted
     }
 
-    pub(super) fn check(self, caller: &Caller<'_>, wanted: u32) -> Result<(), Errno> {
+    pub(super) fn check(self, caller: &FsCred<'_>, wanted: u32) -> Result<(), Errno> {
         if self.allows(caller, wanted) {
             Ok(())
         } else {
@@ -47,7 +47,7 @@ impl Owned {
     }
 
     /// For READ: the owner always may, and who may execute.
-    pub(super) fn check_read(self, caller: &Caller<'_>) -> Result<(), Errno> {
+    pub(super) fn check_read(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if caller.uid == self.uid || self.allows(caller, EXECUTE) {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Owned {
     }
 
     /// For WRITE and truncation: the owner always may.
-    pub(super) fn check_write(self, caller: &Caller<'_>) -> Result<(), Errno> {
+    pub(super) fn check_write(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if caller.uid == self.uid {
             Ok(())
         } else {
@@ -63,7 +63,7 @@ impl Owned {
         }
     }
 
-    pub(super) fn check_owner(self, caller: &Caller<'_>) -> Result<(), Errno> {
+    pub(super) fn check_owner(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if caller.privileged || caller.uid == self.uid {
             Ok(())
         } else {
@@ -72,7 +72,7 @@ impl Owned {
     }
 
     /// For a directory: whether the caller may remove the entry that names `victim`.
-    pub(super) fn check_remove(self, caller: &Caller<'_>, victim: Self) -> Result<(), Errno> {
+    pub(super) fn check_remove(self, caller: &FsCred<'_>, victim: Self) -> Result<(), Errno> {
         self.check(caller, WRITE | EXECUTE)?;
         let sticky = self.mode & STICKY != 0;
         if sticky && !caller.privileged && caller.uid != victim.uid && caller.uid != self.uid {
@@ -82,7 +82,7 @@ impl Owned {
     }
 
     /// For a directory: the group and the mode of what the caller makes in it.
-    pub(super) fn inherit(self, caller: &Caller<'_>, mode: u32, directory: bool) -> (u32, u32) {
+    pub(super) fn inherit(self, caller: &FsCred<'_>, mode: u32, directory: bool) -> (u32, u32) {
         if self.mode & SET_GID == 0 {
             return (caller.gid, mode);
         }
@@ -94,8 +94,9 @@ impl Owned {
         (self.gid, if strip { mode & !SET_GID } else { mode })
     }
 
-    /// The mode that a chmod to `wanted` leaves: no setgid bit for a group that the caller is not in.
-    pub(super) fn chmod(self, caller: &Caller<'_>, wanted: u32) -> u32 {
+    /// The mode that a chmod to `wanted` leaves: no setgid bit for a group that the caller is not
+    /// in.
+    pub(super) fn chmod(self, caller: &FsCred<'_>, wanted: u32) -> u32 {
         let keeps = caller.privileged || caller.in_group(self.gid);
         if keeps {
             wanted & 0o7777
@@ -105,16 +106,17 @@ impl Owned {
     }
 
     /// The mode that a write or a truncation leaves of a file: root's, too, has no privileges here.
-    pub(super) fn after_write(self, caller: &Caller<'_>) -> u32 {
+    pub(super) fn after_write(self, caller: &FsCred<'_>) -> u32 {
         self.without_privileges(caller.in_group(self.gid))
     }
 
     /// The mode that a new owner or group leaves.
-    pub(super) fn after_chown(self, caller: &Caller<'_>) -> u32 {
+    pub(super) fn after_chown(self, caller: &FsCred<'_>) -> u32 {
         self.without_privileges(caller.privileged || caller.in_group(self.gid))
     }
 
-    /// setgid without group execution says something else (mandatory locks, once), and stays for who could set it.
+    /// setgid without group execution says something else (mandatory locks, once), and stays for
+    /// who could set it.
     fn without_privileges(self, could_set: bool) -> u32 {
         let mode = self.mode & !SET_UID;
         let drop = mode & GROUP_EXECUTE != 0 || !could_set;
@@ -123,7 +125,7 @@ impl Owned {
 
     pub(super) fn check_chown(
         self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<(), Errno> {

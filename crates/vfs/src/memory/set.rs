@@ -4,20 +4,20 @@ use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::file::SIZE_MAX;
-use super::tree::{Inode, Tree};
-use crate::attributes::{FileKind, SetAttributes, SetTime, Time};
-use crate::caller::Caller;
+use super::tree::{MemoryInode, MemoryTree};
+use crate::attributes::{FileKind, SetAttributes, SetTime, Timestamp};
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::mode::revoke;
 
 impl MemoryVfs {
     pub(super) fn set(
         &self,
-        tree: &mut Tree,
-        caller: &Caller<'_>,
+        tree: &mut MemoryTree,
+        caller: &FsCred<'_>,
         fileid: u64,
         set: &SetAttributes,
-        guard: Option<Time>,
+        guard: Option<Timestamp>,
     ) -> Result<(), Error> {
         let inode = tree.inode(fileid);
         if guard.is_some_and(|guard| guard != inode.ctime) {
@@ -31,7 +31,7 @@ impl MemoryVfs {
         Ok(())
     }
 
-    fn check_set(&self, caller: &Caller<'_>, inode: &Inode, set: &SetAttributes) -> Result<(), Error> {
+    fn check_set(&self, caller: &FsCred<'_>, inode: &MemoryInode, set: &SetAttributes) -> Result<(), Error> {
         if set.size.is_some() {
             inode.content()?;
         }
@@ -55,7 +55,7 @@ impl MemoryVfs {
         Ok(())
     }
 
-    fn apply_set(&self, tree: &mut Tree, caller: &Caller<'_>, fileid: u64, set: &SetAttributes) {
+    fn apply_set(&self, tree: &mut MemoryTree, caller: &FsCred<'_>, fileid: u64, set: &SetAttributes) {
         let before = tree.inode(fileid).used();
         let changed = self.change_time(tree.inode(fileid).ctime);
         let inode = tree.inode_mut(fileid);
@@ -97,7 +97,7 @@ impl MemoryVfs {
     }
 }
 
-fn apply_time(time: &mut Time, set: SetTime, now: Time) {
+fn apply_time(time: &mut Timestamp, set: SetTime, now: Timestamp) {
     match set {
         SetTime::Keep => {}
         SetTime::Now => *time = now,

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use rustix::io::Errno;
 
-use super::content::Content;
-use super::directory::Directory;
-use super::permission::Owned;
-use crate::answer::Node;
-use crate::attributes::{Attributes, Device, FileKind, Time};
+use super::content::FileContent;
+use super::directory::MemoryDirectory;
+use super::permission::Ownership;
+use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
+use crate::result::VfsNode;
 
 /// The fileid of the root directory.
 pub(super) const ROOT: u64 = 2;
@@ -18,42 +18,42 @@ pub(super) const ROOT: u64 = 2;
 pub(super) const NAMES_MAX: u32 = 65_000;
 
 /// What an inode is.
-pub(super) enum Body {
+pub(super) enum InodeBody {
     Regular {
-        content: Content,
+        content: FileContent,
         /// What would be left if the machine stopped now; none when that is `content`.
-        durable: Option<Content>,
+        durable: Option<FileContent>,
     },
-    Directory(Directory),
+    Directory(MemoryDirectory),
     Symlink(Box<[u8]>),
     Special(FileKind, Device),
 }
 
 /// An object. One that has no name left is not kept.
-pub(super) struct Inode {
-    pub(super) body: Body,
+pub(super) struct MemoryInode {
+    pub(super) body: InodeBody,
     pub(super) mode: u32,
     pub(super) nlink: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    pub(super) atime: Time,
-    pub(super) mtime: Time,
-    pub(super) ctime: Time,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
 }
 
-impl Inode {
+impl MemoryInode {
     pub(super) fn kind(&self) -> FileKind {
         match &self.body {
-            Body::Regular { .. } => FileKind::Regular,
-            Body::Directory(_) => FileKind::Directory,
-            Body::Symlink(_) => FileKind::Symlink,
-            Body::Special(kind, _) => *kind,
+            InodeBody::Regular { .. } => FileKind::Regular,
+            InodeBody::Directory(_) => FileKind::Directory,
+            InodeBody::Symlink(_) => FileKind::Symlink,
+            InodeBody::Special(kind, _) => *kind,
         }
     }
 
-    pub(super) fn owned(&self) -> Owned {
-        let is_directory = matches!(self.body, Body::Directory(_));
-        Owned {
+    pub(super) fn owned(&self) -> Ownership {
+        let is_directory = matches!(self.body, InodeBody::Directory(_));
+        Ownership {
             mode: self.mode,
             uid: self.uid,
             gid: self.gid,
@@ -64,71 +64,71 @@ impl Inode {
     /// The bytes that it takes of the space there is.
     pub(super) fn used(&self) -> u64 {
         match &self.body {
-            Body::Regular { content, .. } => content.used(),
-            Body::Directory(_) | Body::Symlink(_) | Body::Special(..) => 0,
+            InodeBody::Regular { content, .. } => content.used(),
+            InodeBody::Directory(_) | InodeBody::Symlink(_) | InodeBody::Special(..) => 0,
         }
     }
 
-    pub(super) fn directory(&self) -> Result<&Directory, Errno> {
+    pub(super) fn directory(&self) -> Result<&MemoryDirectory, Errno> {
         match &self.body {
-            Body::Directory(directory) => Ok(directory),
-            Body::Regular { .. } | Body::Symlink(_) | Body::Special(..) => Err(Errno::NOTDIR),
+            InodeBody::Directory(directory) => Ok(directory),
+            InodeBody::Regular { .. } | InodeBody::Symlink(_) | InodeBody::Special(..) => Err(Errno::NOTDIR),
         }
     }
 
-    pub(super) fn directory_mut(&mut self) -> Result<&mut Directory, Errno> {
+    pub(super) fn directory_mut(&mut self) -> Result<&mut MemoryDirectory, Errno> {
         match &mut self.body {
-            Body::Directory(directory) => Ok(directory),
-            Body::Regular { .. } | Body::Symlink(_) | Body::Special(..) => Err(Errno::NOTDIR),
+            InodeBody::Directory(directory) => Ok(directory),
+            InodeBody::Regular { .. } | InodeBody::Symlink(_) | InodeBody::Special(..) => Err(Errno::NOTDIR),
         }
     }
 
     /// The bytes of a regular file; `EISDIR` for a directory, `EINVAL` for everything else.
-    pub(super) fn content(&self) -> Result<&Content, Errno> {
+    pub(super) fn content(&self) -> Result<&FileContent, Errno> {
         match &self.body {
-            Body::Regular { content, .. } => Ok(content),
-            Body::Directory(_) => Err(Errno::ISDIR),
-            Body::Symlink(_) | Body::Special(..) => Err(Errno::INVAL),
+            InodeBody::Regular { content, .. } => Ok(content),
+            InodeBody::Directory(_) => Err(Errno::ISDIR),
+            InodeBody::Symlink(_) | InodeBody::Special(..) => Err(Errno::INVAL),
         }
     }
 
-    /// As [`Inode::content`], to change it: what was durable is put aside first.
-    pub(super) fn content_mut(&mut self) -> Result<&mut Content, Errno> {
+    /// As [`MemoryInode::content`], to change it: what was durable is put aside first.
+    pub(super) fn content_mut(&mut self) -> Result<&mut FileContent, Errno> {
         match &mut self.body {
-            Body::Regular { content, durable } => {
+            InodeBody::Regular { content, durable } => {
                 if durable.is_none() {
                     *durable = Some(content.clone());
                 }
                 Ok(content)
             }
-            Body::Directory(_) => Err(Errno::ISDIR),
-            Body::Symlink(_) | Body::Special(..) => Err(Errno::INVAL),
+            InodeBody::Directory(_) => Err(Errno::ISDIR),
+            InodeBody::Symlink(_) | InodeBody::Special(..) => Err(Errno::INVAL),
         }
     }
 
     /// What there is now is what will be left.
     pub(super) fn make_durable(&mut self) {
-        if let Body::Regular { durable, .. } = &mut self.body {
+        if let InodeBody::Regular { durable, .. } = &mut self.body {
             *durable = None;
         }
     }
 
     fn sizes(&self) -> (u64, u64) {
         match &self.body {
-            Body::Regular { content, .. } => (content.size(), content.shown_used()),
-            Body::Directory(directory) => {
+            InodeBody::Regular { content, .. } => (content.size(), content.shown_used()),
+            InodeBody::Directory(directory) => {
                 let bytes = (directory.len() as u64 + 2) * 20;
                 (bytes, bytes.next_multiple_of(512))
             }
-            Body::Symlink(target) => (target.len() as u64, 0),
-            Body::Special(..) => (0, 0),
+            InodeBody::Symlink(target) => (target.len() as u64, 0),
+            InodeBody::Special(..) => (0, 0),
         }
     }
 }
 
 /// All inodes.
-pub(super) struct Tree {
-    pub(super) inodes: HashMap<u64, Inode>,
+pub(super) struct MemoryTree {
+    pub(super) inodes: HashMap<u64, MemoryInode>,
     next: u64,
     /// Tells this tree's handles from those of another one.
     instance: u64,
@@ -137,8 +137,8 @@ pub(super) struct Tree {
     pub(super) used_by: HashMap<u32, u64>,
 }
 
-impl Tree {
-    pub(super) fn new(instance: u64, root: Inode) -> Self {
+impl MemoryTree {
+    pub(super) fn new(instance: u64, root: MemoryInode) -> Self {
         let inodes = HashMap::from([(ROOT, root)]);
         Self {
             inodes,
@@ -168,13 +168,13 @@ impl Tree {
         if is_known { Ok(fileid) } else { Err(Error::STALE) }
     }
 
-    pub(super) fn inode(&self, fileid: u64) -> &Inode {
+    pub(super) fn inode(&self, fileid: u64) -> &MemoryInode {
         self.inodes
             .get(&fileid)
             .expect("a name or a resolved handle stands for an inode that exists")
     }
 
-    pub(super) fn inode_mut(&mut self, fileid: u64) -> &mut Inode {
+    pub(super) fn inode_mut(&mut self, fileid: u64) -> &mut MemoryInode {
         self.inodes
             .get_mut(&fileid)
             .expect("a name or a resolved handle stands for an inode that exists")
@@ -192,8 +192,10 @@ impl Tree {
             size,
             used,
             rdev: match inode.body {
-                Body::Special(_, device) => device,
-                Body::Regular { .. } | Body::Directory(_) | Body::Symlink(_) => Device::default(),
+                InodeBody::Special(_, device) => device,
+                InodeBody::Regular { .. } | InodeBody::Directory(_) | InodeBody::Symlink(_) => {
+                    Device::default()
+                }
             },
             fsid: self.instance,
             fileid,
@@ -203,25 +205,26 @@ impl Tree {
         }
     }
 
-    pub(super) fn node(&self, fileid: u64) -> Node {
-        Node {
+    pub(super) fn node(&self, fileid: u64) -> VfsNode {
+        VfsNode {
             handle: self.handle(fileid),
             attributes: self.attributes(fileid),
         }
     }
 
-    pub(super) fn insert(&mut self, inode: Inode) -> u64 {
+    pub(super) fn insert(&mut self, inode: MemoryInode) -> u64 {
         let fileid = self.next;
         self.next += 1;
         self.inodes.insert(fileid, inode);
         fileid
     }
 
-    /// Takes one name from an inode; the last one takes the inode along. `changed` is its new ctime.
-    pub(super) fn unlink(&mut self, fileid: u64, changed: Time) {
+    /// Takes one name from an inode; the last one takes the inode along. `changed` is its new
+    /// ctime.
+    pub(super) fn unlink(&mut self, fileid: u64, changed: Timestamp) {
         let inode = self.inode_mut(fileid);
         inode.ctime = changed;
-        inode.nlink = if matches!(inode.body, Body::Directory(_)) {
+        inode.nlink = if matches!(inode.body, InodeBody::Directory(_)) {
             0
         } else {
             inode.nlink - 1

@@ -2,20 +2,20 @@
 
 use rustix::io::Errno;
 
-use super::directory::Directory;
-use super::tree::{Body, Inode, NAMES_MAX, ROOT, Tree};
-use super::{FaultPoint, MemoryVfs, OwnedEntry, file, permission};
-use crate::answer::{
-    Access, Changed, Created, Entry, Fetch, Fetched, Limits, Linked, Node, Outcome, Read, Renamed, Space,
-    Visit, Written,
+use super::directory::MemoryDirectory;
+use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX, ROOT};
+use super::{FaultPoint, MemoryVfs, OwnedDirEntry, file, permission};
+use crate::result::{
+    AccessRights, CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult,
+    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 
-use crate::attributes::{Attributes, FileKind, SetAttributes, Time};
-use crate::caller::Caller;
+use crate::attributes::{Attributes, FileKind, SetAttributes, Timestamp};
+use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{CreateMode, Special, Stability, Vfs, Waits, Wanted};
+use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Stability, Vfs};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -34,17 +34,17 @@ impl Vfs for MemoryVfs {
 
     fn set_attributes(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Changed<()> {
+        guard: Option<Timestamp>,
+    ) -> WccResult<()> {
         self.change(node, FaultPoint::Change, |tree, fileid| {
             self.set(tree, caller, fileid, set, guard)
         })
     }
 
-    fn lookup(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Outcome<Node> {
+    fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode> {
         self.ask(directory, Some(FaultPoint::Lookup), |tree, fileid| {
             check_name(name)?;
             let inode = tree.inode(fileid);
@@ -59,57 +59,65 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn access(&self, caller: &Caller<'_>, node: &NodeHandle, asked: Access) -> Outcome<Access> {
+    fn access(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        asked: AccessRights,
+    ) -> PostOpResult<AccessRights> {
         self.ask(node, None, |tree, fileid| {
             Ok(asked.and(self.granted(caller, tree.inode(fileid))))
         })
     }
 
-    fn read_link(&self, _caller: &Caller<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Outcome<()> {
+    fn read_link(&self, _caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()> {
         self.ask(node, None, |tree, fileid| match &tree.inode(fileid).body {
-            Body::Symlink(text) => {
+            InodeBody::Symlink(text) => {
                 target.extend_from_slice(text);
                 Ok(())
             }
-            Body::Regular { .. } | Body::Directory(_) | Body::Special(..) => Err(Errno::INVAL.into()),
+            InodeBody::Regular { .. } | InodeBody::Directory(_) | InodeBody::Special(..) => {
+                Err(Errno::INVAL.into())
+            }
         })
     }
 
     fn read(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         count: u32,
         data: &mut Vec<u8>,
-    ) -> Outcome<Read> {
+    ) -> PostOpResult<ReadResult> {
         self.ask(node, Some(FaultPoint::Read), |tree, fileid| {
             let inode = tree.inode(fileid);
             let content = inode.content()?;
             inode.owned().check_read(caller)?;
             let count = content.read(offset, count, data);
-            Ok(Read {
+            Ok(ReadResult {
                 count,
-                end: offset.saturating_add(u64::from(count)) >= content.size(),
+                eof: offset.saturating_add(u64::from(count)) >= content.size(),
             })
         })
     }
 
     fn fetch(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
-        (offset, count): (u64, u32),
-        _how: Fetch,
+        offset: u64,
+        count: u32,
+        _how: FetchOptions,
         data: &mut Vec<u8>,
-    ) -> Option<Outcome<Fetched>> {
-        let Outcome { attributes, value } = self.read(caller, node, offset, count, data);
-        let value = value.map(Fetched::Copied);
-        Some(Outcome { attributes, value })
+    ) -> Option<PostOpResult<FetchResult>> {
+        let PostOpResult { attributes, value } = self.read(caller, node, offset, count, data);
+        let value = value.map(FetchResult::Copied);
+        Some(PostOpResult { attributes, value })
     }
 
-    fn waits(&self) -> Waits {
-        Waits::Never
+    fn may_block(&self) -> MayBlock {
+        MayBlock::Never
     }
 
     fn losses(&self) -> u64 {
@@ -118,18 +126,18 @@ impl Vfs for MemoryVfs {
 
     fn write(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         node: &NodeHandle,
         offset: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Changed<Written> {
+    ) -> WccResult<WriteResult> {
         self.change(node, FaultPoint::Write, |tree, fileid| {
             self.write_data(tree, caller, fileid, offset, data, stability)
         })
     }
 
-    fn commit(&self, caller: &Caller<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> Changed<()> {
+    fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, _offset: u64, _count: u32) -> WccResult<()> {
         self.change(node, FaultPoint::Commit, |tree, fileid| {
             let inode = tree.inode_mut(fileid);
             inode.content()?;
@@ -141,11 +149,11 @@ impl Vfs for MemoryVfs {
 
     fn create(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, fileid| {
             self.create_file(tree, caller, fileid, name, mode)
         })
@@ -153,18 +161,18 @@ impl Vfs for MemoryVfs {
 
     fn make_directory(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         set: &SetAttributes,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             self.make(
                 tree,
                 caller,
                 parent,
                 name,
-                Body::Directory(Directory::new(parent)),
+                InodeBody::Directory(MemoryDirectory::new(parent)),
                 set,
             )
         })
@@ -172,12 +180,12 @@ impl Vfs for MemoryVfs {
 
     fn make_symlink(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Errno::INVAL.into());
@@ -186,36 +194,43 @@ impl Vfs for MemoryVfs {
                 mode: Some(0o777),
                 ..*set
             };
-            self.make(tree, caller, parent, name, Body::Symlink(target.into()), &set)
+            self.make(
+                tree,
+                caller,
+                parent,
+                name,
+                InodeBody::Symlink(target.into()),
+                &set,
+            )
         })
     }
 
     fn make_special(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        special: Special,
+        special: SpecialFile,
         set: &SetAttributes,
-    ) -> Changed<Created> {
+    ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             let (kind, device) = match special {
-                Special::CharacterDevice(device) => (FileKind::CharacterDevice, device),
-                Special::BlockDevice(device) => (FileKind::BlockDevice, device),
-                Special::Fifo => (FileKind::Fifo, crate::Device::default()),
-                Special::Socket => (FileKind::Socket, crate::Device::default()),
+                SpecialFile::CharacterDevice(device) => (FileKind::CharacterDevice, device),
+                SpecialFile::BlockDevice(device) => (FileKind::BlockDevice, device),
+                SpecialFile::Fifo => (FileKind::Fifo, crate::Device::default()),
+                SpecialFile::Socket => (FileKind::Socket, crate::Device::default()),
             };
-            self.make(tree, caller, parent, name, Body::Special(kind, device), set)
+            self.make(tree, caller, parent, name, InodeBody::Special(kind, device), set)
         })
     }
 
-    fn remove(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+    fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             self.remove_name(tree, caller, parent, name, false)
         })
     }
 
-    fn remove_directory(&self, caller: &Caller<'_>, directory: &NodeHandle, name: &[u8]) -> Changed<()> {
+    fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
             self.remove_name(tree, caller, parent, name, true)
         })
@@ -223,15 +238,16 @@ impl Vfs for MemoryVfs {
 
     fn rename(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         from: &NodeHandle,
         from_name: &[u8],
         to: &NodeHandle,
         to_name: &[u8],
-    ) -> Renamed {
+    ) -> RenameResult {
         let mut tree = self.tree.write();
         let directories = (tree.resolve(from), tree.resolve(to));
-        let attributes = |tree: &Tree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
+        let attributes =
+            |tree: &MemoryTree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
         let (from_before, to_before) = (
             attributes(&tree, &directories.0),
             attributes(&tree, &directories.1),
@@ -241,9 +257,9 @@ impl Vfs for MemoryVfs {
             (Ok(from), Ok(to)) => self
                 .faults
                 .strike(FaultPoint::Change)
-                .and_then(|()| self.rename_name(&mut tree, caller, (from, from_name), (to, to_name))),
+                .and_then(|()| self.rename_name(&mut tree, caller, from, from_name, to, to_name)),
         };
-        Renamed {
+        RenameResult {
             from: (
                 from_before.as_ref().map(Into::into),
                 attributes(&tree, &directories.0),
@@ -256,13 +272,19 @@ impl Vfs for MemoryVfs {
         }
     }
 
-    fn link(&self, caller: &Caller<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8]) -> Linked {
+    fn link(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> LinkResult {
         let directory = self.change(directory, FaultPoint::Change, |tree, parent| {
             let fileid = tree.resolve(node)?;
             self.link_name(tree, caller, fileid, parent, name)
         });
         let tree = self.tree.read();
-        Linked {
+        LinkResult {
             node: tree.resolve(node).ok().map(|fileid| tree.attributes(fileid)),
             directory,
         }
@@ -270,17 +292,17 @@ impl Vfs for MemoryVfs {
 
     fn read_directory(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         cookie: u64,
-        wanted: Wanted,
-        visit: &mut dyn FnMut(&Entry<'_>) -> Visit,
-    ) -> Outcome<bool> {
+        wanted: ReaddirDetail,
+        visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit,
+    ) -> PostOpResult<bool> {
         let start = self.ask(directory, Some(FaultPoint::ReadDirectory), |tree, fileid| {
             let inode = tree.inode(fileid);
             let names = inode.directory()?;
             inode.owned().check(caller, permission::READ)?;
-            if !names.knows(cookie) {
+            if !names.is_valid_cookie(cookie) {
                 return Err(Error::BadCookie);
             }
             Ok((fileid, inode.owned().allows(caller, permission::EXECUTE)))
@@ -288,7 +310,7 @@ impl Vfs for MemoryVfs {
         let (fileid, search) = match start.value {
             Ok(start) => start,
             Err(error) => {
-                return Outcome {
+                return PostOpResult {
                     attributes: start.attributes,
                     value: Err(error),
                 };
@@ -296,7 +318,7 @@ impl Vfs for MemoryVfs {
         };
         let mut at = cookie;
         let ended = loop {
-            let Some(OwnedEntry {
+            let Some(OwnedDirEntry {
                 fileid,
                 cookie,
                 name,
@@ -305,7 +327,7 @@ impl Vfs for MemoryVfs {
             else {
                 break true;
             };
-            if visit(&Entry {
+            if visit(&VfsDirEntry {
                 fileid,
                 cookie,
                 name: &name,
@@ -316,17 +338,17 @@ impl Vfs for MemoryVfs {
             }
             at = cookie;
         };
-        Outcome {
+        PostOpResult {
             attributes: start.attributes,
             value: Ok(ended),
         }
     }
 
-    fn space(&self, node: &NodeHandle) -> Outcome<Space> {
+    fn space(&self, node: &NodeHandle) -> PostOpResult<FileSystemSpace> {
         self.ask(node, None, |tree, _| {
             let bytes_free = self.options.bytes_max.saturating_sub(tree.used);
             let files_free = self.options.files_max.saturating_sub(tree.inodes.len() as u64);
-            Ok(Space {
+            Ok(FileSystemSpace {
                 bytes_total: self.options.bytes_max,
                 bytes_free,
                 bytes_available: bytes_free,
@@ -337,13 +359,13 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn limits(&self, node: &NodeHandle) -> Outcome<Limits> {
+    fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits> {
         self.ask(node, None, |_, _| {
             Ok(Limits {
                 file_size_max: file::SIZE_MAX,
-                time_step: self.options.time_step,
-                names_max: NAMES_MAX,
-                name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255 is a u32"),
+                time_delta: self.options.time_step,
+                link_max: NAMES_MAX,
+                name_max: u32::try_from(NAME_BYTES_MAX).expect("255 is a u32"),
                 links: true,
                 symlinks: true,
                 case_insensitive: false,
@@ -355,7 +377,7 @@ impl Vfs for MemoryVfs {
     fn sync_all(&self) -> Result<(), Error> {
         self.faults.strike(FaultPoint::Commit)?;
         let mut tree = self.tree.write();
-        tree.inodes.values_mut().for_each(Inode::make_durable);
+        tree.inodes.values_mut().for_each(MemoryInode::make_durable);
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! How many system calls listings take. Needs nothing but a directory; where tracing is not allowed it says so and ends.
+//! How many system calls listings take. Needs nothing but a directory; where tracing is not allowed
+//! it says so and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use curt_vfs::{Caller, LocalOptions, LocalVfs, NodeHandle, Vfs, Visit, Wanted};
+use curt_vfs::{FsCred, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs, Visit};
 
 /// Says that this process is the one to be counted.
 const COUNTED: &str = "CURT_COUNTED";
@@ -45,8 +46,8 @@ fn main() -> ExitCode {
     let &[first, again, changing, first_changing, plain, below] = counts.as_slice() else {
         panic!("{counts:?}");
     };
-    // What comes to each reply beside its names: a look at the directory, opened, read twice, closed (a debug build asks of
-    // what it closes), and three looks at what is above it.
+    // What comes to each reply beside its names: a look at the directory, opened, read twice,
+    // closed (a debug build asks of what it closes), and three looks at what is above it.
     let rows = [
         ("with attributes", first, 2.2, NAMES),
         ("once more", again, 1.1, NAMES),
@@ -89,19 +90,19 @@ fn list(directory: &Path) {
         mark();
         names
     };
-    assert_eq!(counted(Wanted::Nodes), NAMES + 3);
-    assert_eq!(counted(Wanted::Nodes), NAMES + 3);
+    assert_eq!(counted(ReaddirDetail::Nodes), NAMES + 3);
+    assert_eq!(counted(ReaddirDetail::Nodes), NAMES + 3);
     std::fs::write(directory.join("new"), "").unwrap();
-    assert_eq!(counted(Wanted::Nodes), NAMES + 4);
+    assert_eq!(counted(ReaddirDetail::Nodes), NAMES + 4);
     list_changing(directory, mark);
-    let names = pass(&vfs, &root, Wanted::Names, &mut || ());
+    let names = pass(&vfs, &root, ReaddirDetail::Names, &mut || ());
     // What is done once is none of a name's costs.
-    assert_eq!(counted(Wanted::Names), names);
+    assert_eq!(counted(ReaddirDetail::Names), names);
     let below = BELOW.iter().fold(root, |at, name| {
-        let found = vfs.lookup(&Caller::ROOT, &at, name.as_bytes());
+        let found = vfs.lookup(&FsCred::ROOT, &at, name.as_bytes());
         found.value.unwrap().handle
     });
-    let list_below = || pass(&vfs, &below, Wanted::Nodes, &mut || ());
+    let list_below = || pass(&vfs, &below, ReaddirDetail::Nodes, &mut || ());
     assert_eq!(list_below(), NAMES_BELOW + 2);
     mark();
     list_below();
@@ -120,21 +121,21 @@ fn list_changing(directory: &Path, mark: impl Fn()) {
         }
     };
     mark();
-    let names = pass(&vfs, &vfs.root(), Wanted::Nodes, &mut change);
+    let names = pass(&vfs, &vfs.root(), ReaddirDetail::Nodes, &mut change);
     mark();
     assert!(names >= NAMES + 4, "{names}");
     assert!(made >= NAMES / 40, "{made}");
 }
 
-fn pass(vfs: &LocalVfs, directory: &NodeHandle, wanted: Wanted, change: &mut dyn FnMut()) -> u64 {
+fn pass(vfs: &LocalVfs, directory: &NodeHandle, wanted: ReaddirDetail, change: &mut dyn FnMut()) -> u64 {
     let (mut cookie, mut names) = (0, 0);
     loop {
         let (mut room, mut next) = (NAMES_PER_REPLY, cookie);
-        let answer = vfs.read_directory(&Caller::ROOT, directory, cookie, wanted, &mut |entry| {
+        let answer = vfs.read_directory(&FsCred::ROOT, directory, cookie, wanted, &mut |entry| {
             if room == 0 {
                 return Visit::Stop;
             }
-            assert!(wanted == Wanted::Names || entry.node.is_some());
+            assert!(wanted == ReaddirDetail::Names || entry.node.is_some());
             (room, next) = (room - 1, entry.cookie);
             names += 1;
             change();

@@ -1,6 +1,7 @@
 //! Counts the system calls of a process by tracing it.
 //!
-//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may read.
+//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may
+//! read.
 #![allow(unsafe_code, reason = "ptrace, and a child that asks to be traced")]
 
 use std::io;
@@ -10,7 +11,8 @@ use std::process::Command;
 /// By this call the process says that counting begins or ends.
 pub(crate) const MARK: u64 = libc::SYS_getppid as u64;
 
-/// Runs `command` to its end and returns how many system calls it made between each two marks, and whether it succeeded.
+/// Runs `command` to its end and returns how many system calls it made between each two marks, and
+/// whether it succeeded.
 pub(crate) fn count(command: &mut Command) -> io::Result<(Vec<u64>, bool)> {
     let ask = || {
         // SAFETY: the call takes no memory; it is the only one between fork and exec.

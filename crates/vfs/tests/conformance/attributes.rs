@@ -1,7 +1,8 @@
 //! Attributes: what they tell, and setting them.
 
 use curt_vfs::{
-    Access, Caller, Error, FileKind, HandleChoice, SetAttributes, SetTime, Special, Stability, Time,
+    AccessRights, Error, FileKind, FsCred, HandleChoice, SetAttributes, SetTime, SpecialFile, Stability,
+    Timestamp,
 };
 use rustix::io::Errno;
 
@@ -13,7 +14,7 @@ fn a_guard_that_does_not_match_changes_nothing() {
         let file = tree.file(&tree.root(), "file", 0o644);
         let set = SetAttributes::with_mode(0o600);
         let ctime = file.attributes.ctime;
-        let wrong = Time {
+        let wrong = Timestamp {
             seconds: ctime.seconds - 1,
             ..ctime
         };
@@ -32,11 +33,11 @@ fn a_guard_that_does_not_match_changes_nothing() {
 fn times_are_kept_to_the_nanosecond_or_come_from_the_server() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
-        let atime = Time {
+        let atime = Timestamp {
             seconds: 1_000_000_001,
             nanoseconds: 123_456_789,
         };
-        let mtime = Time {
+        let mtime = Timestamp {
             seconds: 1_000_000_002,
             nanoseconds: 987_654_321,
         };
@@ -70,7 +71,7 @@ fn who_may_write_sets_times_to_now_and_only_the_owner_to_anything_else() {
             ..now
         };
         let exact = SetAttributes {
-            atime: SetTime::To(Time::default()),
+            atime: SetTime::To(Timestamp::default()),
             ..SetAttributes::default()
         };
         assert_eq!(errno(tree.set(&OTHER, &file, &now).value), None);
@@ -130,7 +131,7 @@ fn root_sets_the_setgid_bit_for_groups_that_it_is_not_in_and_others_do_not() {
         let setgid = SetAttributes::with_mode(0o2755);
         assert_eq!(tree.set(&ROOT, &file, &setgid).after.unwrap().mode, 0o2755);
         assert_eq!(tree.set(&OWNER, &file, &setgid).after.unwrap().mode, 0o755);
-        let member = Caller {
+        let member = FsCred {
             groups: &[4000],
             ..OWNER
         };
@@ -170,7 +171,7 @@ fn a_setgid_directory_gives_its_group_and_its_bit() {
 fn access_answers_what_makes_sense_for_the_kind() {
     everywhere(|tree| {
         let root = tree.root();
-        let everything = Access::from_bits(u32::MAX);
+        let everything = AccessRights::from_bits(u32::MAX);
         let directory = tree.directory(&root, "directory", 0o755).handle;
         let file = tree.file(&root, "file", 0o640).handle;
         let granted = |caller, node| tree.vfs.access(caller, node, everything).value.unwrap().bits();
@@ -180,8 +181,8 @@ fn access_answers_what_makes_sense_for_the_kind() {
         assert_eq!(granted(&OTHER, &file), 0);
         assert_eq!(granted(&ROOT, &file), 0x0d);
         assert_eq!(
-            tree.vfs.access(&OWNER, &file, Access::EXTEND).value,
-            Ok(Access::EXTEND)
+            tree.vfs.access(&OWNER, &file, AccessRights::EXTEND).value,
+            Ok(AccessRights::EXTEND)
         );
     });
 }
@@ -196,10 +197,10 @@ fn each_kind_of_object_tells_what_it_is() {
             minor: 70_000,
         };
         let rows = [
-            (Special::Fifo, FileKind::Fifo),
-            (Special::Socket, FileKind::Socket),
-            (Special::CharacterDevice(number), FileKind::CharacterDevice),
-            (Special::BlockDevice(number), FileKind::BlockDevice),
+            (SpecialFile::Fifo, FileKind::Fifo),
+            (SpecialFile::Socket, FileKind::Socket),
+            (SpecialFile::CharacterDevice(number), FileKind::CharacterDevice),
+            (SpecialFile::BlockDevice(number), FileKind::BlockDevice),
         ];
         for (at, (special, kind)) in rows.into_iter().enumerate() {
             let name = format!("special{at}");
@@ -262,16 +263,17 @@ fn a_symlink_tells_its_target_and_keeps_its_mode() {
 fn limits_and_space_are_told() {
     everywhere(|tree| {
         let limits = tree.vfs.limits(&tree.root()).value.unwrap();
-        assert_eq!(limits.name_bytes_max, 255);
+        assert_eq!(limits.name_max, 255);
         assert!(limits.links && limits.symlinks && !limits.case_insensitive);
-        assert!(limits.names_max >= 65_000 && limits.file_size_max >= 1 << 40);
+        assert!(limits.link_max >= 65_000 && limits.file_size_max >= 1 << 40);
         let space = tree.vfs.space(&tree.root()).value.unwrap();
         assert!(space.bytes_total >= space.bytes_free && space.bytes_free >= space.bytes_available);
         assert!(space.bytes_available > 0);
     });
 }
 
-/// An access control list (acl(5)) as the kernel takes it: version 2, then tag, rights and id of each entry.
+/// An access control list (acl(5)) as the kernel takes it: version 2, then tag, rights and id of
+/// each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {
@@ -307,13 +309,13 @@ fn access_control_lists_count_as_the_kernel_counts_them() {
             rustix::fs::XattrFlags::empty(),
         )
         .unwrap();
-        let member = Caller {
+        let member = FsCred {
             uid: 5000,
             gid: OWNER.gid,
             groups: &[],
             privileged: false,
         };
-        let stranger = Caller::new(6000, 6000, &[]);
+        let stranger = FsCred::new(6000, 6000, &[]);
         let rows = [
             (OTHER, 0x0d, None),
             (member, 0, Some(Errno::ACCESS)),
@@ -322,7 +324,7 @@ fn access_control_lists_count_as_the_kernel_counts_them() {
         for (caller, granted, refused) in rows {
             let access = tree
                 .vfs
-                .access(&caller, &shared, Access::from_bits(0x3f))
+                .access(&caller, &shared, AccessRights::from_bits(0x3f))
                 .value
                 .unwrap();
             assert_eq!(access.bits(), granted, "{caller:?}");

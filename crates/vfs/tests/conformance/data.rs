@@ -1,12 +1,12 @@
 //! Reading, writing, committing, truncating.
 
-use curt_vfs::{Error, Fetch, Fetched, SetAttributes, Special, Stability};
+use curt_vfs::{Error, FetchOptions, FetchResult, SetAttributes, SpecialFile, Stability};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
 
-const NEVER_WAIT: Fetch = Fetch {
-    pieces: false,
+const NEVER_WAIT: FetchOptions = FetchOptions {
+    sendfile: false,
     wait: false,
 };
 
@@ -56,18 +56,18 @@ fn a_read_that_never_waits_is_the_same_read() {
             let mut data = b"kept".to_vec();
             let Some(answer) = tree
                 .vfs
-                .fetch(&OWNER, &file, (offset, count), NEVER_WAIT, &mut data)
+                .fetch(&OWNER, &file, offset, count, NEVER_WAIT, &mut data)
             else {
                 assert_eq!(data, b"kept");
                 continue;
             };
             answered += 1;
-            let Ok(Fetched::Copied(read)) = answer.value else {
+            let Ok(FetchResult::Copied(read)) = answer.value else {
                 panic!("no pieces were asked for: {answer:?}");
             };
             let expected = tree.read(&file, offset, count);
             assert_eq!(
-                (&data[..4], &data[4..], read.end),
+                (&data[..4], &data[4..], read.eof),
                 (&b"kept"[..], &expected.0[..], expected.1),
                 "{count} at {offset}"
             );
@@ -79,7 +79,7 @@ fn a_read_that_never_waits_is_the_same_read() {
         assert!(answered >= 4, "what was just written is in the cache");
         let refused = tree
             .vfs
-            .fetch(&OTHER, &tree.root(), (0, 1), NEVER_WAIT, &mut Vec::new())
+            .fetch(&OTHER, &tree.root(), 0, 1, NEVER_WAIT, &mut Vec::new())
             .map(|answer| answer.value);
         assert_eq!(refused.map(|read| read.is_err()), Some(true));
     });
@@ -92,8 +92,8 @@ fn a_piece_is_the_same_read() {
         let file = tree.file(&tree.root(), "file", 0o600).handle;
         let bytes: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
         assert_eq!(tree.write(&OWNER, &file, 0, &bytes), Ok(100_000));
-        let how = Fetch {
-            pieces: true,
+        let how = FetchOptions {
+            sendfile: true,
             wait: true,
         };
         let local = tree.place.is_some();
@@ -106,12 +106,12 @@ fn a_piece_is_the_same_read() {
             (100_000, 50_000, false),
         ] {
             let mut data = b"kept".to_vec();
-            let answer = tree.vfs.fetch(&OWNER, &file, (offset, count), how, &mut data);
+            let answer = tree.vfs.fetch(&OWNER, &file, offset, count, how, &mut data);
             let answer = answer.expect("it may wait");
             assert_eq!(answer.attributes.map(|attributes| attributes.size), Some(100_000));
             let (read, piece) = match answer.value.unwrap() {
-                Fetched::Copied(read) => (read, false),
-                Fetched::Piece(piece) => {
+                FetchResult::Copied(read) => (read, false),
+                FetchResult::FileRange(piece) => {
                     assert_eq!(data, b"kept");
                     data.resize(4 + piece.read.count as usize, 0);
                     let got = rustix::io::pread(&piece.file, &mut data[4..], offset);
@@ -122,12 +122,12 @@ fn a_piece_is_the_same_read() {
             assert_eq!(piece, large && local, "{count} at {offset}");
             let expected = tree.read(&file, offset, count);
             assert_eq!(
-                (&data[4..], read.end),
+                (&data[4..], read.eof),
                 (&expected.0[..], expected.1),
                 "{count} at {offset}"
             );
         }
-        let refused = tree.vfs.fetch(&OTHER, &file, (0, 50_000), how, &mut Vec::new());
+        let refused = tree.vfs.fetch(&OTHER, &file, 0, 50_000, how, &mut Vec::new());
         let refused = refused.expect("it may wait").value.err();
         assert_eq!(refused, Some(Error::Os(Errno::ACCESS)));
     });
@@ -139,17 +139,17 @@ fn no_pieces_are_offered_once_one_could_not_be_sent() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o600).handle;
         assert_eq!(tree.write(&OWNER, &file, 0, &[7; 50_000]), Ok(50_000));
-        let how = Fetch {
-            pieces: true,
+        let how = FetchOptions {
+            sendfile: true,
             wait: true,
         };
-        let fetch = || tree.vfs.fetch(&OWNER, &file, (0, 50_000), how, &mut Vec::new());
+        let fetch = || tree.vfs.fetch(&OWNER, &file, 0, 50_000, how, &mut Vec::new());
         let first = fetch().expect("it may wait").value.unwrap();
-        if let Fetched::Piece(piece) = first {
+        if let FetchResult::FileRange(piece) = first {
             piece.failed.store(true, std::sync::atomic::Ordering::SeqCst);
         }
         let second = fetch().expect("it may wait").value.unwrap();
-        assert!(matches!(second, Fetched::Copied(read) if read.count == 50_000));
+        assert!(matches!(second, FetchResult::Copied(read) if read.count == 50_000));
     });
 }
 
@@ -286,13 +286,13 @@ fn only_regular_files_have_data() {
         let set = SetAttributes::with_mode(0o666);
         let fifo = tree
             .vfs
-            .make_special(&ROOT, &root, b"fifo", Special::Fifo, &set)
+            .make_special(&ROOT, &root, b"fifo", SpecialFile::Fifo, &set)
             .value
             .unwrap()
             .node
             .handle;
         let null = curt_vfs::Device { major: 1, minor: 3 };
-        let device = Special::CharacterDevice(null);
+        let device = SpecialFile::CharacterDevice(null);
         let device = tree
             .vfs
             .make_special(&ROOT, &root, b"null", device, &set)

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use curt_vfs::{
-    Access, CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, SetAttributes,
-    Stability, Vfs, Visit, Wanted,
+    AccessRights, CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, ReaddirDetail,
+    SetAttributes, Stability, Vfs, Visit,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, is_root};
 
-/// Runs `test` with a directory, on a thread whose mounts nobody else sees and that take nothing along when it ends.
+/// Runs `test` with a directory, on a thread whose mounts nobody else sees and that take nothing
+/// along when it ends.
 fn with_private_mounts(test: impl FnOnce(&Path) + Send) {
     if !is_root() {
         return;
@@ -120,20 +121,20 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
             errno(vfs.link(&ROOT, &file, &root, b"new").directory.value),
         ];
         assert_eq!(answers, [Some(Errno::ROFS); 10]);
-        let all = Access::from_bits(0x3f);
+        let all = AccessRights::from_bits(0x3f);
         assert_eq!(
             vfs.access(&ROOT, &file, all).value,
-            Ok(Access::READ.with(Access::EXECUTE))
+            Ok(AccessRights::READ.with(AccessRights::EXECUTE))
         );
         assert_eq!(
             vfs.access(&OTHER, &root, all).value,
-            Ok(Access::READ.with(Access::LOOKUP))
+            Ok(AccessRights::READ.with(AccessRights::LOOKUP))
         );
     });
 }
 
-/// Runs `test` with a tree on a disk that did not take what was written to a file, after somebody else's sync found out.
-/// The file's handle and where it is mounted come with it.
+/// Runs `test` with a tree on a disk that did not take what was written to a file, after somebody
+/// else's sync found out. The file's handle and where it is mounted come with it.
 fn with_lost_data(test: impl FnOnce(&LocalVfs, &NodeHandle, &Path) + Send) {
     with_private_mounts(|directory| {
         // A disk that says it has 64 MiB and has 8.
@@ -202,8 +203,8 @@ fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
     });
 }
 
-/// Writes that must be durable, at once and by one descriptor: the kernel tells one of them, and no other may be answered
-/// that its data are on the disk, for such data nobody sends again.
+/// Writes that must be durable, at once and by one descriptor: the kernel tells one of them, and no
+/// other may be answered that its data are on the disk, for such data nobody sends again.
 #[test]
 fn no_durable_write_beside_a_loss_goes_well() {
     const WRITERS: u64 = 4;
@@ -241,14 +242,16 @@ fn a_durable_write_that_fails_makes_nothing_durable() {
     });
 }
 
-/// A file that has to make room for another one is synced; that its data are lost is no failure of the other's write.
+/// A file that has to make room for another one is synced; that its data are lost is no failure of
+/// the other's write.
 // SEMANTICS: serve-7.
 #[test]
 fn a_write_is_not_told_of_the_loss_of_another_file() {
     with_lost_data(|vfs, _, _| {
         let before = vfs.losses();
         let set = SetAttributes::with_mode(0o666);
-        // More files than can be watched, on a disk that takes no data any more but still has inodes.
+        // More files than can be watched, on a disk that takes no data any more but still has
+        // inodes.
         for number in 0..1100 {
             let name = format!("file{number}");
             let made = vfs.create(&ROOT, &vfs.root(), name.as_bytes(), CreateMode::Guarded(&set));
@@ -272,7 +275,8 @@ fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
     });
 }
 
-/// A tree that was closed meanwhile, as by two reloads of the exports, knows nothing of what became of unstable data.
+/// A tree that was closed meanwhile, as by two reloads of the exports, knows nothing of what became
+/// of unstable data.
 #[test]
 fn a_tree_that_is_opened_again_has_another_number_of_losses() {
     let directory = TempDir::new_in(disk()).unwrap();
@@ -283,7 +287,8 @@ fn a_tree_that_is_opened_again_has_another_number_of_losses() {
     assert_ne!(losses(), losses());
 }
 
-/// The kernel tells of lost data once: if a change of attributes is what it tells, the next commit hears nothing.
+/// The kernel tells of lost data once: if a change of attributes is what it tells, the next commit
+/// hears nothing.
 #[test]
 fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
     with_lost_data(|vfs, file, _| {
@@ -292,7 +297,8 @@ fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
     });
 }
 
-/// A retry after a crash is answered by what the file's inode says, which is elsewhere on the disk than its name.
+/// A retry after a crash is answered by what the file's inode says, which is elsewhere on the disk
+/// than its name.
 #[test]
 fn an_exclusive_create_is_recognised_by_what_is_on_the_disk_when_it_is_answered() {
     with_private_mounts(|directory| {
@@ -352,7 +358,7 @@ fn without_the_right_to_copy_mounts_a_mount_point_is_refused_and_listed_without_
         assert_eq!(errno(vfs.lookup(&ROOT, &root, b"plain").value), None);
         assert_eq!(vfs.lookup(&ROOT, &root, b"..").value.unwrap().handle, root);
         let mut seen = Vec::new();
-        let listed = vfs.read_directory(&ROOT, &root, 0, Wanted::Nodes, &mut |entry| {
+        let listed = vfs.read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, &mut |entry| {
             seen.push((entry.name.to_vec(), entry.node.is_some()));
             Visit::Continue
         });

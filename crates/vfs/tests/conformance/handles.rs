@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use curt_vfs::{
-    Caller, CreateMode, Error, HandleChoice, HandleScheme, LocalOptions, LocalVfs, MemoryOptions, NodeHandle,
-    SetAttributes, Time, TreeBuilder, Vfs,
+    CreateMode, Error, FsCred, HandleChoice, HandleScheme, LocalOptions, LocalVfs, MemoryOptions,
+    MemoryTreeBuilder, NodeHandle, SetAttributes, Timestamp, Vfs,
 };
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -171,7 +171,7 @@ fn the_table_finds_what_lies_in_directories_that_the_caller_may_not_search() {
     let tree = local("table", disk(), HandleChoice::Table);
     let closed = tree.directory(&tree.root(), "closed", 0o700).handle;
     let file = tree.file(&closed, "file", 0o644).handle;
-    let other = Caller::new(3000, 3000, &[]);
+    let other = FsCred::new(3000, 3000, &[]);
     let mut data = Vec::new();
     assert_eq!(
         tree.vfs
@@ -313,7 +313,7 @@ fn threads_of_many_callers_work_as_themselves() {
                 for turn in 0..200_u32 {
                     let groups = [7000 + turn % 5];
                     let uid = 5000 + (thread + turn) % 3;
-                    let caller = Caller::new(uid, 6000 + turn % 2, &groups);
+                    let caller = FsCred::new(uid, 6000 + turn % 2, &groups);
                     let name = format!("{thread}-{turn}");
                     let made = tree
                         .guarded(&caller, &root, &name, 0o600)
@@ -330,7 +330,7 @@ fn threads_of_many_callers_work_as_themselves() {
                         tree.set(&caller, &handle, &set).after.map(|after| after.gid),
                         Some(groups[0])
                     );
-                    let stranger = Caller::new(9999, 9999, &[]);
+                    let stranger = FsCred::new(9999, 9999, &[]);
                     assert_eq!(
                         errno(tree.write(&stranger, &handle, 0, b"x")),
                         Some(Errno::ACCESS)
@@ -355,7 +355,7 @@ fn the_calling_thread_keeps_its_rights_when_a_tree_is_opened() {
 
 struct Zeroes;
 
-impl curt_vfs::Formula for Zeroes {
+impl curt_vfs::ContentFormula for Zeroes {
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]) {
         for (at, byte) in (offset..).zip(buffer) {
             *byte = path[usize::try_from(at).unwrap() % path.len()];
@@ -366,11 +366,11 @@ impl curt_vfs::Formula for Zeroes {
 #[test]
 fn a_big_tree_by_formula_is_built_at_once_and_alike_each_time() {
     let build = || {
-        let time = Time {
+        let time = Timestamp {
             seconds: 1_000_000_000,
             nanoseconds: 0,
         };
-        let mut builder = TreeBuilder::new(MemoryOptions::default(), std::sync::Arc::new(Zeroes), time);
+        let mut builder = MemoryTreeBuilder::new(MemoryOptions::default(), std::sync::Arc::new(Zeroes), time);
         builder.owner(1000, 1000).modes(0o750, 0o640);
         for number in 0..40_000_u64 {
             let path = format!("d{}/e{}/f{number}", number % 17, number % 113);
@@ -400,7 +400,7 @@ fn a_big_tree_by_formula_is_built_at_once_and_alike_each_time() {
         .read(&OWNER, &walk(&one), 33_220, 100, &mut data)
         .value
         .unwrap();
-    assert_eq!((read.count, read.end), (5, true));
+    assert_eq!((read.count, read.eof), (5, true));
     assert_eq!(
         data, b"3/f33",
         "33,220 is 4 more than a multiple of the path's 12 bytes"

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use curt_vfs::{Attributes, Error, HandleChoice, Node, Visit, Wanted};
+use curt_vfs::{Attributes, Error, HandleChoice, ReaddirDetail, VfsNode, Visit};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, ROOT, errno, everywhere};
@@ -77,7 +77,7 @@ fn entries_bring_handles_and_attributes_on_demand() {
             let mut seen = 0;
             let listed = tree
                 .vfs
-                .read_directory(&ROOT, &node, 0, Wanted::Nodes, &mut |entry| {
+                .read_directory(&ROOT, &node, 0, ReaddirDetail::Nodes, &mut |entry| {
                     let name = String::from_utf8(entry.name.to_vec()).unwrap();
                     let found = entry.node.clone().unwrap();
                     // Listing itself sets the directory's atime.
@@ -88,7 +88,7 @@ fn entries_bring_handles_and_attributes_on_demand() {
                     };
                     assert_eq!(
                         found,
-                        Node {
+                        VfsNode {
                             handle: looked_up.handle,
                             attributes: expected
                         },
@@ -116,7 +116,7 @@ fn who_may_read_but_not_search_learns_names_alone() {
         let mut names = Vec::new();
         let listed = tree
             .vfs
-            .read_directory(&OTHER, &directory, 0, Wanted::Nodes, &mut |entry| {
+            .read_directory(&OTHER, &directory, 0, ReaddirDetail::Nodes, &mut |entry| {
                 assert_eq!(entry.node, None);
                 names.push(entry.name.to_vec());
                 Visit::Continue
@@ -129,7 +129,7 @@ fn who_may_read_but_not_search_learns_names_alone() {
         let closed = tree.directory(&tree.root(), "closed", 0o711).handle;
         let refused = tree
             .vfs
-            .read_directory(&OTHER, &closed, 0, Wanted::Names, &mut |_| panic!());
+            .read_directory(&OTHER, &closed, 0, ReaddirDetail::Names, &mut |_| panic!());
         assert_eq!(errno(refused.value), Some(Errno::ACCESS));
     });
 }
@@ -138,9 +138,13 @@ fn who_may_read_but_not_search_learns_names_alone() {
 fn what_cannot_be_a_cookie_is_refused() {
     everywhere(|tree| {
         for cookie in [1 << 63, u64::MAX] {
-            let refused =
-                tree.vfs
-                    .read_directory(&ROOT, &tree.root(), cookie, Wanted::Names, &mut |_| panic!());
+            let refused = tree.vfs.read_directory(
+                &ROOT,
+                &tree.root(),
+                cookie,
+                ReaddirDetail::Names,
+                &mut |_| panic!(),
+            );
             assert_eq!(refused.value, Err(Error::BadCookie), "{cookie}");
         }
     });
@@ -235,7 +239,7 @@ fn handle_and_attributes_are_of_one_object_while_names_are_exchanged() {
             let _over = Over(&over);
             let mut seen = 0;
             for _ in 0..30 {
-                let visit = &mut |entry: &curt_vfs::Entry<'_>| {
+                let visit = &mut |entry: &curt_vfs::VfsDirEntry<'_>| {
                     if let Some(node) = &entry.node {
                         let now = tree.attributes(&node.handle);
                         assert_eq!(now.fileid, node.attributes.fileid, "{}", tree.name);
@@ -243,7 +247,9 @@ fn handle_and_attributes_are_of_one_object_while_names_are_exchanged() {
                     }
                     Visit::Continue
                 };
-                let listed = tree.vfs.read_directory(&ROOT, &root, 0, Wanted::Nodes, visit);
+                let listed = tree
+                    .vfs
+                    .read_directory(&ROOT, &root, 0, ReaddirDetail::Nodes, visit);
                 assert_eq!(listed.value, Ok(true));
             }
             assert!(seen > 30 * 30, "{seen}");

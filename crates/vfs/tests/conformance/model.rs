@@ -1,23 +1,24 @@
-//! Random operations by random callers, on memory and on a local tree at once: every answer must be the same. Memory is the
-//! model of the kernel, and the kernel of memory. A local tree is restarted now and then.
+//! Random operations by random callers, on memory and on a local tree at once: every answer must be
+//! the same. Memory is the model of the kernel, and the kernel of memory. A local tree is restarted
+//! now and then.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use curt_vfs::{
-    Access, Attributes, Caller, CreateMode, Error, FileKind, HandleChoice, NodeHandle, SetAttributes,
-    SetTime, Special, Stability, Vfs, Visit, Wanted,
+    AccessRights, Attributes, CreateMode, Error, FileKind, FsCred, HandleChoice, NodeHandle, ReaddirDetail,
+    SetAttributes, SetTime, SpecialFile, Stability, Vfs, Visit,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use crate::trees::{OTHER, OWNER, Place, ROOT, disk, is_root, memory, tmpfs};
 
-const CALLERS: [Caller<'static>; 4] = [
+const CALLERS: [FsCred<'static>; 4] = [
     ROOT,
     OWNER,
     OTHER,
-    Caller {
+    FsCred {
         uid: 3000,
         gid: 3000,
         groups: &[1000],
@@ -157,7 +158,7 @@ impl Side {
         }
     }
 
-    fn perform(&mut self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+    fn perform(&mut self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         match operation {
             Operation::Create(..)
             | Operation::MakeDirectory(..)
@@ -177,7 +178,7 @@ impl Side {
         }
     }
 
-    fn make_or_find(&mut self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+    fn make_or_find(&mut self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let value = match operation {
             Operation::Create(directory, name, mode, how) => {
                 let set = SetAttributes {
@@ -203,8 +204,13 @@ impl Side {
             }
             Operation::MakeFifo(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
-                self.vfs
-                    .make_special(caller, &self.at(directory), name_of(*name), Special::Fifo, &set)
+                self.vfs.make_special(
+                    caller,
+                    &self.at(directory),
+                    name_of(*name),
+                    SpecialFile::Fifo,
+                    &set,
+                )
             }
             Operation::Lookup(directory, name) => {
                 let found = self.vfs.lookup(caller, &self.at(directory), name_of(*name));
@@ -227,7 +233,7 @@ impl Side {
         Answer { value: told, after }
     }
 
-    fn name(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+    fn name(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let (value, after) = match operation {
             Operation::Remove(directory, name) => {
                 let changed = self.vfs.remove(caller, &self.at(directory), name_of(*name));
@@ -264,7 +270,7 @@ impl Side {
         }
     }
 
-    fn file(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+    fn file(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let vfs = &*self.vfs;
         let (value, after) = match operation {
             Operation::Read(which, offset, count) => {
@@ -279,7 +285,7 @@ impl Side {
                 let mut data = Vec::new();
                 let read = vfs.read(caller, &file, u64::from(*offset), u32::from(*count), &mut data);
                 (
-                    read.value.map(|read| Told::Bytes(data, read.end)),
+                    read.value.map(|read| Told::Bytes(data, read.eof)),
                     read.attributes,
                 )
             }
@@ -297,7 +303,7 @@ impl Side {
                 )
             }
             Operation::Access(which) => {
-                let granted = vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
+                let granted = vfs.access(caller, &self.at(which), AccessRights::from_bits(0x3f));
                 (
                     granted.value.map(|granted| Told::Rights(granted.bits())),
                     granted.attributes,
@@ -311,7 +317,7 @@ impl Side {
         }
     }
 
-    fn set(&self, caller: &Caller<'_>, operation: &Operation) -> Answer {
+    fn set(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
         let nothing = SetAttributes::default();
         let id = |number: u8| [None, Some(0), Some(1000), Some(2000), Some(3000)][usize::from(number)];
         let (which, set) = match operation {
@@ -348,25 +354,25 @@ impl Side {
         }
     }
 
-    fn list(&self, caller: &Caller<'_>, directory: &NodeHandle, piece: u8) -> Answer {
+    fn list(&self, caller: &FsCred<'_>, directory: &NodeHandle, piece: u8) -> Answer {
         let (mut names, mut cookie, mut after) = (BTreeSet::new(), 0, None);
         loop {
             let mut left = piece;
-            let listed = self
-                .vfs
-                .read_directory(caller, directory, cookie, Wanted::Nodes, &mut |entry| {
-                    if left == 0 {
-                        return Visit::Stop;
-                    }
-                    left -= 1;
-                    cookie = entry.cookie;
-                    assert!(
-                        names.insert(entry.name.to_vec()),
-                        "{:?} is listed twice",
-                        entry.name
-                    );
-                    Visit::Continue
-                });
+            let listed =
+                self.vfs
+                    .read_directory(caller, directory, cookie, ReaddirDetail::Nodes, &mut |entry| {
+                        if left == 0 {
+                            return Visit::Stop;
+                        }
+                        left -= 1;
+                        cookie = entry.cookie;
+                        assert!(
+                            names.insert(entry.name.to_vec()),
+                            "{:?} is listed twice",
+                            entry.name
+                        );
+                        Visit::Continue
+                    });
             after = listed.attributes.as_ref().map(Shown::of).or(after);
             match listed.value {
                 Ok(true) => {

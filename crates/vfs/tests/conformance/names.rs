@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_vfs::{CreateMode, Error, HandleChoice, SetAttributes, SetTime, Special, Stability, Time};
+use curt_vfs::{CreateMode, Error, HandleChoice, SetAttributes, SetTime, SpecialFile, Stability, Timestamp};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, local, tmpfs};
@@ -63,7 +63,7 @@ fn names_that_cannot_be_are_refused_by_every_operation() {
                 errno(tree.vfs.make_symlink(&ROOT, &root, name, b"target", &set).value),
                 errno(
                     tree.vfs
-                        .make_special(&ROOT, &root, name, Special::Fifo, &set)
+                        .make_special(&ROOT, &root, name, SpecialFile::Fifo, &set)
                         .value,
                 ),
                 errno(tree.vfs.remove(&ROOT, &root, name).value),
@@ -195,7 +195,7 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
 fn a_create_sets_what_was_asked_and_leaves_what_may_not_be_set() {
     everywhere(|tree| {
         let root = tree.directory(&tree.root(), "directory", 0o777).handle;
-        let time = Time {
+        let time = Timestamp {
             seconds: 1_000_000_000,
             nanoseconds: 5,
         };
@@ -391,7 +391,7 @@ fn what_is_no_directory_has_no_names() {
             errno(tree.vfs.link(&ROOT, &file, &file, b"x").directory.value),
             errno(
                 tree.vfs
-                    .read_directory(&ROOT, &file, 0, curt_vfs::Wanted::Names, &mut |_| panic!())
+                    .read_directory(&ROOT, &file, 0, curt_vfs::ReaddirDetail::Names, &mut |_| panic!())
                     .value,
             ),
         ];

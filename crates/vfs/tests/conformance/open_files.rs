@@ -1,4 +1,5 @@
-//! What a local tree keeps open between requests: nobody's rights, nobody's space, and nothing that is in the way.
+//! What a local tree keeps open between requests: nobody's rights, nobody's space, and nothing that
+//! is in the way.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use curt_vfs::{
-    Access, Caller, CreateMode, Error, Fetch, Fetched, FileCaching, LocalOptions, LocalVfs, NodeHandle,
-    SetAttributes, Stability, Vfs, Waits,
+    AccessRights, CreateMode, Error, FetchOptions, FetchResult, FileCaching, FsCred, LocalOptions, LocalVfs,
+    MayBlock, NodeHandle, SetAttributes, Stability, Vfs,
 };
 use rustix::io::Errno;
 
@@ -19,7 +20,8 @@ const O_PATH: u32 = 0o10_000_000;
 /// How long a descriptor may stay that is in nobody's use, and more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries a claim on each kind of local tree, on all of them at once: some wait for what takes seconds.
+/// Tries a claim on each kind of local tree, on all of them at once: some wait for what takes
+/// seconds.
 fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     let trees = all();
     std::thread::scope(|scope| {
@@ -34,7 +36,8 @@ fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     });
 }
 
-/// What tells a file from all others: a file system soon gives a removed file's number to another one.
+/// What tells a file from all others: a file system soon gives a removed file's number to another
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     number: (u64, u64),
@@ -51,7 +54,8 @@ impl Known {
     }
 }
 
-/// How this process has a file open for I/O: once for each descriptor, whether it can be written to.
+/// How this process has a file open for I/O: once for each descriptor, whether it can be written
+/// to.
 fn descriptors(known: &Known) -> Vec<bool> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let opened = entries.filter_map(|entry| {
@@ -78,13 +82,14 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Does something past the tree, as root: this thread works as the last caller until it has another.
+/// Does something past the tree, as root: this thread works as the last caller until it has
+/// another.
 fn past<T>(tree: &Tree, work: impl FnOnce() -> T) -> T {
     assert!(tree.vfs.lookup(&ROOT, &tree.root(), b".").value.is_ok());
     work()
 }
 
-fn read(tree: &Tree, caller: &Caller<'_>, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
+fn read(tree: &Tree, caller: &FsCred<'_>, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     let read = tree.vfs.read(caller, handle, 0, 100, &mut data);
     read.value.map(|_| data)
@@ -164,7 +169,7 @@ fn what_changes_a_name_alone_leaves_a_file_open() {
             let (handle, known) = opened(tree, &name, true);
             let renamed = vfs.rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes());
             renamed.value.unwrap();
-            let _answered = vfs.access(&OWNER, &handle, Access::READ);
+            let _answered = vfs.access(&OWNER, &handle, AccessRights::READ);
             descriptors(&known) == [false, true]
         });
     });
@@ -180,7 +185,8 @@ fn idle_descriptors_close_by_themselves_and_those_to_write_first() {
     });
 }
 
-/// A file that was just copied can be executed: at once where its mode was set afterwards, else half a second later.
+/// A file that was just copied can be executed: at once where its mode was set afterwards, else
+/// half a second later.
 // SEMANTICS: serve-2.
 #[test]
 fn what_was_written_can_be_executed() {
@@ -349,7 +355,7 @@ fn a_remembered_name_is_looked_at_each_time() {
         eventually("the file is old enough to be remembered", || {
             old_enough() > Duration::from_millis(30)
         });
-        let look_up = |caller: &Caller<'_>| tree.vfs.lookup(caller, &tree.root(), b"name").value;
+        let look_up = |caller: &FsCred<'_>| tree.vfs.lookup(caller, &tree.root(), b"name").value;
         let first = look_up(&OTHER).unwrap();
         past(tree, || std::fs::write(&path, b"longer")).unwrap();
         let second = look_up(&OTHER).unwrap();
@@ -372,10 +378,16 @@ fn a_remembered_name_is_looked_at_each_time() {
 fn a_verdict_holds_only_for_the_file_as_it_was() {
     on_disk(|tree, served| {
         let (handle, _) = opened(tree, "file", false);
-        let all = Access::READ.with(Access::MODIFY).with(Access::EXTEND);
-        let ask = |caller: &Caller<'_>| tree.vfs.access(caller, &handle, all).value.unwrap();
+        let all = AccessRights::READ
+            .with(AccessRights::MODIFY)
+            .with(AccessRights::EXTEND);
+        let ask = |caller: &FsCred<'_>| tree.vfs.access(caller, &handle, all).value.unwrap();
         let path = served.join("file");
-        for (mode, other) in [(0o644, Access::READ), (0o600, Access::default()), (0o666, all)] {
+        for (mode, other) in [
+            (0o644, AccessRights::READ),
+            (0o600, AccessRights::default()),
+            (0o666, all),
+        ] {
             past(tree, || {
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
             })
@@ -398,7 +410,8 @@ fn a_verdict_holds_only_for_the_file_as_it_was() {
     });
 }
 
-/// LINK and REMOVE change the file's own times: none of that shows between the attributes before and after a WRITE.
+/// LINK and REMOVE change the file's own times: none of that shows between the attributes before
+/// and after a WRITE.
 #[test]
 fn names_that_come_and_go_do_not_show_in_a_write() {
     on_disk(|tree, _| {
@@ -441,7 +454,7 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
     }
     let place = Place::new(tmpfs(), curt_vfs::HandleChoice::Kernel);
     let options = LocalOptions {
-        files: FileCaching::Off,
+        file_caching: FileCaching::Off,
         ..LocalOptions::default()
     };
     let vfs = LocalVfs::open(&place.served, &options).unwrap();
@@ -473,20 +486,23 @@ fn a_tree_says_what_may_have_to_be_waited_for() {
         let in_memory = served.starts_with(tmpfs());
         let by_table = tree.name.ends_with("table");
         let never = in_memory && !by_table;
-        assert_eq!(tree.vfs.waits(), if never { Waits::Never } else { Waits::Data });
+        assert_eq!(
+            tree.vfs.may_block(),
+            if never { MayBlock::Never } else { MayBlock::Data }
+        );
         let (handle, _) = opened(tree, "file", true);
-        let write = || tree.vfs.write_at_hand(&OWNER, &handle, 0, b"data");
-        assert!(tree.vfs.at_hand(&handle) && write().is_some_and(|changed| changed.value.is_ok()));
+        let write = || tree.vfs.write_nowait(&OWNER, &handle, 0, b"data");
+        assert!(tree.vfs.is_in_memory(&handle) && write().is_some_and(|changed| changed.value.is_ok()));
         tree.vfs.release_all();
-        assert_eq!(tree.vfs.at_hand(&handle), in_memory);
+        assert_eq!(tree.vfs.is_in_memory(&handle), in_memory);
         assert_eq!(write().is_some(), in_memory);
-        let how = Fetch {
-            pieces: false,
+        let how = FetchOptions {
+            sendfile: false,
             wait: false,
         };
-        let answer = tree.vfs.fetch(&OWNER, &handle, (0, 100), how, &mut Vec::new());
+        let answer = tree.vfs.fetch(&OWNER, &handle, 0, 100, how, &mut Vec::new());
         assert_eq!(answer.is_some(), in_memory, "opening it may wait");
-        let found = tree.vfs.lookup_at_hand(&OWNER, &tree.root(), b"file");
+        let found = tree.vfs.lookup_nowait(&OWNER, &tree.root(), b"file");
         assert_eq!(
             found.is_some(),
             !by_table,
@@ -494,8 +510,8 @@ fn a_tree_says_what_may_have_to_be_waited_for() {
         );
         let Some(found) = found else { return };
         assert_eq!(found.value.unwrap().handle, handle);
-        let answer = tree.vfs.fetch(&OWNER, &handle, (0, 100), how, &mut Vec::new());
+        let answer = tree.vfs.fetch(&OWNER, &handle, 0, 100, how, &mut Vec::new());
         let fetched = answer.expect("it was just looked up").value.unwrap();
-        assert!(matches!(fetched, Fetched::Copied(read) if read.count == 7));
+        assert!(matches!(fetched, FetchResult::Copied(read) if read.count == 7));
     });
 }

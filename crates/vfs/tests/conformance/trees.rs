@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use curt_vfs::{
-    Attributes, Caller, Changed, CreateMode, Created, Error, HandleChoice, LocalOptions, LocalVfs,
-    MemoryOptions, MemoryVfs, MetadataDurability, Node, NodeHandle, SetAttributes, Stability, Vfs, Visit,
-    Wanted,
+    Attributes, CreateMode, CreatedNode, Error, FsCred, HandleChoice, LocalOptions, LocalVfs, MemoryOptions,
+    MemoryVfs, MetadataDurability, NodeHandle, ReaddirDetail, SetAttributes, Stability, Vfs, VfsNode, Visit,
+    WccResult,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-pub(crate) const ROOT: Caller<'static> = Caller::ROOT;
-pub(crate) const OWNER: Caller<'static> = Caller {
+pub(crate) const ROOT: FsCred<'static> = FsCred::ROOT;
+pub(crate) const OWNER: FsCred<'static> = FsCred {
     uid: 1000,
     gid: 1000,
     groups: &[],
     privileged: false,
 };
-pub(crate) const OTHER: Caller<'static> = Caller {
+pub(crate) const OTHER: FsCred<'static> = FsCred {
     uid: 2000,
     gid: 2000,
     groups: &[],
@@ -66,7 +66,8 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// A thread that has worked for somebody cannot remove what others made: it works as root again.
+    /// A thread that has worked for somebody cannot remove what others made: it works as root
+    /// again.
     fn drop(&mut self) {
         if let Ok(vfs) = LocalVfs::open(self.beside.path(), &LocalOptions::default()) {
             let as_root = vfs.lookup(&ROOT, &vfs.root(), b".");
@@ -149,7 +150,7 @@ impl Tree {
     }
 
     /// A regular file, made by root for [`OWNER`].
-    pub(crate) fn file(&self, directory: &NodeHandle, name: &str, mode: u32) -> Node {
+    pub(crate) fn file(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes {
             mode: Some(mode),
             ..SetAttributes::default()
@@ -162,14 +163,14 @@ impl Tree {
     }
 
     /// A directory, made by root for [`OWNER`].
-    pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> Node {
+    pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes::with_mode(mode);
         let made = self.vfs.make_directory(&ROOT, directory, name.as_bytes(), &set);
         let node = made.value.unwrap().node;
         self.give_away(&node.handle, mode)
     }
 
-    fn give_away(&self, handle: &NodeHandle, mode: u32) -> Node {
+    fn give_away(&self, handle: &NodeHandle, mode: u32) -> VfsNode {
         let owner = SetAttributes {
             uid: Some(OWNER.uid),
             gid: Some(OWNER.gid),
@@ -178,19 +179,19 @@ impl Tree {
         self.set(&ROOT, handle, &owner).value.unwrap();
         let set = self.set(&ROOT, handle, &SetAttributes::with_mode(mode));
         set.value.unwrap();
-        Node {
+        VfsNode {
             handle: *handle,
             attributes: set.after.unwrap(),
         }
     }
 
-    pub(crate) fn set(&self, caller: &Caller<'_>, handle: &NodeHandle, set: &SetAttributes) -> Changed<()> {
+    pub(crate) fn set(&self, caller: &FsCred<'_>, handle: &NodeHandle, set: &SetAttributes) -> WccResult<()> {
         self.vfs.set_attributes(caller, handle, set, None)
     }
 
     pub(crate) fn write(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         handle: &NodeHandle,
         offset: u64,
         data: &[u8],
@@ -209,20 +210,20 @@ impl Tree {
             .value
             .unwrap();
         assert_eq!(read.count as usize, data.len());
-        (data, read.end)
+        (data, read.eof)
     }
 
-    pub(crate) fn lookup(&self, directory: &NodeHandle, name: &str) -> Result<Node, Error> {
+    pub(crate) fn lookup(&self, directory: &NodeHandle, name: &str) -> Result<VfsNode, Error> {
         self.vfs.lookup(&ROOT, directory, name.as_bytes()).value
     }
 
     pub(crate) fn guarded(
         &self,
-        caller: &Caller<'_>,
+        caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &str,
         mode: u32,
-    ) -> Result<Created, Error> {
+    ) -> Result<CreatedNode, Error> {
         let set = SetAttributes::with_mode(mode);
         self.vfs
             .create(caller, directory, name.as_bytes(), CreateMode::Guarded(&set))
@@ -240,7 +241,8 @@ impl Tree {
     }
 }
 
-/// At most `count` names behind `cookie` with their cookies, and whether the directory ends with them.
+/// At most `count` names behind `cookie` with their cookies, and whether the directory ends with
+/// them.
 pub(crate) fn names(
     vfs: &dyn Vfs,
     directory: &NodeHandle,
@@ -248,7 +250,7 @@ pub(crate) fn names(
     count: usize,
 ) -> (Vec<(String, u64)>, bool) {
     let mut names = Vec::new();
-    let listed = vfs.read_directory(&ROOT, directory, cookie, Wanted::Names, &mut |entry| {
+    let listed = vfs.read_directory(&ROOT, directory, cookie, ReaddirDetail::Names, &mut |entry| {
         if names.len() == count {
             return Visit::Stop;
         }

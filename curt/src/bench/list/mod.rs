@@ -1,7 +1,8 @@
-//! `curt bench list`: a directory of half a million names, listed while it changes and while it does not, with its attributes
-//! expiring all the time; what the former behaviour of clients comes to; and what programs that list cost.
+//! `curt bench list`: a directory of half a million names, listed while it changes and while it
+//! does not, with its attributes expiring all the time; what the former behaviour of clients comes
+//! to; and what programs that list cost.
 
-mod pass;
+mod listing_run;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use curt_bench::processes::{CountingRelay, Curt, Machine, Testbed, cache_directo
 use curt_bench::report::{lay_out, progress};
 use serde::Serialize;
 
-use self::pass::{Figures, Pass, Place, Plan};
+use self::listing_run::{ListingRun, ListingRunFigures, ListingRunPlan, ListingSetup};
 
 /// Threads that make names.
 const JOBS: u64 = 8;
@@ -45,7 +46,8 @@ pub(crate) struct ListArguments {
     /// Names in the directory
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Use this server instead of starting one; the directory is made by --make-tree, or by `curt bench list-tree` on the server
+    /// Use this server instead of starting one; the directory is made by --make-tree, or by `curt
+    /// bench list-tree` on the server
     #[arg(long, value_name = "HOST:/PATH")]
     server: Option<String>,
     /// Make the directory on that server first
@@ -76,40 +78,40 @@ pub(crate) struct ListArguments {
 
 /// What JSON says.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ListReport<'a> {
     count: u64,
     vers: &'a str,
     server: &'a str,
     pass_seconds: f64,
-    idle: Figures,
-    changing: Figures,
+    idle: ListingRunFigures,
+    changing: ListingRunFigures,
     #[serde(skip_serializing_if = "Option::is_none")]
-    restart: Option<Restart>,
-    full_speed: FullSpeed,
+    restart: Option<RestartFigures>,
+    full_speed: FullSpeedFigures,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<BTreeMap<&'static str, tools::Cost>>,
+    tools: Option<BTreeMap<&'static str, tools::ToolCost>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Restart {
+struct RestartFigures {
     #[serde(flatten)]
-    figures: Figures,
+    figures: ListingRunFigures,
     gave_up: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct FullSpeed {
-    idle: Figures,
-    changing: Figures,
+struct FullSpeedFigures {
+    idle: ListingRunFigures,
+    changing: ListingRunFigures,
 }
 
 /// All passes.
-struct Passes {
-    full_idle: Pass,
-    full_changing: Pass,
-    idle: Pass,
-    changing: Pass,
-    restart: Option<Pass>,
+struct ListingRuns {
+    full_idle: ListingRun,
+    full_changing: ListingRun,
+    idle: ListingRun,
+    changing: ListingRun,
+    restart: Option<ListingRun>,
 }
 
 /// Runs it; whether every name was listed once.
@@ -138,7 +140,7 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
             arguments.count
         );
     }
-    let mut place = Place {
+    let mut place = ListingSetup {
         world: &mut world,
         relay: &relay,
         through: &through,
@@ -176,7 +178,8 @@ fn world(arguments: &ListArguments) -> Result<(Testbed, Option<PathBuf>)> {
     Ok((Testbed::serving(&Curt::this(), &top, None)?, Some(top)))
 }
 
-/// Where a server that is there listens, and the mount options that ask itself for MOUNT although NFS goes to the relay.
+/// Where a server that is there listens, and the mount options that ask itself for MOUNT although
+/// NFS goes to the relay.
 fn address_of(source: &str) -> Result<(SocketAddr, String)> {
     let (host, _) = source.rsplit_once(":/").context("a server is HOST:/PATH")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -185,8 +188,8 @@ fn address_of(source: &str) -> Result<(SocketAddr, String)> {
     Ok((address, format!("addr=127.0.0.1,mountaddr={},", address.ip())))
 }
 
-fn passes(place: &mut Place<'_>, arguments: &ListArguments, there: &Path) -> Result<Passes> {
-    let plan = Plan {
+fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path) -> Result<ListingRuns> {
+    let plan = ListingRunPlan {
         options: &arguments.options,
         hold: None,
         changing: None,
@@ -195,15 +198,15 @@ fn passes(place: &mut Place<'_>, arguments: &ListArguments, there: &Path) -> Res
     let changing = Some(there);
     eprintln!("at full speed");
     let full_idle = place.pass(&plan)?;
-    let full_changing = place.pass(&Plan {
+    let full_changing = place.pass(&ListingRunPlan {
         changing,
         ..plan.clone()
     })?;
     let held = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
     let hold = Some(held);
     eprintln!("every third reply held for {:.1} s", held.as_secs_f64());
-    let idle = place.pass(&Plan { hold, ..plan.clone() })?;
-    let slow_changing = place.pass(&Plan {
+    let idle = place.pass(&ListingRunPlan { hold, ..plan.clone() })?;
+    let slow_changing = place.pass(&ListingRunPlan {
         hold,
         changing,
         ..plan.clone()
@@ -215,7 +218,7 @@ fn passes(place: &mut Place<'_>, arguments: &ListArguments, there: &Path) -> Res
             eprintln!("readdir=restart, for at most {:.0} s", limit.as_secs_f64());
             let options = [arguments.options.as_str(), "readdir=restart"].join(",");
             let options = options.trim_start_matches(',');
-            Some(place.pass(&Plan {
+            Some(place.pass(&ListingRunPlan {
                 options,
                 hold,
                 changing,
@@ -223,7 +226,7 @@ fn passes(place: &mut Place<'_>, arguments: &ListArguments, there: &Path) -> Res
             })?)
         }
     };
-    Ok(Passes {
+    Ok(ListingRuns {
         full_idle,
         full_changing,
         idle,
@@ -242,8 +245,8 @@ fn hold(pass_seconds: f64, requests: u64) -> Result<Duration> {
     Ok(hold.max(HOLD_MIN))
 }
 
-impl Passes {
-    fn all(&self) -> Vec<(&'static str, &Pass)> {
+impl ListingRuns {
+    fn all(&self) -> Vec<(&'static str, &ListingRun)> {
         let mut all = vec![
             ("full speed, idle", &self.full_idle),
             ("full speed, changing", &self.full_changing),
@@ -262,16 +265,16 @@ impl Passes {
 fn print(
     arguments: &ListArguments,
     source: &str,
-    passes: &Passes,
-    tools: Option<BTreeMap<&'static str, tools::Cost>>,
+    passes: &ListingRuns,
+    tools: Option<BTreeMap<&'static str, tools::ToolCost>>,
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        let restart = passes.restart.as_ref().map(|pass| Restart {
+        let restart = passes.restart.as_ref().map(|pass| RestartFigures {
             figures: pass.figures.clone(),
             gave_up: pass.gave_up,
         });
-        let report = Report {
+        let report = ListReport {
             count: arguments.count,
             vers: &arguments.vers,
             server: source,
@@ -279,7 +282,7 @@ fn print(
             idle: passes.idle.figures.clone(),
             changing: passes.changing.figures.clone(),
             restart,
-            full_speed: FullSpeed {
+            full_speed: FullSpeedFigures {
                 idle: passes.full_idle.figures.clone(),
                 changing: passes.full_changing.figures.clone(),
             },
@@ -297,7 +300,7 @@ fn print(
     Ok(())
 }
 
-fn rows(passes: &Passes) -> Vec<Vec<String>> {
+fn rows(passes: &ListingRuns) -> Vec<Vec<String>> {
     let head = [
         "pass",
         "requests",
@@ -333,7 +336,7 @@ fn rows(passes: &Passes) -> Vec<Vec<String>> {
     rows
 }
 
-fn draw(passes: &Passes, path: &Path) -> Result<()> {
+fn draw(passes: &ListingRuns, path: &Path) -> Result<()> {
     let all = passes.all();
     let lines: Vec<_> = all
         .iter()

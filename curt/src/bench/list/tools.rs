@@ -1,4 +1,5 @@
-//! Programs that list: `ls -l`, `find` and `rm -r`, each on a fresh mount, with the requests that pass the relay.
+//! Programs that list: `ls -l`, `find` and `rm -r`, each on a fresh mount, with the requests that
+//! pass the relay.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use curt_bench::processes::{names, progress_bar};
 use serde::Serialize;
 
-use super::pass::Place;
+use super::listing_run::ListingSetup;
 
 /// Names that `rm -r` removes, at most.
 const REMOVED_MAX: u64 = 100_000;
@@ -18,18 +19,19 @@ const REMOVED_ELSEWHERE_MAX: u64 = 10_000;
 
 /// What a program cost.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Cost {
+pub(super) struct ToolCost {
     /// Requests of any kind.
     rpc: u64,
     seconds: f64,
 }
 
-/// Runs all of them; `rm -r` in a directory made for it. `top` is where the listed directory is, on this machine or a mount.
+/// Runs all of them; `rm -r` in a directory made for it. `top` is where the listed directory is, on
+/// this machine or a mount.
 pub(super) fn run(
-    place: &mut Place<'_>,
+    place: &mut ListingSetup<'_>,
     top: &std::path::Path,
     is_own: bool,
-) -> Result<BTreeMap<&'static str, Cost>> {
+) -> Result<BTreeMap<&'static str, ToolCost>> {
     let most = if is_own {
         REMOVED_MAX
     } else {
@@ -75,7 +77,7 @@ pub(super) fn run(
             tool != "rm -r" || !directory.exists(),
             "rm -r left something behind"
         );
-        costs.insert(tool, Cost { rpc, seconds });
+        costs.insert(tool, ToolCost { rpc, seconds });
         mounted.end()?;
     }
     std::fs::remove_dir_all(&below)?;
@@ -83,8 +85,8 @@ pub(super) fn run(
 }
 
 /// As text, one line each.
-pub(super) fn text(costs: &BTreeMap<&'static str, Cost>) -> String {
+pub(super) fn text(costs: &BTreeMap<&'static str, ToolCost>) -> String {
     let line =
-        |(tool, cost): (&&str, &Cost)| format!("{tool}: {} requests, {:.1} s\n", cost.rpc, cost.seconds);
+        |(tool, cost): (&&str, &ToolCost)| format!("{tool}: {} requests, {:.1} s\n", cost.rpc, cost.seconds);
     costs.iter().map(line).collect()
 }

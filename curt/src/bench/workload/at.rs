@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_bench::child::{self, User};
+use curt_bench::child::{self, UserIds};
 use curt_bench::make;
 use curt_bench::processes::{Curt, SETTLE, progress_bar};
-use curt_bench::replay::Outcome;
+use curt_bench::replay::ReplayOutcome;
 use curt_bench::workload::Workload;
 use curt_mount::control;
 use curt_trace::ProcedureCalls;
@@ -41,7 +41,7 @@ pub(super) fn run(
         .arg(pause.as_secs_f64().to_string());
     let bar = progress_bar(&format!("{workload} in {}", directory.display()));
     bar.set_length(workload.trace().operations_count());
-    let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+    let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
     let outcome = child::supervise(&mut command, user, |page| bar.inc(page.operations))?;
     bar.finish_and_clear();
     let sent = before
@@ -59,14 +59,15 @@ pub(super) fn run(
     if let Some(what) = &differing {
         eprintln!("wrong: {what}");
     }
-    show((workload, directory), &outcome, sent.as_ref(), arguments.json)?;
+    show(workload, directory, &outcome, sent.as_ref(), arguments.json)?;
     Ok(outcome.wrong == 0 && differing.is_none())
 }
 
 /// Says what came of it, and what a Curt mount sent for it.
 fn show(
-    (workload, directory): (Workload, &Path),
-    outcome: &Outcome,
+    workload: Workload,
+    directory: &Path,
+    outcome: &ReplayOutcome,
     sent: Option<&ProcedureCalls>,
     as_json: bool,
 ) -> Result<()> {

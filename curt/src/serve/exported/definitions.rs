@@ -1,4 +1,5 @@
-//! From the lines of exports(5) to what is served: which directories they mean now, and what is mounted below them.
+//! From the lines of exports(5) to what is served: which directories they mean now, and what is
+//! mounted below them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,14 +10,14 @@ use std::{
 };
 
 use curt_server::{
-    Entry, ExportClient, ExportDefinition, ExportRules, MountPoint, Options, Parsed, Problem, Severity,
-    Squash, have_room_for_parents,
+    ExportClient, ExportDefinition, ExportRules, ExportsEntry, ExportsProblem, MountPoint, Options,
+    ParsedExports, Severity, Squash, have_room_for_parents,
 };
 use curt_vfs::{MetadataDurability, NodeHandle, Vfs as _};
 
 use super::{
-    mounts::Mounts,
-    trees::{Entered, TreeError, Trees},
+    mounts::MountedFileSystems,
+    trees::{OpenTreeError, OpenTrees, TreeEntrance},
 };
 
 /// How many file systems that are mounted below exports are entered at most.
@@ -24,20 +25,25 @@ const ENTERED_MAX: usize = 1024;
 
 /// What lines mean now.
 #[derive(Default)]
-pub(super) struct Meaning {
+pub(super) struct ResolvedExports {
     /// What can be served.
     pub(super) definitions: Vec<ExportDefinition>,
     /// What cannot, and why.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ExportsProblem>,
 }
 
 /// Which path each directory is exported by.
 #[derive(Default)]
-pub(super) struct Claims<'p>(BTreeMap<PathBuf, &'p Entry>);
+pub(super) struct DirectoryClaims<'p>(BTreeMap<PathBuf, &'p ExportsEntry>);
 
-impl<'p> Claims<'p> {
+impl<'p> DirectoryClaims<'p> {
     /// Whether no other path leads to this directory; else says so.
-    pub(super) fn claim(&mut self, place: &Path, entry: &'p Entry, problems: &mut Vec<Problem>) -> bool {
+    pub(super) fn claim(
+        &mut self,
+        place: &Path,
+        entry: &'p ExportsEntry,
+        problems: &mut Vec<ExportsProblem>,
+    ) -> bool {
         let Some(first) = self.0.get(place) else {
             self.0.insert(place.to_owned(), entry);
             return true;
@@ -53,21 +59,21 @@ impl<'p> Claims<'p> {
 }
 
 /// The clients of one path.
-pub(super) struct Group<'p> {
+pub(super) struct PathEntries<'p> {
     /// As it was written.
     path: &'p [u8],
-    entries: Vec<&'p Entry>,
+    entries: Vec<&'p ExportsEntry>,
 }
 
 /// The lines by path, in the order in which the paths are first named.
-pub(super) fn groups(parsed: &Parsed) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub(super) fn groups(parsed: &ParsedExports) -> Vec<PathEntries<'_>> {
+    let mut groups: Vec<PathEntries<'_>> = Vec::new();
     let mut at = std::collections::HashMap::new();
     for entry in &parsed.entries {
         let index = *at.entry(entry.path.as_slice()).or_insert(groups.len());
         match groups.get_mut(index) {
             Some(group) => group.entries.push(entry),
-            None => groups.push(Group {
+            None => groups.push(PathEntries {
                 path: &entry.path,
                 entries: vec![entry],
             }),
@@ -76,13 +82,13 @@ pub(super) fn groups(parsed: &Parsed) -> Vec<Group<'_>> {
     groups
 }
 
-impl<'p> Group<'p> {
+impl<'p> PathEntries<'p> {
     /// Where the path leads, and the clients that are served now. Says what is wrong with it.
     pub(super) fn look(
         &self,
-        mounts: &Mounts,
-        problems: &mut Vec<Problem>,
-    ) -> Option<(PathBuf, Vec<&'p Entry>)> {
+        mounts: &MountedFileSystems,
+        problems: &mut Vec<ExportsProblem>,
+    ) -> Option<(PathBuf, Vec<&'p ExportsEntry>)> {
         let path = Path::new(std::ffi::OsStr::from_bytes(self.path));
         let first = self.entries.first()?;
         let place = match std::fs::canonicalize(path) {
@@ -122,7 +128,7 @@ impl<'p> Group<'p> {
     }
 }
 
-fn is_mounted(mounts: &Mounts, directory: &Path) -> bool {
+fn is_mounted(mounts: &MountedFileSystems, directory: &Path) -> bool {
     std::fs::canonicalize(directory).is_ok_and(|place| mounts.is_mounted(&place))
 }
 
@@ -133,8 +139,8 @@ fn absent(error: &io::Error) -> String {
     }
 }
 
-fn about(entry: &Entry, severity: Severity, message: &str) -> Problem {
-    Problem {
+fn about(entry: &ExportsEntry, severity: Severity, message: &str) -> ExportsProblem {
+    ExportsProblem {
         severity,
         place: entry.place.clone(),
         word: entry.path.escape_ascii().to_string(),
@@ -142,26 +148,30 @@ fn about(entry: &Entry, severity: Severity, message: &str) -> Problem {
     }
 }
 
-/// Whether it matters to any line what is mounted. A child that is to be seen from above (`nohide`) is found by being mounted.
-pub(super) fn depend_on_mounts(parsed: &Parsed) -> bool {
+/// Whether it matters to any line what is mounted. A child that is to be seen from above (`nohide`)
+/// is found by being mounted.
+pub(super) fn depend_on_mounts(parsed: &ParsedExports) -> bool {
     let mut options = parsed.entries.iter().map(|entry| &entry.options);
-    options.any(|options| {
-        options.crosses_mounts() || options.is_seen_from_above() || options.mount_point().is_some()
-    })
+    options.any(|options| options.crosses_mounts() || options.is_nohide() || options.mount_point().is_some())
 }
 
-/// What the lines mean, with their directories open; once that is served, `trees` are to be told ([`Trees::finish`]).
-pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees) -> Meaning {
+/// What the lines mean, with their directories open; once that is served, `trees` are to be told
+/// ([`OpenTrees::finish`]).
+pub(super) fn resolve<'p>(
+    parsed: &'p ParsedExports,
+    mounts: &MountedFileSystems,
+    trees: &mut OpenTrees,
+) -> ResolvedExports {
     trees.begin();
-    let mut meaning = Meaning::default();
+    let mut meaning = ResolvedExports::default();
     let mut used = BTreeSet::new();
-    let mut claims = Claims::default();
+    let mut claims = DirectoryClaims::default();
     let mut entered = Vec::new();
     for group in groups(parsed) {
         let Some((place, served)) = group.look(mounts, &mut meaning.problems) else {
             continue;
         };
-        let is_alone = |entry: &&'p Entry| claims.claim(&place, entry, &mut meaning.problems);
+        let is_alone = |entry: &&'p ExportsEntry| claims.claim(&place, entry, &mut meaning.problems);
         if !served.first().is_some_and(is_alone) {
             continue;
         }
@@ -197,22 +207,22 @@ pub(super) fn meaning<'p>(parsed: &'p Parsed, mounts: &Mounts, trees: &mut Trees
 }
 
 fn define(
-    group: &Group<'_>,
+    group: &PathEntries<'_>,
     place: &Path,
-    served: &[&Entry],
-    trees: &mut Trees,
-) -> Result<ExportDefinition, TreeError> {
+    served: &[&ExportsEntry],
+    trees: &mut OpenTrees,
+) -> Result<ExportDefinition, OpenTreeError> {
     let vfs = trees.tree(
         place,
         durability(served.iter().map(|entry| &entry.options)),
-        Entered::ByPath,
+        TreeEntrance::ByPath,
     )?;
     let only_user = vfs.only_user();
-    let client = |entry: &&Entry| client(entry, entry.options.clone(), only_user);
+    let client = |entry: &&ExportsEntry| client(entry, entry.options.clone(), only_user);
     let place = place.as_os_str().as_bytes();
     Ok(ExportDefinition {
         path: group.path.to_vec(),
-        leads_to: (place != group.path).then(|| place.to_vec()),
+        canonical_path: (place != group.path).then(|| place.to_vec()),
         vfs,
         clients: served.iter().map(client).collect(),
         fsid: served.first().and_then(|entry| entry.options.fsid()),
@@ -223,19 +233,19 @@ fn define(
 /// Adds what is mounted below an export and has no line of its own.
 fn enter(
     place: &Path,
-    above: &[&Entry],
-    mounts: &Mounts,
-    trees: &mut Trees,
+    above: &[&ExportsEntry],
+    mounts: &MountedFileSystems,
+    trees: &mut OpenTrees,
     used: &mut BTreeSet<PathBuf>,
-    meaning: &mut Meaning,
+    meaning: &mut ResolvedExports,
 ) {
-    let crossing: Vec<&&Entry> = above
+    let crossing: Vec<&&ExportsEntry> = above
         .iter()
         .filter(|entry| entry.options.crosses_mounts())
         .collect();
     let options: Vec<Options> = crossing
         .iter()
-        .map(|entry| entry.options.for_a_mount_below())
+        .map(|entry| entry.options.for_submount())
         .collect();
     for point in mounts.below(place) {
         if used.contains(&point) {
@@ -251,7 +261,7 @@ fn enter(
             );
             return;
         }
-        match trees.tree(&point, durability(options.iter()), Entered::FromAbove) {
+        match trees.tree(&point, durability(options.iter()), TreeEntrance::FromAbove) {
             Ok(vfs) => {
                 let lines = crossing.iter().map(|entry| **entry).zip(&options);
                 if let Some(problem) = without_room(lines, &vfs.root()) {
@@ -262,7 +272,7 @@ fn enter(
                 let clients = crossing.iter().zip(&options);
                 meaning.definitions.push(ExportDefinition {
                     path: point.as_os_str().as_bytes().to_vec(),
-                    leads_to: None,
+                    canonical_path: None,
                     vfs,
                     clients: clients
                         .map(|(entry, options)| client(entry, options.clone(), only_user))
@@ -286,9 +296,9 @@ fn enter(
 
 /// That handles of a tree have no room for what `subtree_check` needs, if a line asks for it.
 fn without_room<'o>(
-    mut lines: impl Iterator<Item = (&'o Entry, &'o Options)>,
+    mut lines: impl Iterator<Item = (&'o ExportsEntry, &'o Options)>,
     root: &NodeHandle,
-) -> Option<Problem> {
+) -> Option<ExportsProblem> {
     let (entry, _) = lines.find(|(_, options)| options.checks_subtree())?;
     let message =
         "cannot be exported: the file system's handles are too long for subtree_check: use no_subtree_check";
@@ -304,8 +314,9 @@ fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDur
     }
 }
 
-/// `only_user` is who alone can be served by a process that may not change its ids: then everybody works as that user.
-fn client(entry: &Entry, options: Options, only_user: Option<(u32, u32)>) -> ExportClient {
+/// `only_user` is who alone can be served by a process that may not change its ids: then everybody
+/// works as that user.
+fn client(entry: &ExportsEntry, options: Options, only_user: Option<(u32, u32)>) -> ExportClient {
     let rules = options.rules();
     let rules = match only_user {
         None => rules,
@@ -332,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_line_is_told_that_handles_have_no_room_for_what_it_asks() {
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         let text = b"/a *(ro)\n/b one(ro) two(ro,subtree_check)\n";
         parsed.read(Path::new("exports"), text);
         let problem = |path: &[u8], length: usize| {

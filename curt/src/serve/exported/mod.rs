@@ -1,4 +1,5 @@
-//! What a server exports: a directory, a tree in memory, or what files of exports(5) say, which are read again at a reload.
+//! What a server exports: a directory, a tree in memory, or what files of exports(5) say, which are
+//! read again at a reload.
 
 mod check;
 mod definitions;
@@ -16,23 +17,24 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_server::{
-    EXPORTS_FILE, ExportDefinition, NfsService, Parsed, Problem, Setup, Severity, State, read_exports,
+    EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, ParsedExports, PersistentState, Setup,
+    Severity, read_exports,
 };
 use curt_trace::ServerCounters;
 use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
 
-pub(crate) use self::check::Standing;
+pub(crate) use self::check::ServableEntries;
 pub(super) use self::check::check;
 use self::{
-    definitions::Meaning,
-    mounts::Mounts,
-    trees::{Entered, Trees},
+    definitions::ResolvedExports,
+    mounts::MountedFileSystems,
+    trees::{OpenTrees, TreeEntrance},
 };
 use super::{
     arguments::{HandlesChoice, ServeArguments, Switch},
     rules,
-    stopping::Reload,
+    signals::Reload,
 };
 
 use crate::errors;
@@ -41,7 +43,7 @@ use crate::errors;
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
 /// A service and what is to be known of what it exports.
-pub(super) struct Exported {
+pub(super) struct OpenedExports {
     pub(super) service: Arc<NfsService>,
     /// What SIGHUP does.
     pub(super) reload: Reload,
@@ -52,7 +54,7 @@ pub(super) struct Exported {
 }
 
 /// Opens what `arguments` say is exported.
-pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Exported> {
+pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     let exported = match (&arguments.memory, &arguments.directory) {
         (Some(name), _) => memory(arguments, name, counters),
         (None, Some(directory)) => directory_alone(arguments, directory, counters),
@@ -68,7 +70,7 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
 }
 
 /// An empty tree. Neither it nor its handles outlive the process.
-fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>) -> Result<Exported> {
+fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     let mut instance = [0; 8];
     rustix::rand::getrandom(&mut instance[..], rustix::rand::GetRandomFlags::empty())
         .context("the system gives no random numbers")?;
@@ -80,7 +82,12 @@ fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>)
     }));
     let rules = rules::rules(arguments, None)?;
     let definition = ExportDefinition::for_everyone(name.as_bytes().to_vec(), vfs, rules);
-    let service = service(arguments, State::ephemeral()?, vec![definition], counters)?;
+    let service = service(
+        arguments,
+        PersistentState::ephemeral()?,
+        vec![definition],
+        counters,
+    )?;
     Ok(one_export(arguments, service, Path::new(name)))
 }
 
@@ -88,12 +95,12 @@ fn directory_alone(
     arguments: &ServeArguments,
     directory: &Path,
     counters: Arc<ServerCounters>,
-) -> Result<Exported> {
+) -> Result<OpenedExports> {
     let path =
         std::fs::canonicalize(directory).with_context(|| format!("cannot export {}", directory.display()))?;
     let (state, mut trees) = state(arguments)?;
     let vfs = trees
-        .tree(&path, MetadataDurability::Stable, Entered::ByPath)
+        .tree(&path, MetadataDurability::Stable, TreeEntrance::ByPath)
         .with_context(|| format!("cannot export {}", directory.display()))?;
     let rules = rules::rules(arguments, vfs.only_user())?;
     let definition = ExportDefinition::for_everyone(path.as_os_str().as_bytes().to_vec(), vfs, rules);
@@ -101,11 +108,11 @@ fn directory_alone(
     Ok(one_export(arguments, service, &path))
 }
 
-fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> Exported {
+fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> OpenedExports {
     let access = if arguments.ro { "read-only" } else { "writable" };
     let summary = format!("exporting {} ({access})", path.display());
     let served = summary.clone();
-    Exported {
+    OpenedExports {
         service: Arc::new(service),
         reload: Box::new(move || {
             tracing::info!("nothing is read again: the export was named on the command line");
@@ -118,7 +125,7 @@ fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> E
 
 fn service(
     arguments: &ServeArguments,
-    state: State,
+    state: PersistentState,
     exports: Vec<ExportDefinition>,
     counters: Arc<ServerCounters>,
 ) -> Result<NfsService> {
@@ -139,17 +146,17 @@ fn service(
 }
 
 /// What files of exports(5) say, and how they are read again.
-struct Files {
+struct ExportsFiles {
     named: Vec<PathBuf>,
-    trees: Trees,
+    trees: OpenTrees,
     service: Arc<NfsService>,
     /// What the files said last, when they could be served.
-    parsed: Parsed,
+    parsed: ParsedExports,
     /// What was said of what they mean: at changes of what is mounted it is not said again.
-    problems: Vec<Problem>,
+    problems: Vec<ExportsProblem>,
 }
 
-fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Exported> {
+fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     refuse_options_of_a_directory(arguments)?;
     let parsed = read_exports(&arguments.config);
     log(&parsed.problems);
@@ -158,9 +165,9 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
         "nothing is served: correct the lines above (`curt serve --check` tells when they are right)"
     );
     let (state, mut trees) = state(arguments)?;
-    let meaning = definitions::meaning(&parsed, &mounts_now()?, &mut trees);
+    let meaning = definitions::resolve(&parsed, &mounts_now()?, &mut trees);
     log(&meaning.problems);
-    let Meaning {
+    let ResolvedExports {
         definitions,
         problems,
     } = meaning;
@@ -181,7 +188,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
     }
     let service = Arc::new(service(arguments, state, definitions, counters)?);
     trees.finish();
-    let files = Arc::new(Mutex::new(Files {
+    let files = Arc::new(Mutex::new(ExportsFiles {
         named: arguments.config.clone(),
         trees,
         service: Arc::clone(&service),
@@ -189,17 +196,17 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Ex
         problems,
     }));
     watch_mounts(Arc::clone(&files)).context("cannot watch what is mounted")?;
-    Ok(Exported {
+    Ok(OpenedExports {
         service,
-        reload: Box::new(move || Files::read_again(&files)),
+        reload: Box::new(move || ExportsFiles::read_again(&files)),
         summary,
         open_to_all: None,
     })
 }
 
-impl Files {
-    /// Reads the files again and serves what they say now; if they are broken, what they said before. Returns what is
-    /// served, in a few words.
+impl ExportsFiles {
+    /// Reads the files again and serves what they say now; if they are broken, what they said
+    /// before. Returns what is served, in a few words.
     fn read_again(files: &Mutex<Self>) -> String {
         let mut files = files.lock();
         let parsed = read_exports(&files.named);
@@ -217,7 +224,8 @@ impl Files {
         })
     }
 
-    /// Serves what the lines mean now, and returns that in a few words; if it cannot, the exports stay as they were.
+    /// Serves what the lines mean now, and returns that in a few words; if it cannot, the exports
+    /// stay as they were.
     fn replace(&mut self, why: &str) -> Result<String> {
         let replaced = self.try_to_replace(why);
         if let Err(error) = &replaced {
@@ -230,11 +238,11 @@ impl Files {
 
     fn try_to_replace(&mut self, why: &str) -> Result<String> {
         let mounts = mounts_now()?;
-        let Meaning {
+        let ResolvedExports {
             definitions,
             problems,
-        } = definitions::meaning(&self.parsed, &mounts, &mut self.trees);
-        let is_new = |problem: &&Problem| !self.problems.contains(problem);
+        } = definitions::resolve(&self.parsed, &mounts, &mut self.trees);
+        let is_new = |problem: &&ExportsProblem| !self.problems.contains(problem);
         log(problems.iter().filter(is_new));
         self.problems = problems;
         let summary = summary(&definitions);
@@ -247,8 +255,9 @@ impl Files {
     }
 }
 
-/// Has what is mounted and unmounted below exports be noticed. The thread lasts as long as the process.
-fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
+/// Has what is mounted and unmounted below exports be noticed. The thread lasts as long as the
+/// process.
+fn watch_mounts(files: Arc<Mutex<ExportsFiles>>) -> io::Result<()> {
     let list = mounts::open_list()?;
     let watch = move || {
         loop {
@@ -270,11 +279,11 @@ fn watch_mounts(files: Arc<Mutex<Files>>) -> io::Result<()> {
     Ok(())
 }
 
-fn mounts_now() -> Result<Mounts> {
-    Mounts::now().context("cannot read what is mounted (/proc/self/mountinfo)")
+fn mounts_now() -> Result<MountedFileSystems> {
+    MountedFileSystems::now().context("cannot read what is mounted (/proc/self/mountinfo)")
 }
 
-fn log<'p>(problems: impl IntoIterator<Item = &'p Problem>) {
+fn log<'p>(problems: impl IntoIterator<Item = &'p ExportsProblem>) {
     for problem in problems {
         match problem.severity {
             Severity::Warning => tracing::warn!("{problem}"),
@@ -313,22 +322,23 @@ fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
 }
 
 /// The state, and where directories are opened with it.
-fn state(arguments: &ServeArguments) -> Result<(State, Trees)> {
+fn state(arguments: &ServeArguments) -> Result<(PersistentState, OpenTrees)> {
     let directory = state_directory(arguments)?;
     let open = || {
         if arguments.new_key {
-            State::new_key(&directory)?;
+            PersistentState::new_key(&directory)?;
         }
-        State::open(&directory)
+        PersistentState::open(&directory)
     };
     let state =
         open().context("cannot keep what must outlive a restart (choose another place with --state DIR)")?;
-    let trees = trees(arguments, (directory.clone(), directory));
+    let trees = trees(arguments, directory.clone(), directory);
     Ok((state, trees))
 }
 
-/// Where directories are opened: where the key is kept, and where tables of handles are.
-fn trees(arguments: &ServeArguments, places: (PathBuf, PathBuf)) -> Trees {
+/// Where directories are opened: `state` is where the key is kept, `tables` where tables of handles
+/// are.
+fn trees(arguments: &ServeArguments, state: PathBuf, tables: PathBuf) -> OpenTrees {
     let handles = match arguments.handles {
         HandlesChoice::Auto => HandleChoice::Auto,
         HandlesChoice::Kernel => HandleChoice::Kernel,
@@ -338,7 +348,7 @@ fn trees(arguments: &ServeArguments, places: (PathBuf, PathBuf)) -> Trees {
         Switch::On => FileCaching::On,
         Switch::Off => FileCaching::Off,
     };
-    Trees::new(places, handles, files)
+    OpenTrees::new(state, tables, handles, files)
 }
 
 /// Where what outlives a server is kept.

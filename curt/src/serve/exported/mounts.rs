@@ -1,4 +1,5 @@
-//! What is mounted where on this machine, as far as exports depend on it (`mountpoint`, `crossmnt`).
+//! What is mounted where on this machine, as far as exports depend on it (`mountpoint`,
+//! `crossmnt`).
 
 use std::{
     ffi::OsString,
@@ -44,15 +45,15 @@ const NOT_EXPORTED: [&str; 25] = [
 
 /// What is mounted at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct MountedFileSystems(Vec<MountedFileSystem>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
+struct MountedFileSystem {
     point: PathBuf,
     kind: String,
 }
 
-impl Mounts {
+impl MountedFileSystems {
     /// What is mounted now.
     pub(super) fn now() -> io::Result<Self> {
         let text = std::fs::read(MOUNTINFO)?;
@@ -64,7 +65,7 @@ impl Mounts {
             let mut words = line.split(|byte| *byte == b' ');
             let point = words.nth(4)?;
             let kind = words.skip_while(|word| *word != b"-").nth(1)?;
-            Some(Mount {
+            Some(MountedFileSystem {
                 point: OsString::from_vec(unescape(point)).into(),
                 kind: String::from_utf8_lossy(kind).into_owned(),
             })
@@ -77,10 +78,12 @@ impl Mounts {
         self.0.iter().any(|mount| mount.point == directory)
     }
 
-    /// The directories below this one where something is mounted that can be exported, each once, outer ones first.
+    /// The directories below this one where something is mounted that can be exported, each once,
+    /// outer ones first.
     pub(super) fn below(&self, directory: &Path) -> Vec<PathBuf> {
-        let below = |mount: &&Mount| mount.point != directory && mount.point.starts_with(directory);
-        let exported = |mount: &&Mount| {
+        let below =
+            |mount: &&MountedFileSystem| mount.point != directory && mount.point.starts_with(directory);
+        let exported = |mount: &&MountedFileSystem| {
             let kind = mount.kind.split('.').next().unwrap_or_default();
             !NOT_EXPORTED.contains(&kind)
         };
@@ -92,7 +95,8 @@ impl Mounts {
     }
 }
 
-/// Waits until something was mounted or unmounted since `list`, which is an open [`MOUNTINFO`], was waited for before.
+/// Waits until something was mounted or unmounted since `list`, which is an open [`MOUNTINFO`], was
+/// waited for before.
 pub(super) fn wait_for_change(list: &File) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(list, PollFlags::PRI)], None) {
@@ -145,7 +149,7 @@ mod tests {
 
     #[test]
     fn mount_points_below_are_found_and_what_cannot_be_exported_is_not() {
-        let mounts = Mounts::from_text(TEXT);
+        let mounts = MountedFileSystems::from_text(TEXT);
         let below = |path: &str| -> Vec<String> {
             let points = mounts.below(Path::new(path));
             points.iter().map(|point| point.display().to_string()).collect()
@@ -158,6 +162,6 @@ mod tests {
 
     #[test]
     fn the_list_of_this_process_has_its_root() {
-        assert!(Mounts::now().is_ok_and(|mounts| mounts.is_mounted(Path::new("/"))));
+        assert!(MountedFileSystems::now().is_ok_and(|mounts| mounts.is_mounted(Path::new("/"))));
     }
 }

@@ -15,7 +15,7 @@ struct Line {
 
 /// A server by table of the directories `a` and `b`, as a file says.
 struct Bed {
-    exported: Exported,
+    exported: OpenedExports,
     top: tempfile::TempDir,
 }
 

@@ -1,5 +1,5 @@
-//! The directories that are open to be served. What a reload finds again stays open, with all that clients hold of it; so does
-//! everything if the reload fails.
+//! The directories that are open to be served. What a reload finds again stays open, with all that
+//! clients hold of it; so does everything if the reload fails.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 use curt_vfs::{FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
 
 /// The open directories, by where they are.
-pub(super) struct Trees {
+pub(super) struct OpenTrees {
     /// Where the key is kept.
     state: PathBuf,
     /// Where tables of handles are kept.
@@ -20,60 +20,58 @@ pub(super) struct Trees {
     handles: HandleChoice,
     files: FileCaching,
     /// Those that are served.
-    open: HashMap<PathBuf, Tree>,
+    open: HashMap<PathBuf, OpenTree>,
     /// Those that are to be served instead.
-    coming: HashMap<PathBuf, Tree>,
+    next: HashMap<PathBuf, OpenTree>,
 }
 
 #[derive(Clone)]
-struct Tree {
+struct OpenTree {
     vfs: Arc<LocalVfs>,
     metadata: MetadataDurability,
     /// Which directory it was when it was opened: device and inode number.
     directory: (u64, u64),
 }
 
-impl Trees {
-    /// None yet.
-    pub(super) fn new(
-        (state, tables): (PathBuf, PathBuf),
-        handles: HandleChoice,
-        files: FileCaching,
-    ) -> Self {
+impl OpenTrees {
+    /// None yet. The key is kept in `state`, tables of handles in `tables`.
+    pub(super) fn new(state: PathBuf, tables: PathBuf, handles: HandleChoice, files: FileCaching) -> Self {
         Self {
             state,
             tables,
             handles,
             files,
             open: HashMap::new(),
-            coming: HashMap::new(),
+            next: HashMap::new(),
         }
     }
 
-    /// Begins to find out what is to be served next. What was begun before and not finished is forgotten.
+    /// Begins to find out what is to be served next. What was begun before and not finished is
+    /// forgotten.
     pub(super) fn begin(&mut self) {
-        self.coming.clear();
+        self.next.clear();
     }
 
     /// What was asked for since the beginning is served now, and nothing else.
     pub(super) fn finish(&mut self) {
-        self.open = std::mem::take(&mut self.coming);
+        self.open = std::mem::take(&mut self.next);
         for tree in self.open.values() {
             tree.vfs.set_metadata_durability(tree.metadata);
         }
     }
 
-    /// The directory at `path`, which has no symbolic links in it, as it is open or anew. A mount that is entered from another
-    /// export is served by the kernel's handles only, unless tables were asked for.
+    /// The directory at `path`, which has no symbolic links in it, as it is open or anew. A mount
+    /// that is entered from another export is served by the kernel's handles only, unless tables
+    /// were asked for.
     pub(super) fn tree(
         &mut self,
         path: &Path,
         metadata: MetadataDurability,
-        entered: Entered,
-    ) -> Result<Arc<LocalVfs>, TreeError> {
+        entered: TreeEntrance,
+    ) -> Result<Arc<LocalVfs>, OpenTreeError> {
         let status = std::fs::metadata(path)?;
         if !status.is_dir() {
-            return Err(TreeError::NoDirectory);
+            return Err(OpenTreeError::NoDirectory);
         }
         let directory = (status.dev(), status.ino());
         if let Some(tree) = self.open.get(path).filter(|tree| tree.directory == directory) {
@@ -81,23 +79,23 @@ impl Trees {
             if metadata == MetadataDurability::Stable {
                 tree.vfs.set_metadata_durability(metadata);
             }
-            let tree = Tree {
+            let tree = OpenTree {
                 metadata,
                 ..tree.clone()
             };
             let vfs = Arc::clone(&tree.vfs);
-            self.coming.insert(path.to_owned(), tree);
+            self.next.insert(path.to_owned(), tree);
             return Ok(vfs);
         }
         let handles = match (self.handles, entered) {
-            (HandleChoice::Auto, Entered::FromAbove) => HandleChoice::Kernel,
+            (HandleChoice::Auto, TreeEntrance::FromAbove) => HandleChoice::Kernel,
             (handles, _) => handles,
         };
         let options = LocalOptions {
             handles,
             table: Some(self.tables.join(table_name(path, status.ino()))),
             metadata,
-            files: self.files,
+            file_caching: self.files,
             ..LocalOptions::default()
         };
         let vfs = Arc::new(LocalVfs::open(path, &options)?);
@@ -109,19 +107,19 @@ impl Trees {
                 path.display()
             );
         }
-        let tree = Tree {
+        let tree = OpenTree {
             vfs: Arc::clone(&vfs),
             metadata,
             directory,
         };
-        self.coming.insert(path.to_owned(), tree);
+        self.next.insert(path.to_owned(), tree);
         Ok(vfs)
     }
 }
 
 /// How clients come to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entered {
+pub(super) enum TreeEntrance {
     /// By its own path.
     ByPath,
     /// From an export that it is mounted in.
@@ -130,7 +128,7 @@ pub(super) enum Entered {
 
 /// Why a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TreeError {
+pub(super) enum OpenTreeError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it is no directory")]
@@ -144,8 +142,9 @@ fn is_within(directory: &Path, export: &Path) -> bool {
     std::fs::canonicalize(directory).is_ok_and(|directory| directory.starts_with(export))
 }
 
-/// The file of an export's handle table: the same for the same directory at the same path, whatever its length. Another directory there has another table,
-/// for that of the first is in use until the second is served.
+/// The file of an export's handle table: the same for the same directory at the same path, whatever
+/// its length. Another directory there has another table, for that of the first is in use until the
+/// second is served.
 fn table_name(path: &Path, inode: u64) -> String {
     // FNV-1a, 64 bits.
     let bytes = path.as_os_str().as_bytes().iter();

@@ -1,4 +1,5 @@
-//! What is counted: programs that use few of many names, or all of them once. Filling directories must not cost them much.
+//! What is counted: programs that use few of many names, or all of them once. Filling directories
+//! must not cost them much.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +10,14 @@ use curt_trace::ProcedureCalls;
 use serde::Serialize;
 
 use super::{
-    Mode, Place,
-    tree::{self, Shape},
+    DirfillMode, FillSetup,
+    tree::{self, FillTreeSizes},
 };
 use curt_bench::processes::names::open_directory;
 
 /// What was sent and received.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Cost {
+pub(super) struct FillCost {
     requests: u64,
     /// Bytes of replies.
     received: u64,
@@ -26,7 +27,7 @@ pub(super) struct Cost {
 
 /// What a case may cost more than without.
 #[derive(Clone, Copy, Debug)]
-enum Bound {
+enum CostBound {
     /// 2 % more requests and 10 % more bytes.
     Share,
     /// One request more.
@@ -35,17 +36,17 @@ enum Bound {
 
 /// A case without and with.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Case {
+pub(super) struct FillCase {
     case: String,
-    off: Cost,
-    auto: Cost,
+    off: FillCost,
+    auto: FillCost,
     requests_ratio: f64,
     received_ratio: f64,
     pub(super) holds: bool,
 }
 
-impl Case {
-    fn new(case: String, bound: Bound, [off, auto]: [Cost; 2]) -> Self {
+impl FillCase {
+    fn new(case: String, bound: CostBound, [off, auto]: [FillCost; 2]) -> Self {
         Self {
             holds: bound.holds((off.requests, off.received), (auto.requests, auto.received)),
             requests_ratio: auto.requests as f64 / off.requests as f64,
@@ -57,7 +58,7 @@ impl Case {
     }
 }
 
-impl Bound {
+impl CostBound {
     /// Whether requests and bytes are within it.
     fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
         match self {
@@ -68,25 +69,26 @@ impl Bound {
 }
 
 /// Runs all of them.
-pub(super) fn run(place: &mut Place<'_>, shape: &Shape, top: &Path) -> Result<Vec<Case>> {
+pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) -> Result<Vec<FillCase>> {
     let mut cases = Vec::new();
     eprintln!("one name from each of many directories");
     let many = format!(
         "one name from each of {} directories of {}",
         shape.directories, shape.names
     );
-    let looks = [Mode::Off, Mode::Auto].map(|mode| {
+    let looks = [DirfillMode::Off, DirfillMode::Auto].map(|mode| {
         place.cost(mode, |mounted| {
             shape.one_of_each().try_for_each(|path| look(&mounted.join(path)))
         })
     });
-    cases.push(Case::new(many, Bound::Share, both(looks)?));
+    cases.push(FillCase::new(many, CostBound::Share, both(looks)?));
     eprintln!("one name from a huge directory");
     let huge = format!("one name from a directory of {}", shape.huge);
-    let looks = Mode::BOTH.map(|mode| place.cost(mode, |mounted| look(&mounted.join(shape.one_of_huge()))));
-    cases.push(Case::new(huge, Bound::One, both(looks)?));
+    let looks =
+        DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| look(&mounted.join(shape.one_of_huge()))));
+    cases.push(FillCase::new(huge, CostBound::One, both(looks)?));
     let (archive, served) = (shape.archive(top), top.join("served"));
-    let mut extract = |mode: Mode| {
+    let mut extract = |mode: DirfillMode| {
         let into = format!("extracted-{}", mode.name());
         if served.join(&into).exists() {
             std::fs::remove_dir_all(served.join(&into))?;
@@ -102,14 +104,14 @@ pub(super) fn run(place: &mut Place<'_>, shape: &Shape, top: &Path) -> Result<Ve
         })
     };
     eprintln!("tar -x");
-    let extracted = both(Mode::BOTH.map(&mut extract))?;
-    cases.push(Case::new(
+    let extracted = both(DirfillMode::BOTH.map(&mut extract))?;
+    cases.push(FillCase::new(
         format!("tar -x of {} files", shape.files),
-        Bound::Share,
+        CostBound::Share,
         extracted,
     ));
     eprintln!("rm -r");
-    let removed = Mode::BOTH.map(|mode| {
+    let removed = DirfillMode::BOTH.map(|mode| {
         let into = format!("extracted-{}", mode.name());
         place.cost(mode, |mounted| {
             // Not the directory itself: the one above it is the server's.
@@ -122,18 +124,18 @@ pub(super) fn run(place: &mut Place<'_>, shape: &Shape, top: &Path) -> Result<Ve
             Ok(())
         })
     });
-    cases.push(Case::new(
+    cases.push(FillCase::new(
         format!("rm -r of {} files", shape.files),
-        Bound::Share,
+        CostBound::Share,
         both(removed)?,
     ));
-    for mode in Mode::BOTH {
+    for mode in DirfillMode::BOTH {
         std::fs::remove_dir(served.join(format!("extracted-{}", mode.name())))?;
     }
     Ok(cases)
 }
 
-fn both(costs: [Result<Cost>; 2]) -> Result<[Cost; 2]> {
+fn both(costs: [Result<FillCost>; 2]) -> Result<[FillCost; 2]> {
     let [off, auto] = costs;
     Ok([off?, auto?])
 }
@@ -146,16 +148,16 @@ fn look(path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Place<'_> {
+impl FillSetup<'_> {
     /// What `run` costs below a mount of its own, writing back included.
-    fn cost(&mut self, mode: Mode, run: impl FnOnce(&Path) -> Result<()>) -> Result<Cost> {
+    fn cost(&mut self, mode: DirfillMode, run: impl FnOnce(&Path) -> Result<()>) -> Result<FillCost> {
         let mounted = self.mount(mode)?;
         let began = Instant::now();
         run(mounted.directory())?;
         let seconds = began.elapsed().as_secs_f64();
         let counts = self.relay.counts();
         mounted.end()?;
-        Ok(Cost {
+        Ok(FillCost {
             requests: counts.total,
             received: counts.received,
             seconds,
@@ -165,7 +167,7 @@ impl Place<'_> {
 }
 
 /// A table for people.
-pub(super) fn rows(cases: &[Case]) -> Vec<Vec<String>> {
+pub(super) fn rows(cases: &[FillCase]) -> Vec<Vec<String>> {
     let head = [
         "case",
         "requests off",
@@ -180,7 +182,7 @@ pub(super) fn rows(cases: &[Case]) -> Vec<Vec<String>> {
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for case in cases {
-        let kib = |cost: &Cost| (cost.received / 1024).to_string();
+        let kib = |cost: &FillCost| (cost.received / 1024).to_string();
         rows.push(vec![
             case.case.clone(),
             case.off.requests.to_string(),
@@ -203,9 +205,9 @@ mod tests {
 
     #[test]
     fn bounds_are_two_in_a_hundred_requests_a_tenth_of_the_bytes_and_one_request() {
-        let share = |auto| Bound::Share.holds((1000, 1000), auto);
+        let share = |auto| CostBound::Share.holds((1000, 1000), auto);
         assert!(share((1020, 1100)) && !share((1021, 1000)) && !share((1000, 1101)));
-        let one = |auto| Bound::One.holds((2, 500), auto);
+        let one = |auto| CostBound::One.holds((2, 500), auto);
         assert!(one((3, 100_000)) && !one((4, 500)));
     }
 }

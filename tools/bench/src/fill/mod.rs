@@ -1,7 +1,8 @@
-//! `cargo xtask bench fill`: what it costs and saves to have directories answer for their names (`dirfill=auto`), beside `dirfill=off`.
+//! `cargo xtask bench fill`: what it costs and saves to have directories answer for their names
+//! (`dirfill=auto`), beside `dirfill=off`.
 //!
-//! Owns the cases and the bounds that they are held to. A relay counts requests and bytes; where time is measured it also makes the
-//! way to the server longer, by as much each way.
+//! Owns the cases and the bounds that they are held to. A relay counts requests and bytes; where
+//! time is measured it also makes the way to the server longer, by as much each way.
 
 mod cases;
 mod tree;
@@ -16,9 +17,9 @@ use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, Testbed,
 use curt_bench::report::lay_out;
 use serde::Serialize;
 
-use self::cases::Case;
-use self::tree::Shape;
-use self::views::Views;
+use self::cases::FillCase;
+use self::tree::FillTreeSizes;
+use self::views::TimedViews;
 
 /// What `cargo xtask bench fill` takes.
 #[derive(Debug, clap::Args)]
@@ -68,12 +69,12 @@ pub(crate) struct FillArguments {
 
 /// The two that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum DirfillMode {
     Off,
     Auto,
 }
 
-impl Mode {
+impl DirfillMode {
     const BOTH: [Self; 2] = [Self::Off, Self::Auto];
 
     fn name(self) -> &'static str {
@@ -86,33 +87,33 @@ impl Mode {
 
 /// What JSON says.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct FillReport<'a> {
     machine: Machine,
     options: &'a str,
-    cases: Vec<Case>,
-    views: Vec<Views>,
+    cases: Vec<FillCase>,
+    views: Vec<TimedViews>,
 }
 
 /// A server, the relay before it, and how they are mounted.
-struct Place<'a> {
+struct FillSetup<'a> {
     world: Testbed,
     relay: CountingRelay,
     vers: &'a str,
     options: &'a str,
 }
 
-impl Place<'_> {
+impl FillSetup<'_> {
     /// Serves `export` behind a relay whose way takes so many milliseconds there and back.
     fn serving<'a>(
         export: &std::path::Path,
         delay_ms: f64,
         arguments: &'a FillArguments,
-    ) -> Result<Place<'a>> {
+    ) -> Result<FillSetup<'a>> {
         let world = Testbed::serving(&Curt::beside()?, export, None)?;
         let port = world.port().context("an own server has a port")?;
         let delay = std::time::Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Ok(Place {
+        Ok(FillSetup {
             world,
             relay: CountingRelay::start(server, delay)?,
             vers: &arguments.vers,
@@ -121,7 +122,7 @@ impl Place<'_> {
     }
 
     /// Mounts through the relay, which counts from then on.
-    fn mount(&mut self, mode: Mode) -> Result<MountProcess> {
+    fn mount(&mut self, mode: DirfillMode) -> Result<MountProcess> {
         let own = format!("dirfill={},port={}", mode.name(), self.relay.port());
         let all = [self.options, &own].join(",");
         let mounted = self.world.mount(self.vers, all.trim_start_matches(','))?;
@@ -138,14 +139,14 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
             Some(given) => given.clone(),
             None => cache_directory()?.join("fill-tree"),
         };
-        let shape = Shape {
+        let shape = FillTreeSizes {
             directories: arguments.directories,
             names: arguments.names,
             huge: arguments.huge,
             files: arguments.files,
         };
         cases = cases::run(
-            &mut Place::serving(&shape.make(&top)?, 0.0, arguments)?,
+            &mut FillSetup::serving(&shape.make(&top)?, 0.0, arguments)?,
             &shape,
             &top,
         )?;
@@ -157,7 +158,7 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
     let holds = cases.iter().all(|case| case.holds) && views.iter().all(|view| view.holds);
     print(
         arguments.json,
-        &Report {
+        &FillReport {
             machine: Machine::this(),
             options: &arguments.options,
             cases,
@@ -167,7 +168,7 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
     Ok(holds)
 }
 
-fn print(as_json: bool, report: &Report<'_>) -> Result<()> {
+fn print(as_json: bool, report: &FillReport<'_>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
         writeln!(out, "{}", serde_json::to_string(report)?)?;

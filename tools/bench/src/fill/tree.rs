@@ -1,5 +1,5 @@
-//! The trees of the counted cases, made once: many directories of which one name each is wanted, one huge directory, and an archive
-//! for tar.
+//! The trees of the counted cases, made once: many directories of which one name each is wanted,
+//! one huge directory, and an archive for tar.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use curt_bench::processes::{names as listed, progress_bar};
 
-/// The directory in the archive that holds all. Nothing of the directory that it is unpacked in is changed: that is another's.
+/// The directory in the archive that holds all. Nothing of the directory that it is unpacked in is
+/// changed: that is another's.
 const ARCHIVED: &str = "files";
 
 /// Files of the archive in one directory.
@@ -20,7 +21,7 @@ const ARCHIVED_BYTES: usize = 1024;
 
 /// How large the trees are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct FillTreeSizes {
     /// Directories, and names in each.
     pub(super) directories: u32,
     pub(super) names: u32,
@@ -30,7 +31,7 @@ pub(super) struct Shape {
     pub(super) files: u32,
 }
 
-impl Shape {
+impl FillTreeSizes {
     fn many(&self) -> String {
         format!("many-{}x{}", self.directories, self.names)
     }

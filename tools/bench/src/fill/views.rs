@@ -1,15 +1,16 @@
-//! What is timed: the first view of page on a fresh mount, over ways of different length, both kinds in turns.
+//! What is timed: the first view of page on a fresh mount, over ways of different length, both
+//! kinds in turns.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_bench::child::{self, User};
+use curt_bench::child::{self, UserIds};
 use curt_bench::processes::{Curt, tree_directory};
 use curt_bench::workload::Workload;
 use serde::Serialize;
 
-use super::{FillArguments, Mode, Place};
-use crate::statistics::{Interval, median, paired};
+use super::{DirfillMode, FillArguments, FillSetup};
+use crate::statistics::{ConfidenceInterval, median, paired};
 
 /// Threads that make the tree.
 const JOBS: usize = 8;
@@ -24,14 +25,14 @@ const FASTER_MIN: f64 = 1.3;
 
 /// The requests of one view.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Requests {
+struct ViewRequests {
     off: u64,
     auto: u64,
 }
 
 /// How many times as fast, with its interval of 95 %.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Faster {
+struct Speedup {
     median: f64,
     low: f64,
     high: f64,
@@ -39,27 +40,27 @@ struct Faster {
 
 /// All views over one way.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Views {
+pub(super) struct TimedViews {
     delay_ms: f64,
     off: Vec<f64>,
     auto: Vec<f64>,
-    requests: Requests,
-    faster: Faster,
+    requests: ViewRequests,
+    faster: Speedup,
     pub(super) holds: bool,
 }
 
 /// Times all of them.
-pub(super) fn run(arguments: &FillArguments) -> Result<Vec<Views>> {
+pub(super) fn run(arguments: &FillArguments) -> Result<Vec<TimedViews>> {
     let top = tree_directory(Workload::Page, arguments.page_tree.as_deref(), JOBS)?;
     let mut all = Vec::new();
     for delay_ms in &arguments.delays {
         eprintln!("page's first view, {delay_ms} ms more a round trip");
-        let mut place = Place::serving(&top, *delay_ms, arguments)?;
+        let mut place = FillSetup::serving(&top, *delay_ms, arguments)?;
         // The server has read the tree once before anything is timed.
-        view(&mut place, Mode::Off)?;
-        let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), Requests::default());
+        view(&mut place, DirfillMode::Off)?;
+        let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), ViewRequests::default());
         for round in 0..arguments.rounds {
-            let mut turns = Mode::BOTH;
+            let mut turns = DirfillMode::BOTH;
             // Nobody is always first.
             if round % 2 == 1 {
                 turns.reverse();
@@ -67,18 +68,18 @@ pub(super) fn run(arguments: &FillArguments) -> Result<Vec<Views>> {
             for mode in turns {
                 let (seconds, sent) = view(&mut place, mode)?;
                 match mode {
-                    Mode::Off => (off.push(seconds), requests.off = sent),
-                    Mode::Auto => (auto.push(seconds), requests.auto = sent),
+                    DirfillMode::Off => (off.push(seconds), requests.off = sent),
+                    DirfillMode::Auto => (auto.push(seconds), requests.auto = sent),
                 };
             }
         }
-        let Interval { median, low, high } = paired(&off, &auto);
-        all.push(Views {
+        let ConfidenceInterval { median, low, high } = paired(&off, &auto);
+        all.push(TimedViews {
             delay_ms: *delay_ms,
             off,
             auto,
             requests,
-            faster: Faster { median, low, high },
+            faster: Speedup { median, low, high },
             holds: holds(*delay_ms, median),
         });
     }
@@ -90,14 +91,14 @@ fn holds(delay_ms: f64, faster: f64) -> bool {
 }
 
 /// Seconds and requests of one view on a mount of its own.
-fn view(place: &mut Place<'_>, mode: Mode) -> Result<(f64, u64)> {
+fn view(place: &mut FillSetup<'_>, mode: DirfillMode) -> Result<(f64, u64)> {
     let mounted = place.mount(mode)?;
     let mut command = Curt::beside()?.command();
     command
         .args(["bench", "perform", Workload::Page.name()])
         .arg(mounted.directory());
     command.args([Duration::ZERO.as_secs_f64().to_string(), 1.to_string()]);
-    let user = rustix::process::geteuid().is_root().then_some(User::NOBODY);
+    let user = rustix::process::geteuid().is_root().then_some(UserIds::NOBODY);
     let outcome = child::supervise(&mut command, user, |_| ())?;
     let sent = place.relay.counts().total;
     mounted.end()?;
@@ -107,7 +108,7 @@ fn view(place: &mut Place<'_>, mode: Mode) -> Result<(f64, u64)> {
 }
 
 /// A table for people.
-pub(super) fn rows(views: &[Views]) -> Vec<Vec<String>> {
+pub(super) fn rows(views: &[TimedViews]) -> Vec<Vec<String>> {
     let head = [
         "page's first view",
         "requests off",
@@ -119,7 +120,7 @@ pub(super) fn rows(views: &[Views]) -> Vec<Vec<String>> {
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for view in views {
-        let Faster {
+        let Speedup {
             median: times,
             low,
             high,

@@ -1,31 +1,33 @@
-//! The calls of an operation, made beforehand: while it is measured, a call is copied, numbered and sent.
+//! The calls of an operation, made beforehand: while it is measured, a call is copied, numbered and
+//! sent.
 
 use std::ops::Range;
 
 use anyhow::Result;
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, Cookie, CookieVerifier, CreateArguments, CreateHow, DirectoryName,
-    FileHandle, Filename, PROGRAM, Procedure, ReadArguments, ReaddirPlusArguments, Sattr, Stability, VERSION,
+    AccessArguments, AccessMask, Cookie, CookieVerifier, CreateArguments, CreateHow, DirOpArgs, FileHandle,
+    Filename, NfsProcedure, PROGRAM, ReadArguments, ReaddirPlusArguments, Sattr, StableHow, VERSION,
     WriteArguments,
 };
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 use curt_rpc::record::MARK_SIZE;
 use curt_xdr::{Encode, Opaque};
 
+use super::blocking_client::encode;
 use super::content;
-use super::line::encode;
-use super::shape::{BLOCK_BYTES, BLOCK_COUNT, Operation};
-use super::tree::{Tree, file_name};
+use super::load::{BLOCK_BYTES, BLOCK_COUNT, LatencyOperation};
+use super::tree::{LatencyTree, file_name};
 
 /// Bits of a call's number that say its slot; the others count.
 const SLOT_BITS: u32 = 8;
 /// Digits of a name that is made and removed again.
 const NAME_DIGITS: usize = 8;
-/// The most bytes of names, and of everything, that READDIRPLUS asks for: room for all names at once.
+/// The most bytes of names, and of everything, that READDIRPLUS asks for: room for all names at
+/// once.
 const LISTING_BYTES: u32 = 64 << 10;
 
 /// The calls of one connection, one for each slot.
-pub(super) struct Calls {
+pub(super) struct PreparedCalls {
     slots: Vec<Vec<u8>>,
     /// Where in a call the digits of its name are.
     digits_at: Option<usize>,
@@ -33,20 +35,21 @@ pub(super) struct Calls {
     next_number: u32,
 }
 
-impl Calls {
+impl PreparedCalls {
     /// Calls of `operation` on what belongs to connection `connection` in `tree`.
     pub(super) fn new(
-        operation: Operation,
-        tree: &Tree,
+        operation: LatencyOperation,
+        tree: &LatencyTree,
         connection: usize,
         slots_count: usize,
-        (credential, generation): (&Credential, u64),
+        credential: &RpcCredential,
+        generation: u64,
     ) -> Result<Self> {
         let name = made_name(connection);
         let slots = (0..slots_count)
             .map(|slot| {
                 let mut call = Vec::new();
-                let place = Place {
+                let place = CallTarget {
                     tree,
                     connection,
                     slot,
@@ -57,7 +60,7 @@ impl Calls {
             })
             .collect::<Result<Vec<_>>>()?;
         let digits_at = match operation {
-            Operation::Create | Operation::Remove => {
+            LatencyOperation::Create | LatencyOperation::Remove => {
                 find(&slots[0], &name).map(|at| at + name.len() - NAME_DIGITS)
             }
             _ => None,
@@ -143,18 +146,18 @@ fn find(call: &[u8], name: &[u8]) -> Option<usize> {
 }
 
 /// What one call is about.
-struct Place<'a> {
-    tree: &'a Tree,
+struct CallTarget<'a> {
+    tree: &'a LatencyTree,
     connection: usize,
     slot: usize,
     name: &'a [u8],
 }
 
-impl Place<'_> {
+impl CallTarget<'_> {
     fn encode(
         &self,
-        operation: Operation,
-        credential: &Credential,
+        operation: LatencyOperation,
+        credential: &RpcCredential,
         generation: u64,
         out: &mut Vec<u8>,
     ) -> Result<()> {
@@ -165,38 +168,41 @@ impl Place<'_> {
             put_call(out, credential, procedure, arguments);
         };
         match operation {
-            Operation::Getattr => put(Procedure::Getattr, &file),
-            Operation::Access => {
+            LatencyOperation::Getattr => put(NfsProcedure::Getattr, &file),
+            LatencyOperation::Access => {
                 let access = AccessMask::ALL;
-                put(Procedure::Access, &AccessArguments { object: file, access });
+                put(NfsProcedure::Access, &AccessArguments { object: file, access });
             }
-            Operation::Lookup => {
+            LatencyOperation::Lookup => {
                 let name = file_name(self.connection);
-                put(Procedure::Lookup, &named(self.tree.directory, name.as_bytes())?);
+                put(
+                    NfsProcedure::Lookup,
+                    &named(self.tree.directory, name.as_bytes())?,
+                );
             }
-            Operation::Read => {
+            LatencyOperation::Read => {
                 let count = BLOCK_COUNT;
-                put(Procedure::Read, &ReadArguments { file, offset, count });
+                put(NfsProcedure::Read, &ReadArguments { file, offset, count });
             }
-            Operation::WriteUnstable | Operation::WriteFileSync => {
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let data = content::block(self.slot, generation);
                 let stability = match operation {
-                    Operation::WriteFileSync => Stability::FileSync,
-                    _ => Stability::Unstable,
+                    LatencyOperation::WriteFileSync => StableHow::FileSync,
+                    _ => StableHow::Unstable,
                 };
                 let arguments = write(written, offset, stability, &data)?;
-                put(Procedure::Write, &arguments);
+                put(NfsProcedure::Write, &arguments);
             }
-            Operation::Create => {
+            LatencyOperation::Create => {
                 let place = named(self.tree.made, self.name)?;
                 let how = CreateHow::Guarded(Sattr {
                     mode: Some(0o644),
                     ..Sattr::default()
                 });
-                put(Procedure::Create, &CreateArguments { place, how });
+                put(NfsProcedure::Create, &CreateArguments { place, how });
             }
-            Operation::Remove => put(Procedure::Remove, &named(self.tree.made, self.name)?),
-            Operation::ReaddirPlus => put(Procedure::ReaddirPlus, &listing(self.tree.listed)),
+            LatencyOperation::Remove => put(NfsProcedure::Remove, &named(self.tree.made, self.name)?),
+            LatencyOperation::ReaddirPlus => put(NfsProcedure::ReaddirPlus, &listing(self.tree.listed)),
         }
         Ok(())
     }
@@ -217,21 +223,21 @@ pub(super) fn listing(directory: FileHandle) -> ReaddirPlusArguments {
 pub(super) fn write(
     file: FileHandle,
     offset: u64,
-    stability: Stability,
+    stability: StableHow,
     data: &[u8],
 ) -> Result<WriteArguments<'_>> {
     Ok(WriteArguments {
         file,
         offset,
         count: u32::try_from(data.len())?,
-        stability,
+        stable: stability,
         data: Opaque::new(data)?,
     })
 }
 
 /// A name in a directory.
-pub(super) fn named(directory: FileHandle, name: &[u8]) -> Result<DirectoryName<'_>> {
-    Ok(DirectoryName {
+pub(super) fn named(directory: FileHandle, name: &[u8]) -> Result<DirOpArgs<'_>> {
+    Ok(DirOpArgs {
         directory,
         name: Filename::new(name)?,
     })
@@ -240,8 +246,8 @@ pub(super) fn named(directory: FileHandle, name: &[u8]) -> Result<DirectoryName<
 /// Appends a call of NFS as a record; its number is put in when it is sent.
 pub(super) fn put_call(
     out: &mut Vec<u8>,
-    credential: &Credential,
-    procedure: Procedure,
+    credential: &RpcCredential,
+    procedure: NfsProcedure,
     arguments: &dyn Encode,
 ) {
     encode(
@@ -266,7 +272,7 @@ mod tests {
 
     #[test]
     fn numbers_tell_their_slot_and_differ() {
-        let mut calls = Calls::ready(vec![vec![0; 40]; 3]);
+        let mut calls = PreparedCalls::ready(vec![vec![0; 40]; 3]);
         let mut out = Vec::new();
         let (one, other) = (calls.put(2, &mut out), calls.put(2, &mut out));
         assert_ne!(one, other);

@@ -1,29 +1,30 @@
 //! Whether a reply is what was asked for: its status, its length and each byte.
 //!
-//! What does not change from one reply to the next is compared as a whole with one that was decoded and found right; what
-//! differs from it is decoded in turn. So every byte is looked at, and the same is done for every server.
+//! What does not change from one reply to the next is compared as a whole with one that was decoded
+//! and found right; what differs from it is decoded in turn. So every byte is looked at, and the
+//! same is done for every server.
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_proto::nfs3::{
-    AccessOk, Created, DirectoryEntryPlus, Fattr, FileHandle, LookupOk, Outcome, ReadOk, ReaddirOk,
-    Stability, WccData, WriteOk,
+    AccessOk, CreateOk, DirectoryEntryPlus, Fattr, FileHandle, LookupOk, NfsResult, ReadOk, ReaddirOk,
+    StableHow, WccData, WriteOk,
 };
 use curt_rpc::record::MARK_SIZE;
 use curt_xdr::{Decode, decode_all};
 
+use super::blocking_client::results;
 use super::calls::slot_of;
 use super::content;
-use super::line::results;
-use super::shape::{BLOCK_BYTES, LISTED_NAMES, Operation};
-use super::tree::{FILE_BYTES, Tree, listed_name};
+use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation};
+use super::tree::{FILE_BYTES, LatencyTree, listed_name};
 
 /// RPC's header and the status of NFS, from a record's number on.
 const HEAD_BYTES: usize = 28;
 
 /// What the replies of one connection are held against.
-pub(super) struct Checks {
+pub(super) struct ReplyChecks {
     /// None: they are the bytes that are known, whatever they mean. So an echo replies.
-    operation: Option<Operation>,
+    operation: Option<LatencyOperation>,
     /// What LOOKUP finds.
     found: Option<FileHandle>,
     /// Of READ: each slot's data, and how long the file is.
@@ -32,14 +33,19 @@ pub(super) struct Checks {
     /// How much each WRITE writes.
     written: usize,
     /// The last reply of each slot that was found right, without its mark and number.
-    known: Vec<Vec<u8>>,
+    verified: Vec<Vec<u8>>,
 }
 
-impl Checks {
+impl ReplyChecks {
     /// For the replies to calls of `operation`.
-    pub(super) fn new(operation: Operation, tree: &Tree, connection: usize, slots_count: usize) -> Self {
+    pub(super) fn new(
+        operation: LatencyOperation,
+        tree: &LatencyTree,
+        connection: usize,
+        slots_count: usize,
+    ) -> Self {
         let blocks = match operation {
-            Operation::Read => (0..slots_count).map(|slot| content::block(slot, 0)).collect(),
+            LatencyOperation::Read => (0..slots_count).map(|slot| content::block(slot, 0)).collect(),
             _ => Vec::new(),
         };
         Self {
@@ -48,7 +54,7 @@ impl Checks {
             blocks,
             file_bytes: FILE_BYTES,
             written: BLOCK_BYTES,
-            known: vec![Vec::new(); slots_count],
+            verified: vec![Vec::new(); slots_count],
         }
     }
 
@@ -57,19 +63,20 @@ impl Checks {
         let known = vec![record[MARK_SIZE + 4..].to_vec(); slots_count];
         Self {
             operation: None,
-            known,
-            ..Self::of_file(Operation::Read, Vec::new(), 0)
+            verified: known,
+            ..Self::of_file(LatencyOperation::Read, Vec::new(), 0)
         }
     }
 
-    /// For READs of a whole file of these blocks, or for unstable WRITEs of blocks as long as they are.
-    pub(super) fn of_file(operation: Operation, blocks: Vec<Vec<u8>>, piece: usize) -> Self {
+    /// For READs of a whole file of these blocks, or for unstable WRITEs of blocks as long as they
+    /// are.
+    pub(super) fn of_file(operation: LatencyOperation, blocks: Vec<Vec<u8>>, piece: usize) -> Self {
         Self {
             operation: Some(operation),
             found: None,
             file_bytes: (blocks.len() * piece) as u64,
             written: piece,
-            known: vec![Vec::new(); blocks.len()],
+            verified: vec![Vec::new(); blocks.len()],
             blocks,
         }
     }
@@ -79,51 +86,53 @@ impl Checks {
     pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
         let slot = slot_of(number);
         let bytes = &record[MARK_SIZE + 4..];
-        if self.known[slot] == bytes {
+        if self.verified[slot] == bytes {
             return Ok(());
         }
         let operation = self.operation.context("the echo came back changed")?;
         self.decode(operation, slot, record)?;
         // Replies to changes never repeat; remembering them would only cost time.
         if !operation.changes() {
-            self.known[slot].clear();
-            self.known[slot].extend_from_slice(bytes);
+            self.verified[slot].clear();
+            self.verified[slot].extend_from_slice(bytes);
         }
         Ok(())
     }
 
-    fn decode(&self, operation: Operation, slot: usize, record: &[u8]) -> Result<()> {
+    fn decode(&self, operation: LatencyOperation, slot: usize, record: &[u8]) -> Result<()> {
         let body = results(record)?;
         match operation {
-            Operation::Getattr => regular(Some(&ok::<Fattr, ()>(body)?)),
-            Operation::Access => {
+            LatencyOperation::Getattr => regular(Some(&ok::<Fattr, ()>(body)?)),
+            LatencyOperation::Access => {
                 let reply = ok::<AccessOk, Option<Fattr>>(body)?;
-                // Read, modify and extend: the owner of a file of mode 0644 has these, and no more than was asked for.
+                // Read, modify and extend: the owner of a file of mode 0644 has these, and no more
+                // than was asked for.
                 let granted = reply.access.0;
                 ensure!(granted & 0x0d == 0x0d && granted <= 0x3f, "access {granted:#x}");
                 regular(reply.attributes.as_ref())
             }
-            Operation::Lookup => {
+            LatencyOperation::Lookup => {
                 let reply = ok::<LookupOk, Option<Fattr>>(body)?;
                 ensure!(Some(reply.object) == self.found, "another handle than before");
                 regular(reply.attributes.as_ref())
             }
-            Operation::Read => data(&self.blocks[slot], slot, self.file_bytes, body),
-            Operation::WriteUnstable | Operation::WriteFileSync => {
+            LatencyOperation::Read => data(&self.blocks[slot], slot, self.file_bytes, body),
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let reply = ok::<WriteOk, WccData>(body)?;
                 let written = usize::try_from(reply.count)?;
                 ensure!(written == self.written, "{written} bytes written");
-                let is_firm = operation == Operation::WriteUnstable || reply.committed == Stability::FileSync;
+                let is_firm =
+                    operation == LatencyOperation::WriteUnstable || reply.committed == StableHow::FileSync;
                 ensure!(is_firm, "committed as {:?}", reply.committed);
                 Ok(())
             }
-            Operation::Create => {
-                let reply = ok::<Created, WccData>(body)?;
+            LatencyOperation::Create => {
+                let reply = ok::<CreateOk, WccData>(body)?;
                 ensure!(reply.object.is_some(), "no handle of the new file");
                 Ok(())
             }
-            Operation::Remove => ok::<WccData, WccData>(body).map(drop),
-            Operation::ReaddirPlus => listed(body),
+            LatencyOperation::Remove => ok::<WccData, WccData>(body).map(drop),
+            LatencyOperation::ReaddirPlus => listed(body),
         }
     }
 }
@@ -140,9 +149,9 @@ pub(super) fn data_at(record: &[u8], length: usize) -> Result<usize> {
 }
 
 fn ok<'a, T: Decode<'a>, F: Decode<'a>>(body: &'a [u8]) -> Result<T> {
-    match decode_all::<Outcome<T, F>>(body)? {
-        Outcome::Ok(reply) => Ok(reply),
-        Outcome::Failed(status, _) => bail!("status {status:?}"),
+    match decode_all::<NfsResult<T, F>>(body)? {
+        NfsResult::Ok(reply) => Ok(reply),
+        NfsResult::Failed(status, _) => bail!("status {status:?}"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The client that measures: one thread, calls made beforehand, all that can be sent in one send. It costs every server the same, and little.
+//! The client that measures: one thread, calls made beforehand, all that can be sent in one send.
+//! It costs every server the same, and little.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,40 +12,41 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::calls::{Calls, slot_of};
-use super::check::Checks;
+use super::calls::{PreparedCalls, slot_of};
+use super::check::ReplyChecks;
 
-/// Room for replies, in bytes: those of all slots of the longest listing, or one READ of the most bytes and its head.
+/// Room for replies, in bytes: those of all slots of the longest listing, or one READ of the most
+/// bytes and its head.
 const INPUT_BYTES: usize = 2 << 20;
 /// How long a server may be silent.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection, what is called on it, and how the replies are checked.
-pub(super) struct Lane {
+pub(super) struct LatencyConnection {
     stream: TcpStream,
-    pub(super) calls: Calls,
-    checks: Checks,
+    pub(super) calls: PreparedCalls,
+    checks: ReplyChecks,
     output: Vec<u8>,
     input: Vec<u8>,
     filled: usize,
-    slots: Vec<Slot>,
+    slots: Vec<SentCall>,
     waiting: usize,
     left: usize,
 }
 
 /// A call that waits for its reply.
 #[derive(Clone, Copy)]
-struct Slot {
+struct SentCall {
     /// Its number; 0: none.
     number: u32,
     sent: Instant,
 }
 
-impl Lane {
-    pub(super) fn new(stream: TcpStream, calls: Calls, checks: Checks) -> Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let none = Slot {
+impl LatencyConnection {
+    pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Result<Self> {
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        let none = SentCall {
             number: 0,
             sent: Instant::now(),
         };
@@ -62,7 +64,8 @@ impl Lane {
         })
     }
 
-    /// Makes the calls of these slots at once; returns how long it took until the last was answered.
+    /// Makes the calls of these slots at once; returns how long it took until the last was
+    /// answered.
     pub(super) fn burst(&mut self, slots: std::ops::Range<usize>) -> Result<Duration> {
         self.left = 0;
         slots.for_each(|slot| self.call(slot));
@@ -121,7 +124,7 @@ impl Lane {
             Ok((_, 0)) => bail!("the server closed the connection"),
             Ok((_, received)) => received,
             Err(Errno::AGAIN) if flags.contains(RecvFlags::DONTWAIT) => return Ok(()),
-            Err(Errno::AGAIN) => bail!("the server says nothing for {} s", PATIENCE.as_secs()),
+            Err(Errno::AGAIN) => bail!("the server says nothing for {} s", REPLY_TIMEOUT.as_secs()),
             Err(errno) => return Err(errno.into()),
         };
         let now = Instant::now();
@@ -150,8 +153,13 @@ impl Lane {
     }
 }
 
-/// Makes `operations` calls, spread over the lanes evenly; appends how long each took, in nanoseconds, and returns how long they took together.
-pub(super) fn run(lanes: &mut [Lane], operations: usize, latencies: &mut Vec<u32>) -> Result<Duration> {
+/// Makes `operations` calls, spread over the lanes evenly; appends how long each took, in
+/// nanoseconds, and returns how long they took together.
+pub(super) fn run(
+    lanes: &mut [LatencyConnection],
+    operations: usize,
+    latencies: &mut Vec<u32>,
+) -> Result<Duration> {
     let each = operations / lanes.len();
     let start = Instant::now();
     for lane in lanes.iter_mut() {
@@ -167,14 +175,14 @@ pub(super) fn run(lanes: &mut [Lane], operations: usize, latencies: &mut Vec<u32
     Ok(start.elapsed())
 }
 
-fn run_many(lanes: &mut [Lane], latencies: &mut Vec<u32>) -> Result<()> {
+fn run_many(lanes: &mut [LatencyConnection], latencies: &mut Vec<u32>) -> Result<()> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, lane) in lanes.iter().enumerate() {
         let data = epoll::EventData::new_u64(number as u64);
         epoll::add(&set, lane.stream.as_fd(), data, epoll::EventFlags::IN)?;
     }
     let patience = Timespec {
-        tv_sec: i64::try_from(PATIENCE.as_secs())?,
+        tv_sec: i64::try_from(REPLY_TIMEOUT.as_secs())?,
         tv_nsec: 0,
     };
     let mut events = Vec::with_capacity(lanes.len());
@@ -182,7 +190,7 @@ fn run_many(lanes: &mut [Lane], latencies: &mut Vec<u32>) -> Result<()> {
         events.clear();
         let ready = epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&patience));
         match ready {
-            Ok(0) => bail!("the server says nothing for {} s", PATIENCE.as_secs()),
+            Ok(0) => bail!("the server says nothing for {} s", REPLY_TIMEOUT.as_secs()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -1,7 +1,7 @@
-//! The bytes that are written and read: each block's follow from its number and a generation, so that no two blocks and no two
-//! runs are alike, and whoever checks them needs no copy.
+//! The bytes that are written and read: each block's follow from its number and a generation, so
+//! that no two blocks and no two runs are alike, and whoever checks them needs no copy.
 
-use super::shape::BLOCK_BYTES;
+use super::load::BLOCK_BYTES;
 
 /// Fills `bytes` with what stands at block `block` in generation `generation`.
 pub(super) fn fill(bytes: &mut [u8], block: u64, generation: u64) {

@@ -1,5 +1,6 @@
-//! What can be had at best: a server that receives, does the system calls that an operation cannot do without (or none at all),
-//! and sends a reply that was made beforehand. It knows no protocol, keeps no state and asks nobody who calls.
+//! What can be had at best: a server that receives, does the system calls that an operation cannot
+//! do without (or none at all), and sends a reply that was made beforehand. It knows no protocol,
+//! keeps no state and asks nobody who calls.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
@@ -13,9 +14,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
+use super::blocking_client::prepare;
 use super::client::await_ready;
-use super::line::prepare;
-use super::shape::Operation;
+use super::load::LatencyOperation;
 
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
@@ -26,19 +27,20 @@ const ENTRIES_BYTES: usize = 32 << 10;
 
 /// What a connection is for; said first on it, as JSON behind its length.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct EchoTask {
     /// The length of each call, in bytes.
     pub(super) call_bytes: usize,
     /// What each is answered with, once its number is put in.
     pub(super) reply: Vec<u8>,
     /// None: it is an echo.
-    pub(super) work: Option<Work>,
+    pub(super) work: Option<EchoWork>,
 }
 
-/// The system calls of an operation, and where in calls and replies what they need is, in bytes from the beginning.
+/// The system calls of an operation, and where in calls and replies what they need is, in bytes
+/// from the beginning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Work {
-    pub(super) operation: Operation,
+pub(super) struct EchoWork {
+    pub(super) operation: LatencyOperation,
     /// The file or the directory that it is about.
     pub(super) path: PathBuf,
     /// The offset in a call, if it has one.
@@ -48,7 +50,7 @@ pub(super) struct Work {
 }
 
 /// Connects for a task.
-pub(super) fn connect(address: SocketAddr, task: &Task) -> Result<TcpStream> {
+pub(super) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     prepare(&stream)?;
     let text = serde_json::to_vec(task)?;
@@ -83,8 +85,8 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     ensure!(length <= TASK_MAX, "a task of {length} bytes");
     let mut text = vec![0; length];
     stream.read_exact(&mut text)?;
-    let task: Task = serde_json::from_slice(&text)?;
-    let mut worker = task.work.map(Worker::new).transpose()?;
+    let task: EchoTask = serde_json::from_slice(&text)?;
+    let mut worker = task.work.map(EchoWorker::new).transpose()?;
     stream.write_all(&[0])?;
     let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
     let (mut filled, mut output) = (0, Vec::new());
@@ -115,17 +117,17 @@ fn answer(mut stream: TcpStream) -> Result<()> {
 }
 
 /// What is open for the work.
-struct Worker {
-    work: Work,
+struct EchoWorker {
+    work: EchoWork,
     file: File,
     entries: Vec<MaybeUninit<u8>>,
 }
 
-impl Worker {
-    fn new(work: Work) -> Result<Self> {
+impl EchoWorker {
+    fn new(work: EchoWork) -> Result<Self> {
         let writes = matches!(
             work.operation,
-            Operation::WriteUnstable | Operation::WriteFileSync
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync
         );
         let file = File::options().read(true).write(writes).open(&work.path);
         Ok(Self {
@@ -138,36 +140,36 @@ impl Worker {
     fn work(&mut self, call: &[u8], reply: &mut [u8]) -> Result<()> {
         let (file, data) = (&self.file, self.work.data.clone());
         match self.work.operation {
-            Operation::Getattr | Operation::Access => {}
-            Operation::Read => {
+            LatencyOperation::Getattr | LatencyOperation::Access => {}
+            LatencyOperation::Read => {
                 let bytes = data.len();
                 let read = rustix::io::pread(file, &mut reply[data], offset(call, self.work.offset_at))?;
                 ensure!(read == bytes, "a short read");
             }
-            Operation::WriteUnstable | Operation::WriteFileSync => {
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 rustix::fs::fstat(file)?;
                 let (data, offset) = (&call[data], offset(call, self.work.offset_at));
-                let written = if self.work.operation == Operation::WriteFileSync {
+                let written = if self.work.operation == LatencyOperation::WriteFileSync {
                     rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::SYNC)?
                 } else {
                     rustix::io::pwrite(file, data, offset)?
                 };
                 ensure!(written == data.len(), "a short write");
             }
-            Operation::Lookup => {
+            LatencyOperation::Lookup => {
                 rustix::fs::statat(file, &call[data], AtFlags::SYMLINK_NOFOLLOW)?;
             }
-            Operation::Create => {
+            LatencyOperation::Create => {
                 rustix::fs::fstat(file)?;
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
                 let made = rustix::fs::openat(file, &call[data], flags, Mode::from_raw_mode(0o644))?;
                 rustix::fs::fstat(&made)?;
             }
-            Operation::Remove => {
+            LatencyOperation::Remove => {
                 rustix::fs::fstat(file)?;
                 rustix::fs::unlinkat(file, &call[data], AtFlags::empty())?;
             }
-            Operation::ReaddirPlus => list(file, &mut self.entries)?,
+            LatencyOperation::ReaddirPlus => list(file, &mut self.entries)?,
         }
         rustix::fs::fstat(file)?;
         Ok(())

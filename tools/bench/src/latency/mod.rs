@@ -1,19 +1,20 @@
 //! `cargo xtask bench latency`: what an operation costs beside the least that it could cost.
 //!
-//! Everything is measured in turns within one run: an echo of the same sizes, the floor (the echo with the system calls that the
-//! operation cannot do without), our server, the same without its file cache, and whichever other servers are named.
+//! Everything is measured in turns within one run: an echo of the same sizes, the floor (the echo
+//! with the system calls that the operation cannot do without), our server, the same without its
+//! file cache, and whichever other servers are named.
 
+mod blocking_client;
 mod calls;
 mod check;
 mod client;
 mod content;
 pub(super) mod echo;
-mod line;
+mod load;
 mod mounted;
 mod processors;
 mod report;
 mod rounds;
-mod shape;
 mod sizes;
 mod slow;
 mod subject;
@@ -24,17 +25,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use curt_rpc::auth::{Credential, Groups, MachineName, SysCredential};
+use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use self::mounted::Mounted;
-use self::processors::Processors;
-use self::report::Report;
-use self::rounds::{Cell, Effort, GROUPS};
-use self::shape::{Operation, Placement, SHAPES, Shape};
+use self::load::{LatencyOperation, LoadShape, Placement, SHAPES};
+use self::mounted::LatencyMount;
+use self::processors::ProcessorSets;
+use self::report::LatencyReport;
+use self::rounds::{GROUPS, MeasurementCell, SampleSize};
 use self::slow::SlowRow;
-use self::subject::{Peer, Place, Role, Subject};
+use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
 
 /// As whom root asks: servers treat root itself specially.
 const USER: u32 = 1000;
@@ -54,28 +55,32 @@ pub(crate) struct LatencyArguments {
     /// Rounds, each of everything that is compared
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are made below PATH. May be repeated
+    /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
+    /// made below PATH. May be repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
-    peer: Vec<Peer>,
+    peer: Vec<PeerServer>,
     /// Also measure system calls on a mount of our server (as root)
     #[arg(long)]
     mount: bool,
     /// Where our servers keep the files; default: a temporary directory in memory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be repeated. CREATE and REMOVE come together
+    /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be
+    /// repeated. CREATE and REMOVE come together
     #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
-    only: Vec<Operation>,
-    /// Measure only this shape: the number of connections and of operations at once on each (1x1, 1x16, 1x64 or 16x16), and no sizes; may be repeated
+    only: Vec<LatencyOperation>,
+    /// Measure only this shape: the number of connections and of operations at once on each (1x1,
+    /// 1x16, 1x64 or 16x16), and no sizes; may be repeated
     #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
-    shape: Vec<Shape>,
+    shape: Vec<LoadShape>,
     /// Measure only with this placement of client and servers, and no sizes
     #[arg(long, conflicts_with = "slow")]
     placement: Option<Placement>,
     /// Measure the table of sizes and nothing else
     #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "slow"])]
     only_sizes: bool,
-    /// Measure instead how much a slow operation on one export delays a quick one on another (as root)
+    /// Measure instead how much a slow operation on one export delays a quick one on another (as
+    /// root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
     slow: bool,
     /// Few operations in few shapes: shows that it works, not how fast anything is
@@ -99,14 +104,14 @@ pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
     Ok(true)
 }
 
-fn measure(arguments: &LatencyArguments, credential: &Credential) -> Result<Report> {
+fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<LatencyReport> {
     let (directory, _ours) = directory(arguments)?;
     let state = tempfile::Builder::new().prefix("curt-latency-").tempdir()?;
     // Whoever asks makes the files.
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let place = Place {
+    let place = SubjectSetup {
         directory: &directory,
         state: state.path(),
         credential,
@@ -114,7 +119,7 @@ fn measure(arguments: &LatencyArguments, credential: &Credential) -> Result<Repo
     };
     let mut subjects = subjects(arguments, &place)?;
     let mounted = arguments.mount.then(|| mount(&place, &subjects)).transpose()?;
-    let processors = Processors::allowed()?;
+    let processors = ProcessorSets::allowed()?;
     let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &place);
     // Whatever happened, what was made is taken away.
     processors.place(Placement::Any, &[])?;
@@ -123,7 +128,7 @@ fn measure(arguments: &LatencyArguments, credential: &Credential) -> Result<Repo
     }
     let ended = subjects
         .into_iter()
-        .map(Subject::end)
+        .map(LatencySubject::end)
         .collect::<Result<Vec<()>>>();
     let report = measured?;
     ended.context("removing what was measured with")?;
@@ -147,49 +152,49 @@ fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::
 }
 
 /// Who asks: this user, or some other where that is root.
-fn credential() -> Credential {
+fn credential() -> RpcCredential {
     let own = rustix::process::geteuid();
     let user = if own.is_root() { USER } else { own.as_raw() };
-    Credential::Sys(SysCredential {
+    RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"curt-bench"),
         uid: user,
         gid: user,
-        groups: Groups::first_of(&[]),
+        groups: AuthSysGids::first_of(&[]),
     })
 }
 
-fn subjects(arguments: &LatencyArguments, place: &Place<'_>) -> Result<Vec<Subject>> {
+fn subjects(arguments: &LatencyArguments, place: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
     if arguments.only_sizes {
         return Ok(Vec::new());
     }
-    let curt = Subject::serving(place, Role::Curt)?;
+    let curt = LatencySubject::serving(place, SubjectRole::Curt)?;
     let mut subjects = vec![
-        Subject::bare(place, Role::Echo, &curt)?,
-        Subject::bare(place, Role::Floor, &curt)?,
+        LatencySubject::bare(place, SubjectRole::Echo, &curt)?,
+        LatencySubject::bare(place, SubjectRole::Floor, &curt)?,
         curt,
-        Subject::serving(place, Role::Uncached)?,
+        LatencySubject::serving(place, SubjectRole::Uncached)?,
     ];
     for peer in &arguments.peer {
-        let known = |subject: &Subject| subject.name == peer.name;
+        let known = |subject: &LatencySubject| subject.name == peer.name;
         ensure!(
             !subjects.iter().any(known),
             "{} is measured twice: name each peer differently",
             peer.name
         );
-        subjects.push(Subject::peer(place, peer)?);
+        subjects.push(LatencySubject::peer(place, peer)?);
     }
     Ok(subjects)
 }
 
-fn mount(place: &Place<'_>, subjects: &[Subject]) -> Result<Mounted> {
-    let curt = subjects.iter().find(|subject| subject.role == Role::Curt);
+fn mount(place: &SubjectSetup<'_>, subjects: &[LatencySubject]) -> Result<LatencyMount> {
+    let curt = subjects.iter().find(|subject| subject.role == SubjectRole::Curt);
     let curt = curt.context("our server is not measured")?;
     let source = format!("127.0.0.1:{}", place.directory.display());
-    Mounted::new(&source, curt.port(), &curt.tree.name).context("the mount")
+    LatencyMount::new(&source, curt.port(), &curt.tree.name).context("the mount")
 }
 
 /// What is measured: operations that go together, in each shape and placement.
-fn cells(arguments: &LatencyArguments) -> Vec<(&'static [Operation], Shape, Placement)> {
+fn cells(arguments: &LatencyArguments) -> Vec<(&'static [LatencyOperation], LoadShape, Placement)> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let mut cells = Vec::new();
     if arguments.only_sizes {
@@ -215,12 +220,12 @@ fn cells(arguments: &LatencyArguments) -> Vec<(&'static [Operation], Shape, Plac
 
 fn all(
     arguments: &LatencyArguments,
-    subjects: &mut [Subject],
-    mounted: Option<&Mounted>,
-    processors: &Processors,
-    place: &Place<'_>,
-) -> Result<Report> {
-    let effort = Effort {
+    subjects: &mut [LatencySubject],
+    mounted: Option<&LatencyMount>,
+    processors: &ProcessorSets,
+    place: &SubjectSetup<'_>,
+) -> Result<LatencyReport> {
+    let effort = SampleSize {
         rounds: usize::from(arguments.rounds),
         sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
         operations_min: if arguments.quick { 16 } else { 100 },
@@ -234,11 +239,11 @@ fn all(
     let cells = cells(arguments);
     let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
     let bar = progress(cells.len() + usize::from(rounds_of_sizes));
-    let mut report = Report::default();
+    let mut report = LatencyReport::default();
     for (operations, shape, placement) in cells {
         let what = format!("{} {shape} {placement:?}", operations[0].name());
         bar.set_message(what.clone());
-        let cell = Cell {
+        let cell = MeasurementCell {
             operations,
             shape,
             placement,
@@ -252,21 +257,25 @@ fn all(
     processors.place(Placement::Any, &pids)?;
     bar.set_message("sizes");
     let servers = |round| servers_of_sizes(place, processors, round);
-    let much = (rounds_of_sizes, largest);
-    report.sizes = sizes::measure(much, place.credential, servers, || bar.inc(1))?;
+    report.sizes = sizes::measure(rounds_of_sizes, largest, place.credential, servers, || bar.inc(1))?;
     bar.finish_and_clear();
     Ok(report)
 }
 
-/// Our server with its file cache and without, for one round of the table of sizes, on the processor of this thread.
-fn servers_of_sizes(place: &Place<'_>, processors: &Processors, round: u16) -> Result<[Subject; 2]> {
-    let place = Place {
+/// Our server with its file cache and without, for one round of the table of sizes, on the
+/// processor of this thread.
+fn servers_of_sizes(
+    place: &SubjectSetup<'_>,
+    processors: &ProcessorSets,
+    round: u16,
+) -> Result<[LatencySubject; 2]> {
+    let place = SubjectSetup {
         prefix: &format!("{}-{round}", place.prefix),
         ..*place
     };
     let servers = [
-        Subject::serving(&place, Role::Curt)?,
-        Subject::serving(&place, Role::Uncached)?,
+        LatencySubject::serving(&place, SubjectRole::Curt)?,
+        LatencySubject::serving(&place, SubjectRole::Uncached)?,
     ];
     let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
     processors.place(Placement::OneCpu, &pids)?;

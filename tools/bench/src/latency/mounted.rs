@@ -1,5 +1,6 @@
-//! The same operations as system calls on a mount of our server: what an application waits for. The mount keeps no attributes and
-//! no names, and data pass the page cache by, so that each call asks the server.
+//! The same operations as system calls on a mount of our server: what an application waits for. The
+//! mount keeps no attributes and no names, and data pass the page cache by, so that each call asks
+//! the server.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -11,17 +12,17 @@ use curt_bench::processes::{Curt, MountProcess, Testbed};
 use rustix::fs::{Access, OFlags};
 
 use super::content;
-use super::shape::{BLOCK_BYTES, LISTED_NAMES, OUTSTANDING_MAX, Operation};
+use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation, OUTSTANDING_MAX};
 use super::tree::{LISTED, MADE, file_name, written_name};
 
 /// A mount, and the tree on it that is used.
-pub(super) struct Mounted {
+pub(super) struct LatencyMount {
     mounted: MountProcess,
     tree: PathBuf,
     _world: Testbed,
 }
 
-impl Mounted {
+impl LatencyMount {
     /// Mounts `source`, `HOST:/PATH`, from a server at `port`; `tree` is below its root.
     pub(super) fn new(source: &str, port: u16, tree: &str) -> Result<Self> {
         let mut world = Testbed::elsewhere(&Curt::beside()?, source)?;
@@ -47,7 +48,8 @@ impl Mounted {
     /// Makes as many calls, one after the other; what is written is of this generation.
     pub(super) fn run(
         &self,
-        (operation, generation): (Operation, u64),
+        operation: LatencyOperation,
+        generation: u64,
         operations: usize,
         latencies: &mut Vec<u32>,
     ) -> Result<Duration> {
@@ -64,20 +66,24 @@ impl Mounted {
         Ok(start.elapsed())
     }
 
-    fn call(&self, operation: Operation, generation: u64) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
+    fn call(
+        &self,
+        operation: LatencyOperation,
+        generation: u64,
+    ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
         let file = self.tree.join(file_name(0));
         let made = self.tree.join(MADE);
         Ok(match operation {
-            Operation::Getattr => {
+            LatencyOperation::Getattr => {
                 let file = File::open(file)?;
                 Box::new(move |_| Ok(rustix::fs::fstat(&file).map(drop)?))
             }
-            Operation::Lookup => Box::new(move |_| Ok(rustix::fs::stat(&file).map(drop)?)),
-            Operation::Access => Box::new(move |_| Ok(rustix::fs::access(&file, Access::READ_OK)?)),
-            Operation::Read => {
+            LatencyOperation::Lookup => Box::new(move |_| Ok(rustix::fs::stat(&file).map(drop)?)),
+            LatencyOperation::Access => Box::new(move |_| Ok(rustix::fs::access(&file, Access::READ_OK)?)),
+            LatencyOperation::Read => {
                 let file = File::options().read(true).custom_flags(direct()).open(file)?;
                 let blocks: Vec<_> = (0..OUTSTANDING_MAX).map(|slot| content::block(slot, 0)).collect();
-                let mut aligned = Box::new(Aligned([0; BLOCK_BYTES]));
+                let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
                 Box::new(move |number| {
                     let slot = number % OUTSTANDING_MAX;
                     let bytes = &mut aligned.0;
@@ -86,16 +92,18 @@ impl Mounted {
                     Ok(())
                 })
             }
-            Operation::WriteUnstable | Operation::WriteFileSync => self.writing(operation, generation)?,
-            Operation::Create => Box::new(move |number| {
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
+                self.writing(operation, generation)?
+            }
+            LatencyOperation::Create => Box::new(move |number| {
                 let path = made.join(format!("mount-{number:08}"));
                 File::options().write(true).create_new(true).open(path)?;
                 Ok(())
             }),
-            Operation::Remove => {
+            LatencyOperation::Remove => {
                 Box::new(move |number| Ok(fs::remove_file(made.join(format!("mount-{number:08}")))?))
             }
-            Operation::ReaddirPlus => {
+            LatencyOperation::ReaddirPlus => {
                 let listed = self.tree.join(LISTED);
                 Box::new(move |_| {
                     let count = fs::read_dir(&listed)?.count();
@@ -106,14 +114,18 @@ impl Mounted {
         })
     }
 
-    fn writing(&self, operation: Operation, generation: u64) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
+    fn writing(
+        &self,
+        operation: LatencyOperation,
+        generation: u64,
+    ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
         let flags = match operation {
-            Operation::WriteFileSync => direct() | flag(OFlags::SYNC),
+            LatencyOperation::WriteFileSync => direct() | flag(OFlags::SYNC),
             _ => direct(),
         };
         let path = self.tree.join(written_name(0));
         let file = File::options().write(true).custom_flags(flags).open(path)?;
-        let mut aligned = Box::new(Aligned([0; BLOCK_BYTES]));
+        let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
         Ok(Box::new(move |number| {
             let slot = number % OUTSTANDING_MAX;
             let bytes = &mut aligned.0;
@@ -133,4 +145,4 @@ fn flag(flags: OFlags) -> i32 {
 
 /// A block of memory where O_DIRECT wants it.
 #[repr(align(4096))]
-struct Aligned([u8; BLOCK_BYTES]);
+struct AlignedBlock([u8; BLOCK_BYTES]);

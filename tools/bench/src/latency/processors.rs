@@ -4,15 +4,15 @@ use anyhow::{Context, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::shape::Placement;
+use super::load::Placement;
 
 /// Keeps what was allowed, to go back to it.
-pub(super) struct Processors {
+pub(super) struct ProcessorSets {
     all: CpuSet,
     one: CpuSet,
 }
 
-impl Processors {
+impl ProcessorSets {
     /// Those that this thread may use.
     pub(super) fn allowed() -> Result<Self> {
         let all = sched_getaffinity(None)?;
@@ -39,10 +39,11 @@ impl Processors {
     }
 }
 
-impl Processors {
-    /// Lets this thread and a server begin a sample on the same processor, from where the kernel may move them if they are
-    /// placed [anywhere](Placement::Any). Without it a server would keep the place that chance gave it long ago, next to the
-    /// client or across from it, and that alone makes a threefold difference.
+impl ProcessorSets {
+    /// Lets this thread and a server begin a sample on the same processor, from where the kernel
+    /// may move them if they are placed [anywhere](Placement::Any). Without it a server would keep
+    /// the place that chance gave it long ago, next to the client or across from it, and that alone
+    /// makes a threefold difference.
     pub(super) fn begin(&self, placement: Placement, pid: Option<u32>) -> Result<()> {
         if let (Placement::Any, Some(pid)) = (placement, pid) {
             self.place(Placement::OneCpu, &[pid])?;

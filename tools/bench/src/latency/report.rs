@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::shape::{Operation, Placement};
+use super::load::{LatencyOperation, Placement};
 
 /// All of it; the keys are an interface.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Report {
-    pub(super) rows: Vec<Row>,
+pub(super) struct LatencyReport {
+    pub(super) rows: Vec<LatencyRow>,
     pub(super) sizes: Vec<SizeRow>,
 }
 
 /// One operation in one shape at one placement. Times are medians over the rounds, in microseconds.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) op: Operation,
+pub(super) struct LatencyRow {
+    pub(super) op: LatencyOperation,
     /// Data of each operation; none where no data move.
     pub(super) bytes: Option<usize>,
     /// Operations under way on each connection.
@@ -69,15 +69,15 @@ pub(super) struct SizeRow {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> LatencyReport {
         let figures = PeerFigures {
             us: Some(32.0),
             ops_per_s: Some(39_000.0),
             cpu_us: None,
         };
-        Report {
-            rows: vec![Row {
-                op: Operation::WriteFileSync,
+        LatencyReport {
+            rows: vec![LatencyRow {
+                op: LatencyOperation::WriteFileSync,
                 bytes: Some(4096),
                 outstanding: 1,
                 connections: 1,

@@ -1,20 +1,21 @@
-//! The measuring itself: every subject in every round, so that what else the machine does falls on all of them alike.
+//! The measuring itself: every subject in every round, so that what else the machine does falls on
+//! all of them alike.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::client::{self, Lane};
-use super::mounted::Mounted;
-use super::processors::Processors;
-use super::report::{PeerFigures, Row};
-use super::shape::{Operation, Placement, Shape};
-use super::subject::{Role, Subject};
+use super::client::{self, LatencyConnection};
+use super::load::{LatencyOperation, LoadShape, Placement};
+use super::mounted::LatencyMount;
+use super::processors::ProcessorSets;
+use super::report::{LatencyRow, PeerFigures};
+use super::subject::{LatencySubject, SubjectRole};
 use crate::statistics::{median, p50, p99, paired};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
+pub(super) struct SampleSize {
     /// Rounds, each of every subject.
     pub(super) rounds: usize,
     /// How long our server is to be measured in each round.
@@ -24,20 +25,20 @@ pub(super) struct Effort {
 }
 
 /// What is measured together: REMOVE takes away what CREATE made.
-pub(super) const GROUPS: [&[Operation]; 8] = [
-    &[Operation::Getattr],
-    &[Operation::Access],
-    &[Operation::Lookup],
-    &[Operation::Read],
-    &[Operation::WriteUnstable],
-    &[Operation::WriteFileSync],
-    &[Operation::Create, Operation::Remove],
-    &[Operation::ReaddirPlus],
+pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
+    &[LatencyOperation::Getattr],
+    &[LatencyOperation::Access],
+    &[LatencyOperation::Lookup],
+    &[LatencyOperation::Read],
+    &[LatencyOperation::WriteUnstable],
+    &[LatencyOperation::WriteFileSync],
+    &[LatencyOperation::Create, LatencyOperation::Remove],
+    &[LatencyOperation::ReaddirPlus],
 ];
 
 /// What is known of one subject and operation.
 #[derive(Default)]
-struct Measured {
+struct SubjectSamples {
     /// Each round's median, in microseconds.
     medians: Vec<f64>,
     /// Each round's operations per second.
@@ -48,7 +49,7 @@ struct Measured {
     operations: usize,
 }
 
-impl Measured {
+impl SubjectSamples {
     fn add(&mut self, latencies: &mut Vec<u32>, took: Duration, processor: Option<Duration>) {
         let operations = latencies.len();
         self.rates.push(operations as f64 / took.as_secs_f64());
@@ -72,9 +73,9 @@ impl Measured {
 
 /// Where and how a group is measured.
 #[derive(Clone, Copy)]
-pub(super) struct Cell {
-    pub(super) operations: &'static [Operation],
-    pub(super) shape: Shape,
+pub(super) struct MeasurementCell {
+    pub(super) operations: &'static [LatencyOperation],
+    pub(super) shape: LoadShape,
     pub(super) placement: Placement,
     /// Differs from cell to cell: what is written does, too.
     pub(super) generation: u64,
@@ -82,31 +83,40 @@ pub(super) struct Cell {
 
 /// Measures a cell, and returns a row for each of its operations.
 pub(super) fn measure(
-    cell: Cell,
-    effort: &Effort,
-    subjects: &mut [Subject],
-    mounted: Option<&Mounted>,
-    processors: &Processors,
-) -> Result<Vec<Row>> {
+    cell: MeasurementCell,
+    effort: &SampleSize,
+    subjects: &mut [LatencySubject],
+    mounted: Option<&LatencyMount>,
+    processors: &ProcessorSets,
+) -> Result<Vec<LatencyRow>> {
     let known: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
-    let pids = known.iter().copied().chain(mounted.map(Mounted::pid));
+    let pids = known.iter().copied().chain(mounted.map(LatencyMount::pid));
     processors.place(cell.placement, &pids.collect::<Vec<_>>())?;
     let mut lanes = Vec::new();
     for subject in subjects.iter_mut() {
         let of_subject = cell
             .operations
             .iter()
-            .map(|operation| subject.lanes(*operation, cell.shape, cell.generation))
+            .map(|operation| subject.connections(*operation, cell.shape, cell.generation))
             .collect::<Result<Vec<_>>>()
             .with_context(|| subject.name.clone())?;
         lanes.push(of_subject);
     }
     let operations = calibrate(cell, effort, subjects, &mut lanes)?;
-    let mut measured: Vec<Vec<Measured>> = subjects
+    let mut measured: Vec<Vec<SubjectSamples>> = subjects
         .iter()
-        .map(|_| cell.operations.iter().map(|_| Measured::default()).collect())
+        .map(|_| {
+            cell.operations
+                .iter()
+                .map(|_| SubjectSamples::default())
+                .collect()
+        })
         .collect();
-    let mut through_mount: Vec<Measured> = cell.operations.iter().map(|_| Measured::default()).collect();
+    let mut through_mount: Vec<SubjectSamples> = cell
+        .operations
+        .iter()
+        .map(|_| SubjectSamples::default())
+        .collect();
     for round in 0..effort.rounds {
         for at in 0..subjects.len() {
             // Everyone follows everyone else as often as the other way round.
@@ -124,7 +134,7 @@ pub(super) fn measure(
             for (operation, measured) in cell.operations.iter().zip(&mut through_mount) {
                 processors.begin(cell.placement, Some(mounted.pid()))?;
                 let mut latencies = Vec::new();
-                let took = mounted.run((*operation, cell.generation), operations, &mut latencies)?;
+                let took = mounted.run(*operation, cell.generation, operations, &mut latencies)?;
                 measured.add(&mut latencies, took, None);
             }
         }
@@ -138,18 +148,20 @@ pub(super) fn measure(
         }
     }
     let rows = cell.operations.iter().enumerate().map(|(number, operation)| {
-        let of_operation: Vec<&mut Measured> = measured.iter_mut().map(|all| &mut all[number]).collect();
+        let of_operation: Vec<&mut SubjectSamples> =
+            measured.iter_mut().map(|all| &mut all[number]).collect();
         row(cell, *operation, subjects, of_operation, &through_mount[number])
     });
     rows.collect()
 }
 
-/// How many operations make a sample of the wanted length; they have been made once then, and the server is warm.
+/// How many operations make a sample of the wanted length; they have been made once then, and the
+/// server is warm.
 fn calibrate(
-    cell: Cell,
-    effort: &Effort,
-    subjects: &[Subject],
-    lanes: &mut [Vec<Vec<Lane>>],
+    cell: MeasurementCell,
+    effort: &SampleSize,
+    subjects: &[LatencySubject],
+    lanes: &mut [Vec<Vec<LatencyConnection>>],
 ) -> Result<usize> {
     let at_once = cell.shape.outstanding * cell.shape.connections;
     let few = effort.operations_min.max(at_once).next_multiple_of(at_once);
@@ -157,7 +169,7 @@ fn calibrate(
     for (subject, of_subject) in subjects.iter().zip(lanes) {
         for lanes in of_subject.iter_mut() {
             let took = client::run(lanes, few, &mut Vec::new()).with_context(|| subject.name.clone())?;
-            if subject.role == Role::Curt {
+            if subject.role == SubjectRole::Curt {
                 longest = longest.max(took);
             }
         }
@@ -169,20 +181,21 @@ fn calibrate(
     Ok(operations.next_multiple_of(at_once))
 }
 
-fn rewind(lanes: &mut [Vec<Lane>]) {
+fn rewind(lanes: &mut [Vec<LatencyConnection>]) {
     lanes.iter_mut().flatten().for_each(|lane| lane.calls.rewind());
 }
 
 fn sample(
-    subject: &Subject,
-    cell: Cell,
+    subject: &LatencySubject,
+    cell: MeasurementCell,
     operations: usize,
-    lanes: &mut [Vec<Lane>],
-    measured: &mut [Measured],
+    lanes: &mut [Vec<LatencyConnection>],
+    measured: &mut [SubjectSamples],
 ) -> Result<()> {
     let at_once = cell.shape.outstanding * cell.shape.connections;
     for (lanes, measured) in lanes.iter_mut().zip(measured) {
-        // A connection that was left alone for a while is woken first, and its thread's memory is in a cache again.
+        // A connection that was left alone for a while is woken first, and its thread's memory is
+        // in a cache again.
         client::run(lanes, (WARM_UP * at_once).min(operations), &mut Vec::new())?;
         let mut latencies = Vec::with_capacity(operations);
         let before = subject.processor_time();
@@ -201,22 +214,22 @@ fn sample(
 const WARM_UP: usize = 4;
 
 fn row(
-    cell: Cell,
-    operation: Operation,
-    subjects: &[Subject],
-    mut measured: Vec<&mut Measured>,
-    mounted: &Measured,
-) -> Result<Row> {
+    cell: MeasurementCell,
+    operation: LatencyOperation,
+    subjects: &[LatencySubject],
+    mut measured: Vec<&mut SubjectSamples>,
+    mounted: &SubjectSamples,
+) -> Result<LatencyRow> {
     let position = |role| subjects.iter().position(|subject| subject.role == role);
-    let curt = position(Role::Curt).context("our server is not measured")?;
-    let floor = position(Role::Floor).context("the floor is not measured")?;
-    let echo = position(Role::Echo).context("the echo is not measured")?;
+    let curt = position(SubjectRole::Curt).context("our server is not measured")?;
+    let floor = position(SubjectRole::Floor).context("the floor is not measured")?;
+    let echo = position(SubjectRole::Echo).context("the echo is not measured")?;
     let p99 = f64::from(p99(&mut measured[curt].latencies)) / 1000.0;
     let ratio = paired(&measured[curt].medians, &measured[floor].medians);
     let peers = subjects.iter().zip(&measured);
-    let peers = peers.filter(|(subject, _)| subject.role == Role::Peer);
+    let peers = peers.filter(|(subject, _)| subject.role == SubjectRole::Peer);
     // One that cannot be moved to the others' processor was not measured on it.
-    let comparable = |subject: &Subject| cell.placement == Placement::Any || subject.pid.is_some();
+    let comparable = |subject: &LatencySubject| cell.placement == Placement::Any || subject.pid.is_some();
     let peers = peers.map(|(subject, measured)| {
         let figures = PeerFigures {
             us: comparable(subject).then(|| measured.microseconds()),
@@ -225,7 +238,7 @@ fn row(
         };
         (subject.name.clone(), figures)
     });
-    Ok(Row {
+    Ok(LatencyRow {
         op: operation,
         bytes: operation.bytes(),
         outstanding: cell.shape.outstanding,
@@ -240,7 +253,7 @@ fn row(
         ratio_high: ratio.high,
         ops_per_s: median(&measured[curt].rates),
         cpu_us: measured[curt].processor_us(),
-        filecache_off_us: position(Role::Uncached).map(|at| measured[at].microseconds()),
+        filecache_off_us: position(SubjectRole::Uncached).map(|at| measured[at].microseconds()),
         mount_us: (!mounted.medians.is_empty()).then(|| mounted.microseconds()),
         peers: peers.collect(),
     })

@@ -1,24 +1,29 @@
-//! The document's table: sizes from 1 KiB to 16 MiB, written, written again, read and read again, with the file cache and without.
+//! The document's table: sizes from 1 KiB to 16 MiB, written, written again, read and read again,
+//! with the file cache and without.
 //!
-//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel would. Each round has two servers of
-//! its own, started for it: where a process happens to have its memory makes some sizes a few percent faster or slower for as
-//! long as it lives, and would be taken for an effect of the cache. Within a round each size is measured in the order with,
-//! without, without, with, or the other way round, so that what changes steadily meanwhile falls on both alike. All of it is
-//! on one processor: what is compared is work, and not where the kernel puts a thread.
+//! What is larger than a WRITE or READ may be is sent as several at once, as a client's kernel
+//! would. Each round has two servers of its own, started for it: where a process happens to have
+//! its memory makes some sizes a few percent faster or slower for as long as it lives, and would be
+//! taken for an effect of the cache. Within a round each size is measured in the order with,
+//! without, without, with, or the other way round, so that what changes steadily meanwhile falls on
+//! both alike. All of it is on one processor: what is compared is work, and not where the kernel
+//! puts a thread.
 
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use curt_proto::nfs3::{DATA_MAX, FileHandle, Procedure, ReadArguments, Sattr, SetattrArguments, Stability};
-use curt_rpc::auth::Credential;
+use curt_proto::nfs3::{
+    DATA_MAX, FileHandle, NfsProcedure, ReadArguments, Sattr, SetattrArguments, StableHow,
+};
+use curt_rpc::auth::RpcCredential;
 
-use super::calls::{Calls, put_call, write};
-use super::check::Checks;
-use super::client::Lane;
+use super::calls::{PreparedCalls, put_call, write};
+use super::check::ReplyChecks;
+use super::client::LatencyConnection;
 use super::content;
+use super::load::LatencyOperation;
 use super::report::SizeRow;
-use super::shape::Operation;
-use super::subject::Subject;
+use super::subject::LatencySubject;
 use super::tree::{make_file, remove_file};
 use crate::statistics::{median, paired};
 
@@ -41,18 +46,20 @@ pub(super) fn all(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(LEAST), |size| Some(size * 2)).take_while(move |size| *size <= most.min(MOST))
 }
 
-/// What one side was measured to take for a size, pass by pass: each round's value, in microseconds.
-type Passes = [Vec<f64>; 4];
+/// What one side was measured to take for a size, pass by pass: each round's value, in
+/// microseconds.
+type SizePasses = [Vec<f64>; 4];
 
-/// Measures all sizes up to `largest` in so many rounds. `servers` starts those of a round, with the file cache and without, and
-/// tells where they run; `done` is called after each round.
+/// Measures all sizes up to `largest` in so many rounds. `servers` starts those of a round, with
+/// the file cache and without, and tells where they run; `done` is called after each round.
 pub(super) fn measure(
-    (rounds, largest): (u16, usize),
-    credential: &Credential,
-    servers: impl Fn(u16) -> Result<[Subject; 2]>,
+    rounds: u16,
+    largest: usize,
+    credential: &RpcCredential,
+    servers: impl Fn(u16) -> Result<[LatencySubject; 2]>,
     done: impl Fn(),
 ) -> Result<Vec<SizeRow>> {
-    let mut measured: Vec<[Passes; 2]> = all(largest).map(|_| Default::default()).collect();
+    let mut measured: Vec<[SizePasses; 2]> = all(largest).map(|_| Default::default()).collect();
     for round in 0..rounds {
         let mut servers = servers(round)?;
         for (size, measured) in all(largest).zip(&mut measured) {
@@ -62,7 +69,7 @@ pub(super) fn measure(
                 kept.iter_mut().zip(new).for_each(|(kept, new)| kept.push(new));
             }
         }
-        servers.into_iter().try_for_each(Subject::end)?;
+        servers.into_iter().try_for_each(LatencySubject::end)?;
         done();
     }
     let rows = all(largest)
@@ -80,17 +87,17 @@ const fn turns(round: u16) -> [usize; 4] {
     }
 }
 
-/// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the sides is the mean of the
-/// ratios.
+/// One size on both servers; of both turns of a side their geometric mean, so that the ratio of the
+/// sides is the mean of the ratios.
 fn one_round(
     size: usize,
     round: u16,
-    [on, off]: &mut [Subject; 2],
-    credential: &Credential,
+    [on, off]: &mut [LatencySubject; 2],
+    credential: &RpcCredential,
 ) -> Result<[[f64; 4]; 2]> {
     let mut sides = [
-        Side::new(size, on, credential)?,
-        Side::new(size, off, credential)?,
+        SizeTestFile::new(size, on, credential)?,
+        SizeTestFile::new(size, off, credential)?,
     ];
     let mut product = [[1.0; 4]; 2];
     for side in turns(round) {
@@ -99,11 +106,11 @@ fn one_round(
             *product *= took;
         }
     }
-    sides.into_iter().try_for_each(Side::end)?;
+    sides.into_iter().try_for_each(SizeTestFile::end)?;
     Ok(product.map(|passes| passes.map(f64::sqrt)))
 }
 
-fn rows(size: usize, on: &Passes, off: &Passes) -> impl Iterator<Item = SizeRow> {
+fn rows(size: usize, on: &SizePasses, off: &SizePasses) -> impl Iterator<Item = SizeRow> {
     let of_pass = move |(pass, (on, off)): (&'static str, (&Vec<f64>, &Vec<f64>))| {
         let ratio = paired(on, off);
         SizeRow {
@@ -120,18 +127,18 @@ fn rows(size: usize, on: &Passes, off: &Passes) -> impl Iterator<Item = SizeRow>
 }
 
 /// One server's file.
-struct Side<'a> {
-    subject: &'a mut Subject,
+struct SizeTestFile<'a> {
+    subject: &'a mut LatencySubject,
     file: FileHandle,
-    writing: Lane,
-    reading: Lane,
+    writing: LatencyConnection,
+    reading: LatencyConnection,
     /// How many calls make a size, and how many sizes the file has.
     calls: usize,
     count: usize,
 }
 
-impl<'a> Side<'a> {
-    fn new(size: usize, subject: &'a mut Subject, credential: &Credential) -> Result<Self> {
+impl<'a> SizeTestFile<'a> {
+    fn new(size: usize, subject: &'a mut LatencySubject, credential: &RpcCredential) -> Result<Self> {
         let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
         let piece = size.min(DATA_MAX);
         let pieces = count * size / piece;
@@ -143,25 +150,25 @@ impl<'a> Side<'a> {
             content::fill(&mut data, number as u64, size as u64);
             let offset = (number * piece) as u64;
             let mut call = Vec::new();
-            let arguments = write(file, offset, Stability::Unstable, &data)?;
-            put_call(&mut call, credential, Procedure::Write, &arguments);
+            let arguments = write(file, offset, StableHow::Unstable, &data)?;
+            put_call(&mut call, credential, NfsProcedure::Write, &arguments);
             writes.push(call);
             let mut call = Vec::new();
             let count = u32::try_from(piece)?;
             put_call(
                 &mut call,
                 credential,
-                Procedure::Read,
+                NfsProcedure::Read,
                 &ReadArguments { file, offset, count },
             );
             reads.push(call);
             blocks.push(data);
         }
-        let written = Checks::of_file(Operation::WriteUnstable, blocks.clone(), piece);
-        let read = Checks::of_file(Operation::Read, blocks, piece);
+        let written = ReplyChecks::of_file(LatencyOperation::WriteUnstable, blocks.clone(), piece);
+        let read = ReplyChecks::of_file(LatencyOperation::Read, blocks, piece);
         Ok(Self {
-            writing: Lane::new(subject.stream(0)?, Calls::ready(writes), written)?,
-            reading: Lane::new(subject.stream(0)?, Calls::ready(reads), read)?,
+            writing: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(writes), written)?,
+            reading: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(reads), read)?,
             subject,
             file,
             calls: size / piece,
@@ -169,7 +176,8 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// The four passes over the file, which is empty before; each one's median for a size, in microseconds.
+    /// The four passes over the file, which is empty before; each one's median for a size, in
+    /// microseconds.
     fn round(&mut self) -> Result<[f64; 4]> {
         let empty = SetattrArguments {
             object: self.file,
@@ -179,7 +187,7 @@ impl<'a> Side<'a> {
             },
             guard: None,
         };
-        self.subject.line.nfs(Procedure::Setattr, &empty)?;
+        self.subject.line.nfs(NfsProcedure::Setattr, &empty)?;
         let (calls, count) = (self.calls, self.count);
         let mut medians = [0.0; 4];
         for (pass, median_of_pass) in medians.iter_mut().enumerate() {

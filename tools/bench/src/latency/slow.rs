@@ -1,21 +1,23 @@
-//! How much a slow operation on one export delays a quick one on another, sent behind it over the same connection.
+//! How much a slow operation on one export delays a quick one on another, sent behind it over the
+//! same connection.
 //!
-//! The slow export is a file system of ours that takes its time for data (FUSE); the quick one lies in memory. A pair is sent at once, or the
-//! quick call a little after the slow one, and the quick call's time is compared with that of one that is alone, in turns.
+//! The slow export is a file system of ours that takes its time for data (FUSE); the quick one lies
+//! in memory. A pair is sent at once, or the quick call a little after the slow one, and the quick
+//! call's time is compared with that of one that is alone, in turns.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use curt_proto::nfs3::{CommitArguments, FileHandle, PROGRAM, Procedure, ReadArguments, VERSION};
-use curt_rpc::auth::Credential;
+use curt_proto::nfs3::{CommitArguments, FileHandle, NfsProcedure, PROGRAM, ReadArguments, VERSION};
+use curt_rpc::auth::RpcCredential;
 use curt_xdr::Encode;
 use serde::Serialize;
 
 use super::MEMORY;
+use super::blocking_client::{self, BlockingClient, results};
 use super::client::number_at;
-use super::line::{self, Line, results};
 use super::subject::serve;
 use super::tree::look_up;
 use crate::bare::{self, BareMount};
@@ -60,7 +62,7 @@ impl SlowRow {
 }
 
 /// Measures both slow operations, with so many pairs of each kind.
-pub(super) fn measure(credential: &Credential, pairs: usize) -> Result<Vec<SlowRow>> {
+pub(super) fn measure(credential: &RpcCredential, pairs: usize) -> Result<Vec<SlowRow>> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "--slow needs root: it mounts a slow file system"
@@ -80,7 +82,7 @@ fn on_exports(
     place: &Path,
     slow: &Path,
     quick: &Path,
-    credential: &Credential,
+    credential: &RpcCredential,
     pairs: usize,
 ) -> Result<Vec<SlowRow>> {
     let exports = place.join("exports");
@@ -101,15 +103,16 @@ fn on_exports(
     let commit = CommitArguments { file, offset, count };
     let count = 4096;
     let read = ReadArguments { file, offset, count };
-    let operations: [(Procedure, &dyn Encode); 2] = [(Procedure::Commit, &commit), (Procedure::Read, &read)];
+    let operations: [(NfsProcedure, &dyn Encode); 2] =
+        [(NfsProcedure::Commit, &commit), (NfsProcedure::Read, &read)];
     let mut rows = Vec::new();
     let mut caller = Caller { line, xid: 0 };
     for (procedure, arguments) in operations {
         for (sent, later) in [("together", None), ("1 ms later", Some(LATER))] {
             let (mut alone, mut behind, mut slow) = (Vec::new(), Vec::new(), Vec::new());
             for turn in 0..WARM + pairs {
-                let one = caller.times(&[(Procedure::Getattr, &quick)], None)?;
-                let both = caller.times(&[(procedure, arguments), (Procedure::Getattr, &quick)], later)?;
+                let one = caller.times(&[(NfsProcedure::Getattr, &quick)], None)?;
+                let both = caller.times(&[(procedure, arguments), (NfsProcedure::Getattr, &quick)], later)?;
                 if turn >= WARM {
                     alone.push(one[0]);
                     slow.push(both[0]);
@@ -123,7 +126,7 @@ fn on_exports(
 }
 
 fn row(
-    procedure: Procedure,
+    procedure: NfsProcedure,
     sent: &'static str,
     alone: &[f64],
     mut behind: Vec<f64>,
@@ -149,13 +152,14 @@ fn row(
 
 /// A connection on which calls follow each other without waiting.
 struct Caller {
-    line: Line,
+    line: BlockingClient,
     xid: u32,
 }
 
 impl Caller {
-    /// The time of each call in µs, from when it was sent. They are sent at once, or the last one so much later.
-    fn times(&mut self, calls: &[(Procedure, &dyn Encode)], later: Option<Duration>) -> Result<Vec<f64>> {
+    /// The time of each call in µs, from when it was sent. They are sent at once, or the last one
+    /// so much later.
+    fn times(&mut self, calls: &[(NfsProcedure, &dyn Encode)], later: Option<Duration>) -> Result<Vec<f64>> {
         let (mut out, mut sent, first) = (Vec::new(), Vec::new(), self.xid + 1);
         for (procedure, arguments) in calls {
             if let Some(later) = later.filter(|_| !sent.is_empty()) {
@@ -165,7 +169,7 @@ impl Caller {
             }
             self.xid += 1;
             let program = (PROGRAM, VERSION, procedure.number());
-            line::encode(&mut out, self.xid, program, self.line.credential(), *arguments);
+            blocking_client::encode(&mut out, self.xid, program, self.line.credential(), *arguments);
             sent.push(Instant::now());
         }
         self.line.send(&out)?;

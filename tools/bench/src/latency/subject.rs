@@ -1,4 +1,5 @@
-//! Who is measured: the echo, the floor, our server with and without its file cache, and other servers.
+//! Who is measured: the echo, the floor, our server with and without its file cache, and other
+//! servers.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,22 +10,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use curt_bench::processes::{Curt, Daemon, free_port, processor_time};
 use curt_proto::nfs3::FileHandle;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 
-use super::calls::Calls;
-use super::check::{Checks, data_at};
-use super::client::Lane;
-use super::echo::{self, Task, Work};
-use super::line::{Line, connect, mount_address};
-use super::shape::{BLOCK_BYTES, Operation, Shape};
-use super::tree::{self, Tree};
+use super::blocking_client::{BlockingClient, connect, mount_address};
+use super::calls::PreparedCalls;
+use super::check::{ReplyChecks, data_at};
+use super::client::LatencyConnection;
+use super::echo::{self, EchoTask, EchoWork};
+use super::load::{BLOCK_BYTES, LatencyOperation, LoadShape};
+use super::tree::{self, LatencyTree};
 
 /// How long a server may take to be there.
 const START: Duration = Duration::from_secs(20);
 
 /// Another server: `NAME=HOST:PORT/PATH[,pid=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(super) struct PeerServer {
     pub(super) name: String,
     /// `HOST:PORT`.
     address: String,
@@ -32,7 +33,7 @@ pub(super) struct Peer {
     pid: Option<u32>,
 }
 
-impl FromStr for Peer {
+impl FromStr for PeerServer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -60,7 +61,7 @@ impl FromStr for Peer {
 
 /// What a subject is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum SubjectRole {
     /// Receives and sends.
     Echo,
     /// Does the system calls of an operation besides.
@@ -73,7 +74,7 @@ pub(super) enum Role {
     Peer,
 }
 
-impl Role {
+impl SubjectRole {
     /// How it is called; a peer has a name of its own.
     const fn name(self) -> &'static str {
         match self {
@@ -90,8 +91,8 @@ impl Role {
 pub(super) fn serve(
     arguments: &[&OsStr],
     state: &Path,
-    credential: &Credential,
-) -> Result<(Daemon, SocketAddr, Line)> {
+    credential: &RpcCredential,
+) -> Result<(Daemon, SocketAddr, BlockingClient)> {
     let port = free_port()?;
     let mut command = Curt::beside()?.command();
     command
@@ -108,21 +109,21 @@ pub(super) fn serve(
     let mut daemon = Daemon::start("curt serve", &mut command)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let line = daemon.until("curt serve accepts", START, || {
-        Ok(Line::connect(address, credential).ok())
+        Ok(BlockingClient::connect(address, credential).ok())
     })?;
     Ok((daemon, address, line))
 }
 
 /// One of them.
-pub(super) struct Subject {
-    pub(super) role: Role,
+pub(super) struct LatencySubject {
+    pub(super) role: SubjectRole,
     pub(super) name: String,
     /// Its process, where it runs on this machine and is known.
     pub(super) pid: Option<u32>,
-    pub(super) tree: Tree,
-    pub(super) line: Line,
+    pub(super) tree: LatencyTree,
+    pub(super) line: BlockingClient,
     address: SocketAddr,
-    credential: Credential,
+    credential: RpcCredential,
     /// Connections that are kept from one measurement to the next.
     streams: Vec<TcpStream>,
     /// Where the tree is on this machine, for the floor.
@@ -131,45 +132,66 @@ pub(super) struct Subject {
 }
 
 /// Where our servers' files are, and as whom they are asked for.
-pub(super) struct Place<'a> {
+pub(super) struct SubjectSetup<'a> {
     /// What is exported.
     pub(super) directory: &'a Path,
     /// Where servers keep their keys.
     pub(super) state: &'a Path,
-    pub(super) credential: &'a Credential,
+    pub(super) credential: &'a RpcCredential,
     /// The name of each tree begins so.
     pub(super) prefix: &'a str,
 }
 
-impl Subject {
+/// The server of a subject, as it was started or found.
+struct MeasuredServer {
+    address: SocketAddr,
+    /// The root directory of its export.
+    root: FileHandle,
+    /// Its process, where it runs on this machine and is known.
+    pid: Option<u32>,
+    /// The process, where it was started here.
+    daemon: Option<Daemon>,
+}
+
+impl LatencySubject {
     /// `curt serve` on loopback.
-    pub(super) fn serving(place: &Place<'_>, role: Role) -> Result<Self> {
+    pub(super) fn serving(place: &SubjectSetup<'_>, role: SubjectRole) -> Result<Self> {
         let mut arguments = vec![place.directory.as_os_str()];
         arguments.extend(["--insecure", "--squash", "none"].map(OsStr::new));
-        if role == Role::Uncached {
+        if role == SubjectRole::Uncached {
             arguments.extend(["--filecache", "off"].map(OsStr::new));
         }
         let (daemon, address, mut line) = serve(&arguments, place.state, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let pid = Some(daemon.pid());
-        Self::new(place, role, role.name(), (address, root), line, pid, Some(daemon))
+        let server = MeasuredServer {
+            address,
+            root,
+            pid: Some(daemon.pid()),
+            daemon: Some(daemon),
+        };
+        Self::new(place, role, role.name(), line, server)
     }
 
     /// A server that runs already.
-    pub(super) fn peer(place: &Place<'_>, peer: &Peer) -> Result<Self> {
+    pub(super) fn peer(place: &SubjectSetup<'_>, peer: &PeerServer) -> Result<Self> {
         let address = peer
             .address
             .to_socket_addrs()
             .with_context(|| peer.address.clone())?;
         let mut last = None;
         for address in address {
-            match Line::connect(address, place.credential) {
+            match BlockingClient::connect(address, place.credential) {
                 Ok(line) => {
-                    let root = Line::connect(mount_address(address), place.credential)?
+                    let root = BlockingClient::connect(mount_address(address), place.credential)?
                         .mount(peer.path.as_bytes())
                         .with_context(|| peer.name.clone())?;
-                    let server = (address, root);
-                    return Self::new(place, Role::Peer, &peer.name, server, line, peer.pid, None);
+                    let server = MeasuredServer {
+                        address,
+                        root,
+                        pid: peer.pid,
+                        daemon: None,
+                    };
+                    return Self::new(place, SubjectRole::Peer, &peer.name, line, server);
                 }
                 Err(error) => last = Some(error),
             }
@@ -180,42 +202,45 @@ impl Subject {
     }
 
     /// The echo or the floor, whose replies are those of `curt` made beforehand.
-    pub(super) fn bare(place: &Place<'_>, role: Role, curt: &Self) -> Result<Self> {
+    pub(super) fn bare(place: &SubjectSetup<'_>, role: SubjectRole, curt: &Self) -> Result<Self> {
         let port = free_port()?;
         let mut command = crate::own_program();
         command.args(["latency-echo", &port.to_string()]);
         let mut daemon = Daemon::start("the echo", &mut command)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         daemon.until("the echo accepts", START, || Ok(TcpStream::connect(address).ok()))?;
-        let mut line = Line::connect(curt.address, place.credential)?;
+        let mut line = BlockingClient::connect(curt.address, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let pid = Some(daemon.pid());
-        Self::new(place, role, role.name(), (address, root), line, pid, Some(daemon))
+        let server = MeasuredServer {
+            address,
+            root,
+            pid: Some(daemon.pid()),
+            daemon: Some(daemon),
+        };
+        Self::new(place, role, role.name(), line, server)
     }
 
     fn new(
-        place: &Place<'_>,
-        role: Role,
+        place: &SubjectSetup<'_>,
+        role: SubjectRole,
         name: &str,
-        (address, root): (SocketAddr, FileHandle),
-        mut line: Line,
-        pid: Option<u32>,
-        daemon: Option<Daemon>,
+        mut line: BlockingClient,
+        server: MeasuredServer,
     ) -> Result<Self> {
         let tree_name = format!("{}-{name}", place.prefix);
-        let tree = Tree::make(&mut line, root, &tree_name)
+        let tree = LatencyTree::make(&mut line, server.root, &tree_name)
             .with_context(|| format!("{name}: cannot make the files to measure with"))?;
         Ok(Self {
             role,
             name: name.to_owned(),
-            pid,
+            pid: server.pid,
             tree,
             line,
-            address,
+            address: server.address,
             credential: place.credential.clone(),
             streams: Vec::new(),
             directory: place.directory.join(&tree_name),
-            _daemon: daemon,
+            _daemon: server.daemon,
         })
     }
 
@@ -225,38 +250,49 @@ impl Subject {
     }
 
     /// A connection for each of the shape's.
-    pub(super) fn lanes(&mut self, operation: Operation, shape: Shape, generation: u64) -> Result<Vec<Lane>> {
+    pub(super) fn connections(
+        &mut self,
+        operation: LatencyOperation,
+        shape: LoadShape,
+        generation: u64,
+    ) -> Result<Vec<LatencyConnection>> {
         (0..shape.connections)
-            .map(|connection| self.lane(operation, connection, shape.outstanding, generation))
+            .map(|connection| self.connection(operation, connection, shape.outstanding, generation))
             .collect()
     }
 
-    fn lane(
+    fn connection(
         &mut self,
-        operation: Operation,
+        operation: LatencyOperation,
         connection: usize,
         slots_count: usize,
         generation: u64,
-    ) -> Result<Lane> {
-        let with = (&self.credential, generation);
-        let calls = Calls::new(operation, &self.tree, connection, slots_count, with)?;
-        if !matches!(self.role, Role::Echo | Role::Floor) {
-            let checks = Checks::new(operation, &self.tree, connection, slots_count);
-            return Lane::new(self.stream(connection)?, calls, checks);
+    ) -> Result<LatencyConnection> {
+        let calls = PreparedCalls::new(
+            operation,
+            &self.tree,
+            connection,
+            slots_count,
+            &self.credential,
+            generation,
+        )?;
+        if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
+            let checks = ReplyChecks::new(operation, &self.tree, connection, slots_count);
+            return LatencyConnection::new(self.stream(connection)?, calls, checks);
         }
         let reply = self.reply_to(operation, &calls)?;
-        let (work, checks) = if self.role == Role::Echo {
-            (None, Checks::echo(&reply, slots_count))
+        let (work, checks) = if self.role == SubjectRole::Echo {
+            (None, ReplyChecks::echo(&reply, slots_count))
         } else {
-            let checks = Checks::new(operation, &self.tree, connection, slots_count);
+            let checks = ReplyChecks::new(operation, &self.tree, connection, slots_count);
             (Some(self.work(operation, connection, &calls, &reply)?), checks)
         };
-        let task = Task {
+        let task = EchoTask {
             call_bytes: calls.sample().len(),
             reply,
             work,
         };
-        Lane::new(echo::connect(self.address, &task)?, calls, checks)
+        LatencyConnection::new(echo::connect(self.address, &task)?, calls, checks)
     }
 
     /// The connection of that number, made when it is wanted first.
@@ -268,50 +304,55 @@ impl Subject {
     }
 
     /// What our server answers to the first of the calls. What it changes is as it was afterwards.
-    fn reply_to(&mut self, operation: Operation, calls: &Calls) -> Result<Vec<u8>> {
-        let with = (&self.credential, 0);
-        let pair = |operation| Calls::new(operation, &self.tree, 0, 1, with);
+    fn reply_to(&mut self, operation: LatencyOperation, calls: &PreparedCalls) -> Result<Vec<u8>> {
+        let pair = |operation| PreparedCalls::new(operation, &self.tree, 0, 1, &self.credential, 0);
         match operation {
-            Operation::Create => {
-                let reply = self.line.exchange(pair(Operation::Create)?.sample())?;
-                self.line.exchange(pair(Operation::Remove)?.sample())?;
+            LatencyOperation::Create => {
+                let reply = self.line.exchange(pair(LatencyOperation::Create)?.sample())?;
+                self.line.exchange(pair(LatencyOperation::Remove)?.sample())?;
                 Ok(reply)
             }
-            Operation::Remove => {
-                self.line.exchange(pair(Operation::Create)?.sample())?;
-                self.line.exchange(pair(Operation::Remove)?.sample())
+            LatencyOperation::Remove => {
+                self.line.exchange(pair(LatencyOperation::Create)?.sample())?;
+                self.line.exchange(pair(LatencyOperation::Remove)?.sample())
             }
             _ => self.line.exchange(calls.sample()),
         }
     }
 
     /// The system calls that the operation cannot do without.
-    fn work(&self, operation: Operation, connection: usize, calls: &Calls, reply: &[u8]) -> Result<Work> {
+    fn work(
+        &self,
+        operation: LatencyOperation,
+        connection: usize,
+        calls: &PreparedCalls,
+        reply: &[u8],
+    ) -> Result<EchoWork> {
         let length = calls.sample().len();
         let file = tree::file_name(connection);
         let (name, offset_at, data) = match operation {
-            Operation::Getattr | Operation::Access => (file, 0, 0..0),
+            LatencyOperation::Getattr | LatencyOperation::Access => (file, 0, 0..0),
             // The offset and the count end the call.
-            Operation::Read => {
+            LatencyOperation::Read => {
                 let data_at = data_at(reply, BLOCK_BYTES)?;
                 (file, length - 12, data_at..data_at + BLOCK_BYTES)
             }
             // Offset, count, how firmly, length and data end the call.
-            Operation::WriteUnstable | Operation::WriteFileSync => {
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
                 let data_at = length - BLOCK_BYTES;
                 (tree::written_name(connection), data_at - 20, data_at..length)
             }
-            Operation::Lookup => {
+            LatencyOperation::Lookup => {
                 let name_at = length - file.len().next_multiple_of(4);
                 (String::new(), 0, name_at..name_at + file.len())
             }
-            Operation::Create | Operation::Remove => {
+            LatencyOperation::Create | LatencyOperation::Remove => {
                 let name = calls.name_span().context("the call has no name")?;
                 (tree::MADE.to_owned(), 0, name)
             }
-            Operation::ReaddirPlus => (tree::LISTED.to_owned(), 0, 0..0),
+            LatencyOperation::ReaddirPlus => (tree::LISTED.to_owned(), 0, 0..0),
         };
-        Ok(Work {
+        Ok(EchoWork {
             operation,
             path: self.directory.join(name),
             offset_at,
@@ -325,15 +366,22 @@ impl Subject {
     }
 
     /// Checks that what was changed is as it was changed: blocks written, and no name left behind.
-    pub(super) fn verify(&mut self, operation: Operation, shape: Shape, generation: u64) -> Result<()> {
+    pub(super) fn verify(
+        &mut self,
+        operation: LatencyOperation,
+        shape: LoadShape,
+        generation: u64,
+    ) -> Result<()> {
         match operation {
-            Operation::WriteUnstable | Operation::WriteFileSync if self.role != Role::Echo => {
+            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync
+                if self.role != SubjectRole::Echo =>
+            {
                 for connection in 0..shape.connections {
                     self.tree
                         .verify(&mut self.line, connection, shape.outstanding, generation)?;
                 }
             }
-            Operation::Remove => {
+            LatencyOperation::Remove => {
                 let left = self.tree.made_count(&mut self.line)?;
                 anyhow::ensure!(left == 0, "{left} names are left that were removed");
             }
@@ -354,7 +402,7 @@ mod tests {
 
     #[test]
     fn peers_are_told_with_or_without_their_process() {
-        let peer = |pid| Peer {
+        let peer = |pid| PeerServer {
             name: "ganesha".into(),
             address: "127.0.0.1:2049".into(),
             path: "/srv/a,b".into(),
@@ -373,13 +421,13 @@ mod tests {
             "g=h:1/p,pid=x",
             "g=h:99999/p",
         ] {
-            assert!(wrong.parse::<Peer>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PeerServer>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_peer_may_have_an_ipv6_address() {
-        let peer: Peer = "x=[::1]:2049/".parse().expect("it is right");
+        let peer: PeerServer = "x=[::1]:2049/".parse().expect("it is right");
         assert_eq!((peer.address.as_str(), peer.path.as_str()), ("[::1]:2049", "/"));
     }
 }

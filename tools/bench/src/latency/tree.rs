@@ -2,22 +2,23 @@
 
 use anyhow::{Result, ensure};
 use curt_proto::nfs3::{
-    CommitArguments, CreateArguments, CreateHow, Created, DirectoryEntryPlus, FileHandle, LookupOk,
-    MkdirArguments, Procedure, ReadArguments, ReadOk, ReaddirOk, Sattr, Stability,
+    CommitArguments, CreateArguments, CreateHow, CreateOk, DirectoryEntryPlus, FileHandle, LookupOk,
+    MkdirArguments, NfsProcedure, ReadArguments, ReadOk, ReaddirOk, Sattr, StableHow,
 };
 
+use super::blocking_client::{BlockingClient, decoded};
 use super::calls::{listing, named, write};
 use super::content;
-use super::line::{Line, decoded};
-use super::shape::{BLOCK_BYTES, BLOCK_COUNT, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
+use super::load::{BLOCK_BYTES, BLOCK_COUNT, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
 
-/// Blocks of each file: one for each slot, and one that is never read, so that no READ meets the end.
+/// Blocks of each file: one for each slot, and one that is never read, so that no READ meets the
+/// end.
 const FILE_BLOCKS: usize = OUTSTANDING_MAX + 1;
 /// Bytes of each file.
 pub(super) const FILE_BYTES: u64 = (FILE_BLOCKS * BLOCK_BYTES) as u64;
 
 /// A server's files.
-pub(super) struct Tree {
+pub(super) struct LatencyTree {
     /// The name of the directory in the export.
     pub(super) name: String,
     /// The export's root.
@@ -25,7 +26,7 @@ pub(super) struct Tree {
     /// All of it.
     pub(super) directory: FileHandle,
     /// Two files for each connection.
-    pub(super) files: Vec<Files>,
+    pub(super) files: Vec<ConnectionFiles>,
     /// A directory of [`LISTED_NAMES`] empty files.
     pub(super) listed: FileHandle,
     /// An empty directory, for names that are made and removed.
@@ -33,7 +34,7 @@ pub(super) struct Tree {
 }
 
 /// The files of one connection.
-pub(super) struct Files {
+pub(super) struct ConnectionFiles {
     /// Read, and never written.
     pub(super) read: FileHandle,
     /// Written.
@@ -60,9 +61,10 @@ pub(super) const LISTED: &str = "listed";
 /// The directory of names that are made.
 pub(super) const MADE: &str = "made";
 
-impl Tree {
-    /// Makes it below the root of an export. What an earlier run left there under that name is an error.
-    pub(super) fn make(line: &mut Line, root: FileHandle, name: &str) -> Result<Self> {
+impl LatencyTree {
+    /// Makes it below the root of an export. What an earlier run left there under that name is an
+    /// error.
+    pub(super) fn make(line: &mut BlockingClient, root: FileHandle, name: &str) -> Result<Self> {
         let directory = make_directory(line, root, name)?;
         let listed = make_directory(line, directory, LISTED)?;
         let made = make_directory(line, directory, MADE)?;
@@ -78,8 +80,8 @@ impl Tree {
                     let data = content::block(block, 0);
                     let offset = (block * BLOCK_BYTES) as u64;
                     line.nfs(
-                        Procedure::Write,
-                        &write(file, offset, Stability::Unstable, &data)?,
+                        NfsProcedure::Write,
+                        &write(file, offset, StableHow::Unstable, &data)?,
                     )?;
                 }
                 let all = CommitArguments {
@@ -87,9 +89,9 @@ impl Tree {
                     offset: 0,
                     count: 0,
                 };
-                line.nfs(Procedure::Commit, &all)?;
+                line.nfs(NfsProcedure::Commit, &all)?;
             }
-            files.push(Files { read, written });
+            files.push(ConnectionFiles { read, written });
         }
         Ok(Self {
             name: name.to_owned(),
@@ -104,7 +106,7 @@ impl Tree {
     /// Reads back what the slots of a connection have written, which is to be of this generation.
     pub(super) fn verify(
         &self,
-        line: &mut Line,
+        line: &mut BlockingClient,
         connection: usize,
         slots: usize,
         generation: u64,
@@ -115,7 +117,7 @@ impl Tree {
                 offset: (slot * BLOCK_BYTES) as u64,
                 count: BLOCK_COUNT,
             };
-            let reply = line.nfs(Procedure::Read, &arguments)?;
+            let reply = line.nfs(NfsProcedure::Read, &arguments)?;
             ensure!(
                 decoded::<ReadOk<'_>>(&reply)?.data.bytes() == content::block(slot, generation),
                 "block {slot} of {} is not what was written",
@@ -126,8 +128,8 @@ impl Tree {
     }
 
     /// How many names are in the directory where names are made.
-    pub(super) fn made_count(&self, line: &mut Line) -> Result<usize> {
-        let reply = line.nfs(Procedure::ReaddirPlus, &listing(self.made))?;
+    pub(super) fn made_count(&self, line: &mut BlockingClient) -> Result<usize> {
+        let reply = line.nfs(NfsProcedure::ReaddirPlus, &listing(self.made))?;
         let listing = decoded::<ReaddirOk<'_, DirectoryEntryPlus<'_>>>(&reply)?;
         let mut count = 0;
         for entry in listing.entries {
@@ -138,7 +140,7 @@ impl Tree {
     }
 
     /// Removes it again.
-    pub(super) fn remove(&self, line: &mut Line) -> Result<()> {
+    pub(super) fn remove(&self, line: &mut BlockingClient) -> Result<()> {
         for number in 0..LISTED_NAMES {
             remove_file(line, self.listed, &listed_name(number))?;
         }
@@ -147,19 +149,19 @@ impl Tree {
             remove_file(line, self.directory, &written_name(connection))?;
         }
         for name in [LISTED, MADE] {
-            line.nfs(Procedure::Rmdir, &named(self.directory, name.as_bytes())?)?;
+            line.nfs(NfsProcedure::Rmdir, &named(self.directory, name.as_bytes())?)?;
         }
-        line.nfs(Procedure::Rmdir, &named(self.root, self.name.as_bytes())?)?;
+        line.nfs(NfsProcedure::Rmdir, &named(self.root, self.name.as_bytes())?)?;
         Ok(())
     }
 }
 
-pub(super) fn look_up(line: &mut Line, directory: FileHandle, name: &str) -> Result<FileHandle> {
-    let reply = line.nfs(Procedure::Lookup, &named(directory, name.as_bytes())?)?;
+pub(super) fn look_up(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
+    let reply = line.nfs(NfsProcedure::Lookup, &named(directory, name.as_bytes())?)?;
     Ok(decoded::<LookupOk>(&reply)?.object)
 }
 
-fn make_directory(line: &mut Line, directory: FileHandle, name: &str) -> Result<FileHandle> {
+fn make_directory(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
     let arguments = MkdirArguments {
         place: named(directory, name.as_bytes())?,
         attributes: Sattr {
@@ -167,27 +169,27 @@ fn make_directory(line: &mut Line, directory: FileHandle, name: &str) -> Result<
             ..Sattr::default()
         },
     };
-    let reply = line.nfs(Procedure::Mkdir, &arguments)?;
+    let reply = line.nfs(NfsProcedure::Mkdir, &arguments)?;
     made(line, directory, name, &reply)
 }
 
-pub(super) fn make_file(line: &mut Line, directory: FileHandle, name: &str) -> Result<FileHandle> {
+pub(super) fn make_file(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
     let how = CreateHow::Guarded(Sattr {
         mode: Some(0o644),
         ..Sattr::default()
     });
     let place = named(directory, name.as_bytes())?;
-    let reply = line.nfs(Procedure::Create, &CreateArguments { place, how })?;
+    let reply = line.nfs(NfsProcedure::Create, &CreateArguments { place, how })?;
     made(line, directory, name, &reply)
 }
 
-pub(super) fn remove_file(line: &mut Line, directory: FileHandle, name: &str) -> Result<()> {
-    line.nfs(Procedure::Remove, &named(directory, name.as_bytes())?)
+pub(super) fn remove_file(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<()> {
+    line.nfs(NfsProcedure::Remove, &named(directory, name.as_bytes())?)
         .map(drop)
 }
 
-fn made(line: &mut Line, directory: FileHandle, name: &str, reply: &[u8]) -> Result<FileHandle> {
-    match decoded::<Created>(reply)?.object {
+fn made(line: &mut BlockingClient, directory: FileHandle, name: &str, reply: &[u8]) -> Result<FileHandle> {
+    match decoded::<CreateOk>(reply)?.object {
         Some(handle) => Ok(handle),
         // A server need not tell it (RFC 1813 section 3.3.8).
         None => look_up(line, directory, name),

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use curt_proto::nfs3::{PROGRAM, Procedure};
+use curt_proto::nfs3::{NfsProcedure, PROGRAM};
 use curt_trace::{PROCEDURES, ProcedureCalls};
 
 use super::{Passage, Watch, body, relay, word};
@@ -29,8 +29,8 @@ pub struct Counts {
     pub readdir: u64,
     /// Those of them that begin at the beginning.
     pub cookie_zero: u64,
-    /// When replies were passed on that bring attributes of the directory that is listed: those of listings, and of GETATTR, LOOKUP and
-    /// ACCESS about it.
+    /// When replies were passed on that bring attributes of the directory that is listed: those of
+    /// listings, and of GETATTR, LOOKUP and ACCESS about it.
     pub renewed: Vec<Instant>,
 }
 
@@ -41,7 +41,8 @@ struct State {
     held: u64,
     /// Handle of the directory that was listed last.
     listed: Vec<u8>,
-    /// Calls whose replies bring that directory's attributes and are not here yet, by connection and xid.
+    /// Calls whose replies bring that directory's attributes and are not here yet, by connection
+    /// and xid.
     renewing: HashMap<(u64, u32), Renewing>,
 }
 
@@ -69,7 +70,8 @@ pub struct CountingRelay {
 }
 
 impl CountingRelay {
-    /// Relays to `server` from a port of its own on loopback, over a way that takes `round_trip` longer there and back.
+    /// Relays to `server` from a port of its own on loopback, over a way that takes `round_trip`
+    /// longer there and back.
     ///
     /// # Errors
     /// There is no port or no thread.
@@ -180,13 +182,13 @@ struct About<'a> {
     cookie: Option<u64>,
 }
 
-/// Whether a call is one of those: it begins with a handle, and a listing's cookie comes next (RFC 1813, sections 3.3.1, 3.3.3, 3.3.4,
-/// 3.3.16 and 3.3.17).
+/// Whether a call is one of those: it begins with a handle, and a listing's cookie comes next (RFC
+/// 1813, sections 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
 fn about(record: &[u8]) -> Option<About<'_>> {
-    let is = |wanted: Procedure, number: u32| wanted.number() == number;
+    let is = |wanted: NfsProcedure, number: u32| wanted.number() == number;
     let procedure = u32::try_from(procedure(record)?).ok()?;
-    let lists = is(Procedure::Readdir, procedure) || is(Procedure::ReaddirPlus, procedure);
-    let asks = [Procedure::Getattr, Procedure::Lookup, Procedure::Access];
+    let lists = is(NfsProcedure::Readdir, procedure) || is(NfsProcedure::ReaddirPlus, procedure);
+    let asks = [NfsProcedure::Getattr, NfsProcedure::Lookup, NfsProcedure::Access];
     if !lists && !asks.iter().any(|asking| is(*asking, procedure)) {
         return None;
     }
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     /// A call with an empty credential and verifier, a handle of five bytes and these words.
-    fn call(xid: u32, procedure: Procedure, handle: [u8; 5], words: &[u32]) -> Vec<u8> {
+    fn call(xid: u32, procedure: NfsProcedure, handle: [u8; 5], words: &[u32]) -> Vec<u8> {
         let head = [xid, 0, 2, PROGRAM, 3, procedure.number(), 0, 0, 0, 0, 5];
         let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
         record.extend_from_slice(&handle);
@@ -227,13 +229,13 @@ mod tests {
         relay.begin(Some(hold));
         let [listed, other] = [*b"above", *b"below"];
         let calls = [
-            call(1, Procedure::ReaddirPlus, listed, &[0, 0]),
-            call(2, Procedure::Readdir, listed, &[1, 7]),
-            call(3, Procedure::Getattr, listed, &[]),
-            call(4, Procedure::Getattr, other, &[]),
-            call(5, Procedure::Read, listed, &[0, 0, 0]),
-            call(6, Procedure::Lookup, listed, &[0]),
-            call(7, Procedure::ReaddirPlus, listed, &[1, 8]),
+            call(1, NfsProcedure::ReaddirPlus, listed, &[0, 0]),
+            call(2, NfsProcedure::Readdir, listed, &[1, 7]),
+            call(3, NfsProcedure::Getattr, listed, &[]),
+            call(4, NfsProcedure::Getattr, other, &[]),
+            call(5, NfsProcedure::Read, listed, &[0, 0, 0]),
+            call(6, NfsProcedure::Lookup, listed, &[0]),
+            call(7, NfsProcedure::ReaddirPlus, listed, &[1, 8]),
         ];
         let held: Vec<_> = calls
             .iter()

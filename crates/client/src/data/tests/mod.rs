@@ -1,7 +1,9 @@
-//! What the data half promises, tried against a server that is a script and against one that is a model.
+//! What the data half promises, tried against a server that is a script and against one that is a
+//! model.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+mod in_place_read;
 mod model;
 mod random;
 mod reading;
@@ -9,7 +11,6 @@ mod segments;
 mod sequences;
 mod server;
 mod stopping;
-mod taking;
 mod writing;
 
 use std::{
@@ -20,17 +21,17 @@ use std::{
 
 use curt_proto::nfs3::FileHandle;
 use curt_rpc::{
-    auth::{Credential, Groups, MachineName, SysCredential},
+    auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::{Interrupt, Transport},
 };
 use curt_trace::ClientCounters;
 use parking_lot::Mutex;
 
-use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, Position};
+use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, WritePosition};
 use crate::{
-    environment::{Background, Clock, Task},
-    plan::{Attributes, Wcc, Wire},
-    threads::Threads,
+    environment::{Background, BackgroundTask, Clock},
+    protocol::{Attributes, RpcClient, Wcc},
+    threads::BackgroundThreads,
 };
 use server::Server;
 
@@ -50,14 +51,14 @@ impl Clock for Scripted {
 
 /// Runs work at once, and delayed work when the test says so.
 #[derive(Default)]
-struct Inline(Mutex<Vec<Task>>);
+struct Inline(Mutex<Vec<BackgroundTask>>);
 
 impl Background for Inline {
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BackgroundTask) {
         task();
     }
 
-    fn spawn_after(&self, _: Duration, task: Task) {
+    fn spawn_after(&self, _: Duration, task: BackgroundTask) {
         self.0.lock().push(task);
     }
 }
@@ -93,7 +94,7 @@ impl DataOwner for File {
         &self.data
     }
 
-    fn believed_size(&self) -> Option<u64> {
+    fn fresh_size(&self) -> Option<u64> {
         *self.believed.lock()
     }
 
@@ -159,7 +160,12 @@ impl Rig {
 
     /// Work behind happens on threads.
     fn threaded(contents: &[u8], options: DataOptions) -> Self {
-        Self::new(contents, options, Arc::new(Threads::new(16)), Arc::default())
+        Self::new(
+            contents,
+            options,
+            Arc::new(BackgroundThreads::new(16)),
+            Arc::default(),
+        )
     }
 
     fn new(
@@ -171,7 +177,7 @@ impl Rig {
         let server = Server::new(contents);
         let transport: Arc<dyn Transport> = server.clone();
         let clock = Arc::new(Scripted(Mutex::new(Instant::now())));
-        let wire = Arc::new(Wire::new(transport, clock.clone()));
+        let wire = Arc::new(RpcClient::new(transport, clock.clone()));
         let counters = Arc::new(ClientCounters::default());
         let plane = DataPlane::new(wire, options, counters.clone(), clock.clone(), background);
         let data = plane.new_file();
@@ -199,11 +205,11 @@ impl Rig {
 
     fn open_as(&self, uid: u32, mode: OpenMode) -> OpenData {
         let machine_name = MachineName::new(b"here");
-        let credential = Credential::Sys(SysCredential {
+        let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name,
             uid,
             gid: uid,
-            groups: Groups::default(),
+            groups: AuthSysGids::default(),
         });
         self.plane.open(&self.file.data, Arc::new(credential), mode)
     }
@@ -220,7 +226,7 @@ impl Rig {
             .write(
                 &self.owner,
                 open,
-                Position::At(offset),
+                WritePosition::At(offset),
                 bytes,
                 &Interrupt::never(),
             )
@@ -233,7 +239,7 @@ impl Rig {
             .write(
                 &self.owner,
                 open,
-                Position::End(&size),
+                WritePosition::End(&size),
                 bytes,
                 &Interrupt::never(),
             )

@@ -1,5 +1,5 @@
-//! A random writer against a model: what a program sees of its file is what it would see of a local one, whatever the server
-//! does that a server may do.
+//! A random writer against a model: what a program sees of its file is what it would see of a local
+//! one, whatever the server does that a server may do.
 
 use super::{Rig, pattern, random::Random, server::Fault, small};
 use crate::data::{DataOptions, OpenData, OpenMode};
@@ -33,7 +33,7 @@ impl Writer {
             _ => self
                 .rig
                 .plane
-                .settle(&self.rig.owner, &curt_rpc::client::Interrupt::never())
+                .flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never())
                 .unwrap(),
         }
         let size = self.rig.server.state().memory.len() as u64;
@@ -84,11 +84,12 @@ impl Writer {
         let size = self.random.below(SIZE);
         self.rig
             .plane
-            .settle(&self.rig.owner, &curt_rpc::client::Interrupt::never())
+            .flush_unsent(&self.rig.owner, &curt_rpc::client::Interrupt::never())
             .unwrap();
         let length = usize::try_from(size).unwrap();
         {
-            // SETATTR is the metadata half's; what it does to the server's file is this. It is on disk at once.
+            // SETATTR is the metadata half's; what it does to the server's file is this. It is on
+            // disk at once.
             let mut state = self.rig.server.state();
             state.memory.resize(length, 0);
             state.disk.resize(length, 0);
@@ -115,8 +116,9 @@ impl Writer {
     }
 }
 
-/// Restarts lose only what is in the server's memory; what the file's size is between a restart and the WRITEs that are sent
-/// again is not defined, so sizes are believed from attributes of replies only.
+/// Restarts lose only what is in the server's memory; what the file's size is between a restart and
+/// the WRITEs that are sent again is not defined, so sizes are believed from attributes of replies
+/// only.
 fn run(seed: u64, operations: u64, faults: bool) {
     let options = DataOptions {
         cache_bytes: 16 << 10,

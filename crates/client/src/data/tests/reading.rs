@@ -1,6 +1,6 @@
 //! Reading, with read-ahead and without.
 
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
 
@@ -165,7 +165,10 @@ fn direct_reads_ask_each_time() {
 fn refusals_reach_the_reader_and_a_busy_server_is_waited_for() {
     let rig = Rig::inline(b"data", small());
     rig.server.script(|_| Some(Fault::Status(13)));
-    assert_eq!(rig.read(&rig.open(), 0, 4), Err(DataError::Status(Status::Acces)));
+    assert_eq!(
+        rig.read(&rig.open(), 0, 4),
+        Err(DataError::Status(NfsStat3::Acces))
+    );
     let mut busy = 3;
     rig.server.script(move |_| {
         busy -= 1;

@@ -3,14 +3,14 @@
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::auth::Credential;
+use curt_rpc::auth::RpcCredential;
 
 use super::random::Random;
 use crate::data::{
-    blocks::Blocks,
-    segment::{Departure, Origin, State, Usage},
+    block_pool::BlockPool,
+    segment::{SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin},
     segments::Segments,
-    shared::{ReadBytes, Shared},
+    shared_bytes::{ReadBytes, SharedBytes},
 };
 
 const SIZE: u64 = 300;
@@ -40,13 +40,13 @@ impl Byte {
 
 struct Trial {
     segments: Segments,
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockPool>,
     model: Vec<Byte>,
-    flights: Vec<(u64, Departure)>,
+    flights: Vec<(u64, SegmentToWrite)>,
     writes: u64,
     answers: u64,
     random: Random,
-    writers: [Arc<Credential>; 2],
+    writers: [Arc<RpcCredential>; 2],
 }
 
 impl Trial {
@@ -70,13 +70,13 @@ impl Trial {
         let value = u8::try_from(self.writes % 251).expect("small");
         let bytes = vec![value; usize::try_from(range.end - range.start).expect("small")];
         let writer = usize::try_from(self.random.below(2)).expect("small");
-        let origin = Origin {
+        let origin = WriteOrigin {
             first: self.writes,
             writer: Arc::clone(&self.writers[writer]),
             keeps: false,
         };
         if range.start.is_multiple_of(BLOCK) && bytes.len() as u64 == BLOCK {
-            self.segments.put(range.start, Shared::new(bytes), origin);
+            self.segments.put(range.start, SharedBytes::new(bytes), origin);
         } else {
             self.segments.write(range.start, &bytes, &origin, &self.blocks);
         }
@@ -86,11 +86,11 @@ impl Trial {
     fn fill(&mut self) {
         let range = self.range();
         let value = 252;
-        let bytes = Shared::new(vec![
+        let bytes = SharedBytes::new(vec![
             value;
             usize::try_from(range.end - range.start).expect("small")
         ]);
-        let filled = self.segments.fill(range.start, &bytes, 0, Usage::Idle);
+        let filled = self.segments.fill(range.start, &bytes, 0, SegmentUsage::Idle);
         let mut expected = 0;
         for byte in Self::bytes_of(&mut self.model, &range).filter(|byte| **byte == Byte::Unknown) {
             *byte = Byte::Clean(value);
@@ -102,7 +102,7 @@ impl Trial {
     fn depart(&mut self) {
         let flight = self.writes * 1000 + self.flights.len() as u64;
         let whole = self.random.below(2) == 0;
-        let Some(departure) = self.segments.depart(flight, whole, |_, _| true) else {
+        let Some(departure) = self.segments.start_write(flight, whole, |_, _| true) else {
             assert!(whole || !self.model.iter().any(|byte| matches!(byte, Byte::Dirty(_))));
             return;
         };
@@ -129,20 +129,21 @@ impl Trial {
         let (flight, departure) = self.flights.swap_remove(chosen);
         let end = departure.offset + departure.bytes.len() as u64;
         let taken = departure.offset + 1 + self.random.below(end - departure.offset);
-        let ours = |state: &State| matches!(state, State::Sending(_, number) if *number == flight);
+        let ours =
+            |state: &SegmentState| matches!(state, SegmentState::InFlight(_, number) if *number == flight);
         self.answers += 1;
         let answer = self.answers;
         let stable = self.random.below(2) == 0;
         let _ = self
             .segments
-            .advance(departure.offset..taken, |state| match state {
-                State::Sending(origin, number) if *number == flight => Some(match stable {
-                    true => State::Clean {
+            .set_states(departure.offset..taken, |state| match state {
+                SegmentState::InFlight(origin, number) if *number == flight => Some(match stable {
+                    true => SegmentState::Clean {
                         number: 0,
-                        usage: Usage::Idle,
+                        usage: SegmentUsage::Idle,
                         given: 0,
                     },
-                    false => State::Unstable(origin.clone(), WriteVerifier::default(), answer),
+                    false => SegmentState::Unstable(origin.clone(), WriteVerifier::default(), answer),
                 }),
                 _ => None,
             });
@@ -157,8 +158,10 @@ impl Trial {
         if fails {
             self.segments.cut_if(taken..end, ours);
         } else {
-            let _ = self.segments.advance(taken..end, |state| match state {
-                State::Sending(origin, number) if *number == flight => Some(State::Dirty(origin.clone())),
+            let _ = self.segments.set_states(taken..end, |state| match state {
+                SegmentState::InFlight(origin, number) if *number == flight => {
+                    Some(SegmentState::Dirty(origin.clone()))
+                }
                 _ => None,
             });
         }
@@ -173,10 +176,10 @@ impl Trial {
 
     fn commit(&mut self) {
         let covers = self.random.below(self.answers + 1);
-        let _ = self.segments.advance(0..u64::MAX, |state| match state {
-            State::Unstable(.., answer) if *answer <= covers => Some(State::Clean {
+        let _ = self.segments.set_states(0..u64::MAX, |state| match state {
+            SegmentState::Unstable(.., answer) if *answer <= covers => Some(SegmentState::Clean {
                 number: 0,
-                usage: Usage::Idle,
+                usage: SegmentUsage::Idle,
                 given: 0,
             }),
             _ => None,
@@ -231,22 +234,22 @@ impl Trial {
 
 #[test]
 fn segments_are_what_a_plain_array_says() {
-    let sys = Credential::Sys(curt_rpc::auth::SysCredential {
+    let sys = RpcCredential::Sys(curt_rpc::auth::AuthSysCredential {
         machine_name: curt_rpc::auth::MachineName::new(b"here"),
         uid: 1,
         gid: 1,
-        groups: curt_rpc::auth::Groups::default(),
+        groups: curt_rpc::auth::AuthSysGids::default(),
     });
     for seed in 0..40 {
         let mut trial = Trial {
             segments: Segments::default(),
-            blocks: Arc::new(Blocks::new(usize::try_from(BLOCK).expect("small"), 4 * BLOCK)),
+            blocks: Arc::new(BlockPool::new(usize::try_from(BLOCK).expect("small"), 4 * BLOCK)),
             model: vec![Byte::Unknown; usize::try_from(SIZE).expect("small")],
             flights: Vec::new(),
             writes: 0,
             answers: 0,
             random: Random::new(seed),
-            writers: [Arc::new(Credential::None), Arc::new(sys.clone())],
+            writers: [Arc::new(RpcCredential::None), Arc::new(sys.clone())],
         };
         for _ in 0..500 {
             match trial.random.below(12) {

@@ -40,7 +40,8 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
     let contents = pattern(READS * RSIZE);
     for keep_read in [u64::MAX, RSIZE as u64, 0] {
         for step in [RSIZE, 2 * RSIZE, 5 * RSIZE] {
-            // The cache holds little more than the window: what is read ahead must outlive what was read.
+            // The cache holds little more than the window: what is read ahead must outlive what was
+            // read.
             let options = DataOptions {
                 cache_bytes: (3 * step) as u64 + small().read_ahead,
                 keep_read,
@@ -48,7 +49,8 @@ fn a_sequence_takes_exactly_its_size_by_rsize_reads() {
             };
             let rig = Rig::inline(&contents, options);
             assert_eq!(read_through(&rig, &contents, step), exact(), "{keep_read} {step}");
-            // Threads bring the pieces of a window in any order, so that its first may be in line before what was read before it.
+            // Threads bring the pieces of a window in any order, so that its first may be in line
+            // before what was read before it.
             let cache_bytes = options.cache_bytes + 4 * options.read_ahead;
             let rig = Rig::threaded(
                 &contents,

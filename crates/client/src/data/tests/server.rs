@@ -1,12 +1,13 @@
-//! A server of one file, inside the test: it keeps what is in its memory apart from what is on its disk, and a script may
-//! break in on any call. Bytes on the wire are written and read by hand here, so that a mistake in the wire types shows.
+//! A server of one file, inside the test: it keeps what is in its memory apart from what is on its
+//! disk, and a script may break in on any call. Bytes on the wire are written and read by hand
+//! here, so that a mistake in the wire types shows.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use curt_rpc::client::{CallError, Interrupt, Journey, Reply, Request, Taker, Transport};
+use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport};
 use curt_xdr::{Decoder, Encode, put_opaque};
 use parking_lot::{Condvar, Mutex};
 
@@ -132,7 +133,8 @@ impl Server {
             .collect()
     }
 
-    /// From now on no call is answered before `calls` have been inside at once. If that never happens the test fails.
+    /// From now on no call is answered before `calls` have been inside at once. If that never
+    /// happens the test fails.
     pub(super) fn let_meet(&self, calls: usize) {
         self.inside.lock().meeting = calls;
     }
@@ -152,28 +154,28 @@ impl Server {
 }
 
 impl Transport for Server {
-    fn call(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Reply, CallError> {
-        self.answer(request, interrupt).map(Reply::from_results)
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        self.answer(request, interrupt).map(CallReply::from_results)
     }
 
-    fn call_taken(
+    fn call_with_sink(
         &self,
-        request: &Request<'_>,
+        request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        _: &mut Journey,
-        taker: &Arc<dyn Taker>,
-    ) -> Result<Reply, CallError> {
+        _: &mut CallStatistics,
+        taker: &Arc<dyn ReplySink>,
+    ) -> Result<CallReply, CallError> {
         let results = self.answer(request, interrupt)?;
-        if taker.take(&results) {
+        if taker.consume(&results) {
             self.taken.fetch_add(1, SeqCst);
-            return Ok(Reply::taken());
+            return Ok(CallReply::consumed());
         }
-        Ok(Reply::from_results(results))
+        Ok(CallReply::from_results(results))
     }
 }
 
 impl Server {
-    fn answer(&self, request: &Request<'_>, interrupt: &Interrupt) -> Result<Vec<u8>, CallError> {
+    fn answer(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<Vec<u8>, CallError> {
         if interrupt.is_raised() {
             return Err(CallError::Interrupted);
         }
@@ -244,13 +246,13 @@ impl Server {
     }
 }
 
-fn decode(request: &Request<'_>, arguments: &[u8]) -> Result<(Seen, Vec<u8>), curt_xdr::DecodeError> {
+fn decode(request: &RpcRequest<'_>, arguments: &[u8]) -> Result<(Seen, Vec<u8>), curt_xdr::DecodeError> {
     let mut decoder = Decoder::new(arguments);
     let _handle = decoder.opaque(64)?;
     let (procedure, offset, count) = (request.procedure, decoder.u64()?, decoder.u32()?);
     let uid = match request.credential {
-        curt_rpc::auth::Credential::Sys(sys) => Some(sys.uid),
-        curt_rpc::auth::Credential::None => None,
+        curt_rpc::auth::RpcCredential::Sys(sys) => Some(sys.uid),
+        curt_rpc::auth::RpcCredential::None => None,
     };
     let mut seen = Seen {
         procedure,

@@ -7,7 +7,7 @@ use super::{
     server::{Fault, WRITE},
     small,
 };
-use crate::data::{DataError, DataOptions, Position};
+use crate::data::{DataError, DataOptions, WritePosition};
 
 const INTERRUPTED: DataError = DataError::Call(CallError::Interrupted);
 
@@ -59,7 +59,7 @@ fn a_writer_that_waits_for_room_can_be_interrupted() {
         rig.plane.write(
             &rig.owner,
             &open,
-            Position::At(position),
+            WritePosition::At(position),
             &pattern(length),
             &interrupt,
         )

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::Status;
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::{
-    auth::{Credential, Groups, MachineName, SysCredential},
+    auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::CallError,
 };
 use curt_trace::ClientCounter;
@@ -15,7 +15,8 @@ use super::{
     small,
 };
 use crate::data::{
-    DataError, DataOptions, OpenMode, blocks::Blocks, segment::Origin, segments::Segments, shared::Shared,
+    DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
+    shared_bytes::SharedBytes,
 };
 
 const FULL: u32 = 28;
@@ -101,16 +102,16 @@ fn a_restart_finds_the_whole_blocks_that_were_not_committed() {
 #[test]
 fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
     let mut segments = Segments::default();
-    let blocks = Arc::new(Blocks::new(4096, 0));
+    let blocks = Arc::new(BlockPool::new(4096, 0));
     let [alice, bob] = [1, 2].map(|uid| {
-        Arc::new(Credential::Sys(SysCredential {
+        Arc::new(RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"here"),
             uid,
             gid: uid,
-            groups: Groups::default(),
+            groups: AuthSysGids::default(),
         }))
     });
-    let origin = |first, writer: &Arc<Credential>| Origin {
+    let origin = |first, writer: &Arc<RpcCredential>| WriteOrigin {
         first,
         writer: Arc::clone(writer),
         keeps: false,
@@ -118,7 +119,7 @@ fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
     segments.write(100, &[1; 100], &origin(1, &alice), &blocks);
     segments.write(0, &[2; 300], &origin(2, &bob), &blocks);
     assert!(segments.waits(1), "in part by another writer");
-    segments.put(0, Shared::new(vec![3; 4096]), origin(3, &alice));
+    segments.put(0, SharedBytes::new(vec![3; 4096]), origin(3, &alice));
     assert!(segments.waits(1), "as a whole block");
     assert_eq!((segments.unwritten(), segments.has_full()), (4096, true));
 }
@@ -263,7 +264,7 @@ fn a_full_disk_is_told_once_to_each_open_file() {
     rig.server
         .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
     rig.write(&open, 0, b"lost").unwrap();
-    let full = Err(DataError::Status(Status::Nospc));
+    let full = Err(DataError::Status(NfsStat3::Nospc));
     assert_eq!(rig.flush(&open), full);
     assert_eq!(rig.flush(&open), Ok(()));
     assert_eq!(rig.flush(&other), full);
@@ -288,7 +289,7 @@ fn a_write_after_a_failure_says_so_early() {
     rig.write(&open, 0, &[1; 4096]).unwrap();
     assert_eq!(
         rig.write(&open, 4096, &[1; 4096]),
-        Err(DataError::Status(Status::Nospc))
+        Err(DataError::Status(NfsStat3::Nospc))
     );
     assert_eq!(rig.flush(&open), Ok(()), "it was told");
 }
@@ -300,7 +301,7 @@ fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
     rig.server
         .script(|seen| (seen.procedure == COMMIT).then_some(Fault::Status(5)));
     rig.write(&open, 0, &[1; 8192]).unwrap();
-    assert_eq!(rig.flush(&open), Err(DataError::Status(Status::Io)));
+    assert_eq!(rig.flush(&open), Err(DataError::Status(NfsStat3::Io)));
     assert_eq!((rig.flush(&open), rig.plane.unwritten_bytes()), (Ok(()), 0));
 }
 
@@ -362,7 +363,7 @@ fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
         let expected = [[1; 100].as_slice(), &[2; 8192]].concat();
         assert_eq!(rig.server.state().disk, expected);
         rig.server.script(|_| Some(Fault::Status(FULL)));
-        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(Status::Nospc)));
+        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(NfsStat3::Nospc)));
         assert_eq!(rig.flush(&open), Ok(()));
     }
 }
@@ -386,7 +387,7 @@ fn truncation_cuts_what_was_written_and_fetched() {
     assert_eq!(rig.read(&open, 0, 100).unwrap().len(), 100);
     rig.write(&open, 80, &[9; 100]).unwrap();
     rig.plane
-        .settle(&rig.owner, &curt_rpc::client::Interrupt::never())
+        .flush_unsent(&rig.owner, &curt_rpc::client::Interrupt::never())
         .unwrap();
     rig.server.state().memory.truncate(90);
     *rig.file.believed.lock() = Some(90);

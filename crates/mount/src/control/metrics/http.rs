@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 (RFC 9112) as a scrape needs: GET and HEAD of one path, one request for each connection.
+//! As much of HTTP/1.1 (RFC 9112) as a scrape needs: GET and HEAD of one path, one request for each
+//! connection.
 //!
 //! Bytes in, bytes out; no socket and no clock.
 
@@ -12,7 +13,7 @@ const PATH: &str = "/metrics";
 
 /// How an answer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
+enum HttpStatus {
     Ok,
     BadRequest,
     NotFound,
@@ -21,7 +22,7 @@ enum Status {
     VersionNotSupported,
 }
 
-impl Status {
+impl HttpStatus {
     const fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
@@ -34,18 +35,19 @@ impl Status {
     }
 }
 
-/// The answer to what was heard, or `None` as long as the request is not whole. `figures` are made for whoever may have them.
+/// The answer to what was heard, or `None` as long as the request is not whole. `figures` are made
+/// for whoever may have them.
 #[must_use]
 pub fn answer(heard: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
     let Some(head) = head(heard) else {
-        return (heard.len() >= HEAD_MAX).then(|| refusal(Status::HeadTooLarge, true));
+        return (heard.len() >= HEAD_MAX).then(|| refusal(HttpStatus::HeadTooLarge, true));
     };
     let (status, has_body) = match request(head) {
-        Ok(has_body) => (Status::Ok, has_body),
+        Ok(has_body) => (HttpStatus::Ok, has_body),
         Err((status, has_body)) => (status, has_body),
     };
     Some(match status {
-        Status::Ok => whole(status, CONTENT_TYPE, &figures(), has_body),
+        HttpStatus::Ok => whole(status, CONTENT_TYPE, &figures(), has_body),
         _ => refusal(status, has_body),
     })
 }
@@ -61,8 +63,8 @@ fn head(heard: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a request may be answered, and whether with a body.
-fn request(head: &[u8]) -> Result<bool, (Status, bool)> {
-    let bad = (Status::BadRequest, true);
+fn request(head: &[u8]) -> Result<bool, (HttpStatus, bool)> {
+    let bad = (HttpStatus::BadRequest, true);
     let text = std::str::from_utf8(head).map_err(|_| bad)?;
     let line = text.lines().next().unwrap_or_default();
     let words: Vec<&str> = line.split(' ').collect();
@@ -75,12 +77,12 @@ fn request(head: &[u8]) -> Result<bool, (Status, bool)> {
     }
     match version.strip_prefix("HTTP/") {
         Some("1.0" | "1.1") => {}
-        Some(_) => return Err((Status::VersionNotSupported, true)),
+        Some(_) => return Err((HttpStatus::VersionNotSupported, true)),
         None => return Err(bad),
     }
     let has_body = method != "HEAD";
     if !matches!(method, "GET" | "HEAD") {
-        return Err((Status::MethodNotAllowed, true));
+        return Err((HttpStatus::MethodNotAllowed, true));
     }
     // The absolute form, as proxies are asked, names the host as well.
     let path = match target.strip_prefix("http://") {
@@ -91,20 +93,20 @@ fn request(head: &[u8]) -> Result<bool, (Status, bool)> {
     if path == PATH {
         Ok(has_body)
     } else {
-        Err((Status::NotFound, has_body))
+        Err((HttpStatus::NotFound, has_body))
     }
 }
 
-fn refusal(status: Status, has_body: bool) -> Vec<u8> {
+fn refusal(status: HttpStatus, has_body: bool) -> Vec<u8> {
     let text = match status {
-        Status::NotFound => format!("There is {PATH} here, and nothing else.\n"),
+        HttpStatus::NotFound => format!("There is {PATH} here, and nothing else.\n"),
         other => format!("{}\n", other.line()),
     };
     whole(status, "text/plain; charset=utf-8", &text, has_body)
 }
 
-fn whole(status: Status, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
-    let allow = if status == Status::MethodNotAllowed {
+fn whole(status: HttpStatus, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
+    let allow = if status == HttpStatus::MethodNotAllowed {
         "Allow: GET, HEAD\r\n"
     } else {
         ""

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
 use curt_trace::events::RingLevel;
 
-use super::super::row::Row;
+use super::super::row::OptionRow;
 use super::super::values::{number, one_of, seconds, size};
 use super::{flag, refused, valued_own};
 
@@ -13,7 +13,7 @@ const LATER_LOCKS: &str =
     "byte-range locks on the wire are not supported by this version; use nolock or local_lock";
 
 /// The rows.
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[OptionRow] = &[
     flag("accesscheck", |s, _| {
         s.cache.access = AccessMode::Server;
         Ok(())
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     valued_own("readdir", "auto|restart", |s, v| {
         const WORDS: &[(&str, ListingMode)] =
-            &[("auto", ListingMode::GoOn), ("restart", ListingMode::Restart)];
+            &[("auto", ListingMode::Continue), ("restart", ListingMode::Restart)];
         s.cache.listing = one_of(v, WORDS)?;
         Ok(())
     }),

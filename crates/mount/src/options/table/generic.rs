@@ -1,7 +1,7 @@
 //! The options of every file system (mount(8)), and those that FUSE's own helpers pass on.
 
-use super::super::row::Row;
-use super::super::settings::{Allow, Atime};
+use super::super::row::OptionRow;
+use super::super::settings::{AllowedUsers, Atime};
 use super::{flag, ignored, passed, refused};
 
 const NO_LABELS: &str = "security labels are not supported; leave it out";
@@ -18,7 +18,7 @@ macro_rules! generic {
 }
 
 /// The rows.
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[OptionRow] = &[
     generic!("ro", read_only = true),
     generic!("rw", read_only = false),
     generic!("exec", noexec = false),
@@ -38,8 +38,8 @@ pub(super) const ROWS: &[Row] = &[
     generic!("sync", sync = true),
     generic!("async", sync = false),
     generic!("dirsync", dirsync = true),
-    generic!("allow_other", allow = Allow::Other),
-    generic!("allow_root", allow = Allow::Root),
+    generic!("allow_other", allow = AllowedUsers::Other),
+    generic!("allow_root", allow = AllowedUsers::Root),
     generic!("user", noexec = true, nosuid = true, nodev = true),
     generic!("users", noexec = true, nosuid = true, nodev = true),
     generic!("owner", nosuid = true, nodev = true),

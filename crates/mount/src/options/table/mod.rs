@@ -1,21 +1,24 @@
-//! Every option that a mount knows, one row each; docs/options.md shows the same rows to users, and a test keeps the two equal.
+//! Every option that a mount knows, one row each; docs/options.md shows the same rows to users, and
+//! a test keeps the two equal.
 
 mod curt;
 mod generic;
 mod nfs;
 
-use super::row::{Apply, Row, Takes, Verdict};
-use super::words::Word;
+use super::option_string::OptionWord;
+use super::row::{Apply, OptionArity, OptionRow, OptionTreatment};
 
 /// The rows, in the order of the documentation.
-pub const TABLE: &[&[Row]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
+pub const TABLE: &[&[OptionRow]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
 
-/// The row that decides how a word is treated. Rows for certain values come before the row for the others.
-pub(super) fn find(word: &Word) -> Option<&'static Row> {
+/// The row that decides how a word is treated. Rows for certain values come before the row for the
+/// others.
+pub(super) fn find(word: &OptionWord) -> Option<&'static OptionRow> {
     let rows = TABLE.iter().flat_map(|group| group.iter());
     rows.clone()
         .find(|row| row.is_about(&word.name, word.value.as_deref()))
-        // A value that no row covers is judged by the first row of that name, which knows what it takes.
+        // A value that no row covers is judged by the first row of that name, which knows what it
+        // takes.
         .or_else(|| rows.clone().find(|row| row.name == word.name))
 }
 
@@ -28,89 +31,90 @@ pub(super) fn is_own(name: &str) -> bool {
     !is_of_nfs && curt::ROWS.iter().any(|row| row.name == name)
 }
 
-/// Curt's own options that are honoured, as they are written: `noaccesscheck`, `sloppycto=N`, `dirfill=auto|off`.
+/// Curt's own options that are honoured, as they are written: `noaccesscheck`, `sloppycto=N`,
+/// `dirfill=auto|off`.
 pub fn own() -> impl Iterator<Item = String> {
-    let honoured = |row: &&Row| is_own(row.name) && matches!(row.verdict, Verdict::Honoured(_));
+    let honoured = |row: &&OptionRow| is_own(row.name) && matches!(row.verdict, OptionTreatment::Honoured(_));
     curt::ROWS.iter().filter(honoured).map(|row| match row.takes {
-        Takes::Nothing => row.name.to_owned(),
-        Takes::Value | Takes::Either => format!("{}={}", row.name, row.written),
+        OptionArity::Nothing => row.name.to_owned(),
+        OptionArity::Value | OptionArity::Either => format!("{}={}", row.name, row.written),
     })
 }
 
-const fn flag(name: &'static str, apply: Apply) -> Row {
-    Row {
+const fn flag(name: &'static str, apply: Apply) -> OptionRow {
+    OptionRow {
         name,
         values: &[],
-        takes: Takes::Nothing,
+        takes: OptionArity::Nothing,
         written: "",
-        verdict: Verdict::Honoured(apply),
+        verdict: OptionTreatment::Honoured(apply),
     }
 }
 
-const fn valued(name: &'static str, apply: Apply) -> Row {
-    Row {
+const fn valued(name: &'static str, apply: Apply) -> OptionRow {
+    OptionRow {
         name,
         values: &[],
-        takes: Takes::Value,
+        takes: OptionArity::Value,
         written: "",
-        verdict: Verdict::Honoured(apply),
+        verdict: OptionTreatment::Honoured(apply),
     }
 }
 
 /// One of Curt's own, with how its value is written.
-const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> Row {
-    Row {
+const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> OptionRow {
+    OptionRow {
         written,
         ..valued(name, apply)
     }
 }
 
-const fn valued_as(name: &'static str, values: &'static [&'static str], apply: Apply) -> Row {
-    Row {
+const fn valued_as(name: &'static str, values: &'static [&'static str], apply: Apply) -> OptionRow {
+    OptionRow {
         name,
         values,
-        takes: Takes::Value,
+        takes: OptionArity::Value,
         written: "",
-        verdict: Verdict::Honoured(apply),
+        verdict: OptionTreatment::Honoured(apply),
     }
 }
 
-const fn ignored(name: &'static str, why: &'static str) -> Row {
-    Row {
+const fn ignored(name: &'static str, why: &'static str) -> OptionRow {
+    OptionRow {
         name,
         values: &[],
-        takes: Takes::Either,
+        takes: OptionArity::Either,
         written: "",
-        verdict: Verdict::Ignored(why),
+        verdict: OptionTreatment::Ignored(why),
     }
 }
 
-const fn passed(name: &'static str) -> Row {
-    Row {
+const fn passed(name: &'static str) -> OptionRow {
+    OptionRow {
         name,
         values: &[],
-        takes: Takes::Either,
+        takes: OptionArity::Either,
         written: "",
-        verdict: Verdict::Passed,
+        verdict: OptionTreatment::Passed,
     }
 }
 
-const fn refused(name: &'static str, instead: &'static str) -> Row {
-    Row {
+const fn refused(name: &'static str, instead: &'static str) -> OptionRow {
+    OptionRow {
         name,
         values: &[],
-        takes: Takes::Either,
+        takes: OptionArity::Either,
         written: "",
-        verdict: Verdict::Refused(instead),
+        verdict: OptionTreatment::Refused(instead),
     }
 }
 
-const fn refused_as(name: &'static str, values: &'static [&'static str], instead: &'static str) -> Row {
-    Row {
+const fn refused_as(name: &'static str, values: &'static [&'static str], instead: &'static str) -> OptionRow {
+    OptionRow {
         name,
         values,
-        takes: Takes::Value,
+        takes: OptionArity::Value,
         written: "",
-        verdict: Verdict::Refused(instead),
+        verdict: OptionTreatment::Refused(instead),
     }
 }

@@ -1,12 +1,12 @@
 //! The options of nfs(5).
 
-use super::super::row::Row;
+use super::super::row::OptionRow;
 use std::time::Duration;
 
-use curt_policy::{Interval, LookupCache, PlusMode};
-use curt_rpc::client::{AddressFamily, Hardness};
+use curt_policy::{LookupCache, PlusMode, TimeoutRange};
+use curt_rpc::client::{AddressFamily, RecoveryMode};
 
-use super::super::settings::{LocalLocks, Security};
+use super::super::settings::{LocalLocks, SecurityFlavor};
 use super::super::values::{number, one_of, port, seconds, transfer};
 use super::{flag, ignored, refused, refused_as, valued, valued_as};
 
@@ -23,7 +23,7 @@ const OF_4: &str = "an option of NFSv4, which is not supported by this version; 
 const VERSIONS_4: &[&str] = &["4", "4.*"];
 
 /// Versions, transports, ports and the treatment of unanswered requests.
-pub(super) const PROTOCOL: &[Row] = &[
+pub(super) const PROTOCOL: &[OptionRow] = &[
     valued_as("nfsvers", &["3"], |_, _| Ok(())),
     refused_as("nfsvers", VERSIONS_4, NOT_4),
     refused("nfsvers", NOT_2),
@@ -69,10 +69,10 @@ pub(super) const PROTOCOL: &[Row] = &[
     valued("mountaddr", |s, v| {
         set(&mut s.server.mount_address, Some(v.to_owned()))
     }),
-    flag("hard", |s, _| set(&mut s.transport.hardness, Hardness::Hard)),
-    flag("soft", |s, _| set(&mut s.transport.hardness, Hardness::Soft)),
+    flag("hard", |s, _| set(&mut s.transport.hardness, RecoveryMode::Hard)),
+    flag("soft", |s, _| set(&mut s.transport.hardness, RecoveryMode::Soft)),
     flag("softerr", |s, _| {
-        set(&mut s.transport.hardness, Hardness::SoftErr)
+        set(&mut s.transport.hardness, RecoveryMode::SoftErr)
     }),
     valued("timeo", |s, v| {
         set(
@@ -111,7 +111,7 @@ pub(super) const PROTOCOL: &[Row] = &[
 ];
 
 /// What is cached, and for how long.
-pub(super) const CACHING: &[Row] = &[
+pub(super) const CACHING: &[OptionRow] = &[
     flag("ac", |s, _| set(&mut s.cache.attribute_cache, true)),
     flag("noac", |s, _| set(&mut s.cache.attribute_cache, false)),
     valued("acregmin", |s, v| raise(&mut s.cache.files, seconds(v)?)),
@@ -120,7 +120,7 @@ pub(super) const CACHING: &[Row] = &[
     valued("acdirmax", |s, v| lower(&mut s.cache.directories, seconds(v)?)),
     valued("actimeo", |s, v| {
         let lifetime = seconds(v)?;
-        let interval = Interval {
+        let interval = TimeoutRange {
             min: lifetime,
             max: lifetime,
         };
@@ -138,8 +138,8 @@ pub(super) const CACHING: &[Row] = &[
         ];
         set(&mut s.cache.names, one_of(v, WORDS)?)
     }),
-    Row {
-        takes: super::super::row::Takes::Either,
+    OptionRow {
+        takes: super::super::row::OptionArity::Either,
         ..valued("rdirplus", |s, v| {
             const WORDS: &[(&str, PlusMode)] = &[
                 ("", PlusMode::Auto),
@@ -153,12 +153,14 @@ pub(super) const CACHING: &[Row] = &[
 ];
 
 /// Security, locks and the rest.
-pub(super) const OTHER: &[Row] = &[
-    valued_as("sec", &["sys"], |s, _| set(&mut s.security, Security::Sys)),
-    valued_as("sec", &["none"], |s, _| set(&mut s.security, Security::None)),
+pub(super) const OTHER: &[OptionRow] = &[
+    valued_as("sec", &["sys"], |s, _| set(&mut s.security, SecurityFlavor::Sys)),
+    valued_as("sec", &["none"], |s, _| {
+        set(&mut s.security, SecurityFlavor::None)
+    }),
     refused_as("sec", &["krb5*"], NOT_KRB5),
     refused("sec", "the flavours of this version are sys and none"),
-    Row {
+    OptionRow {
         values: &["none"],
         ..ignored("xprtsec", "nothing is encrypted by default")
     },
@@ -241,8 +243,8 @@ fn set<T>(place: &mut T, value: T) -> Result<(), String> {
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
 )]
-fn raise(interval: &mut Interval, min: Duration) -> Result<(), String> {
-    *interval = Interval {
+fn raise(interval: &mut TimeoutRange, min: Duration) -> Result<(), String> {
+    *interval = TimeoutRange {
         min,
         max: min.max(interval.max),
     };
@@ -254,8 +256,8 @@ fn raise(interval: &mut Interval, min: Duration) -> Result<(), String> {
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
 )]
-fn lower(interval: &mut Interval, max: Duration) -> Result<(), String> {
-    *interval = Interval {
+fn lower(interval: &mut TimeoutRange, max: Duration) -> Result<(), String> {
+    *interval = TimeoutRange {
         min: max.min(interval.min),
         max,
     };

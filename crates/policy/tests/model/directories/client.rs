@@ -2,8 +2,8 @@
 
 use curt_policy::{
     Absorbed, CacheOptions, Moment, Mutation, NameDecision, NameIntent, NameLabel, NameView,
-    complete::{Pass, survives, survives_refusal, told},
-    names::{self, Entry, Found, Learned, Solidity, Wanted},
+    complete::{ListingScan, reply_label, stays_complete, stays_complete_after_refusal},
+    names::{self, DentryState, DentryUpdate, LookupFinding, LookupTime, RacyState},
 };
 
 use super::{
@@ -29,11 +29,11 @@ fn decide(view: &NameView, options: &CacheOptions) -> NameDecision {
     names::decide_lookup(view, NameIntent::Use, options)
 }
 
-fn found(object: Object) -> Found {
+fn found(object: Object) -> LookupFinding {
     if object.is_some() {
-        Found::Object
+        LookupFinding::Object
     } else {
-        Found::Nothing
+        LookupFinding::Nothing
     }
 }
 
@@ -124,14 +124,13 @@ impl Directories {
         let options = self.options();
         let own = &state.clients[at.0];
         let now = state.time.moment();
-        let wanted = Wanted {
+        let wanted = LookupTime {
             began: call.began,
             now,
         };
         let entry = own.names[call.name].entry;
         let of = |object: Object, label: NameLabel| {
-            let kept = (kind(object), label);
-            NameView::of(kept, &own.directory, &own.clock, wanted, &options)
+            NameView::of(kind(object), label, &own.directory, &own.clock, wanted, &options)
         };
         let missing = own.complete.filter(|complete| match self.planted {
             Planted::LetGoIsMissing => entry.is_none(),
@@ -148,7 +147,7 @@ impl Directories {
         let mut absent = of(None, complete.label);
         absent.same_contents |= self.planted == Planted::EpochIgnored;
         if self.planted == Planted::GuardLeftOut {
-            absent.solidity = Solidity::Solid;
+            absent.solidity = RacyState::Solid;
         }
         if is_unknown(&absent) {
             (object, view)
@@ -161,7 +160,7 @@ impl Directories {
     fn go_on(&self, state: &mut State, at: At, call: Call) -> Option<String> {
         let (object, view) = self.view(state, at, &call);
         debug_assert!(
-            view.entry == Entry::Absent || kind(object) == view.entry,
+            view.entry == DentryState::Absent || kind(object) == view.entry,
             "{view:?}"
         );
         let request = match decide(&view, &self.options()) {
@@ -228,18 +227,18 @@ impl Directories {
             1 => (true, EARLY..NAMES),
             _ => (first == LATE, first..first + 1),
         };
-        let label = told(call.ticket, &own.directory, adopted, sent_at);
+        let label = reply_label(call.ticket, &own.directory, adopted, sent_at);
         let (mut pass, mut seen) = call
             .pass
-            .unwrap_or_else(|| (Pass::begin(call.ticket), [None; NAMES]));
+            .unwrap_or_else(|| (ListingScan::begin(call.ticket), [None; NAMES]));
         for name in names_told {
             seen[name] = reply.is[name];
             if let (Some(_), Some(label)) = (reply.is[name], label) {
-                own.names[name].keep(reply.is[name], Learned::Positive(label));
+                own.names[name].keep(reply.is[name], DentryUpdate::Positive(label));
             }
         }
         if is_last && matches!(self.planted, Planted::TornCounts | Planted::OwnChangesIgnored) {
-            pass = Pass::begin(own.directory.ticket());
+            pass = ListingScan::begin(own.directory.ticket());
         }
         pass.add(label, is_last);
         pass.keep(&own.directory);
@@ -312,7 +311,7 @@ impl Directories {
                 let exists = call.request == Request::Create;
                 own.complete = own.complete.filter(|complete| {
                     let is_listed = complete.is_listed[name];
-                    survives_refusal(exists, is_listed, absorbed.stands)
+                    stays_complete_after_refusal(exists, is_listed, absorbed.stands)
                         || self.planted == Planted::ExistsIgnored
                 });
                 continue;
@@ -323,7 +322,9 @@ impl Directories {
             if self.planted == Planted::OwnNamesNotEntered {
                 continue;
             }
-            own.complete = own.complete.filter(|complete| survives(complete.label, learned));
+            own.complete = own
+                .complete
+                .filter(|complete| stays_complete(complete.label, learned));
             if let Some(complete) = &mut own.complete {
                 complete.enter(name, object);
             }

@@ -1,8 +1,10 @@
-//! Freshness of what a complete directory says: who looks a name up that was never asked for is told what was true of it at most so
-//! long ago as the options say, and never anything from before a change that the same client made or was told of.
+//! Freshness of what a complete directory says: who looks a name up that was never asked for is
+//! told what was true of it at most so long ago as the options say, and never anything from before
+//! a change that the same client made or was told of.
 //!
-//! A directory with two names, listed in one reply or in two. Two clients and strangers create, remove, rename and replace
-//! before, between, during and after the replies of passes. Client 0 may have two threads.
+//! A directory with two names, listed in one reply or in two. Two clients and strangers create,
+//! remove, rename and replace before, between, during and after the replies of passes. Client 0 may
+//! have two threads.
 
 mod client;
 mod complete;

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Before, Facts, Moment, ServerClock, Ticket, complete::Pass, names::Entry};
+use curt_policy::{
+    AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock, complete::ListingScan,
+    names::DentryState,
+};
 
 use super::complete::Complete;
 use crate::{
@@ -11,7 +14,8 @@ use crate::{
     time::Time,
 };
 
-/// Names that the directory can have. The first comes first in a listing, in a reply of its own if there are two.
+/// Names that the directory can have. The first comes first in a listing, in a reply of its own if
+/// there are two.
 pub(super) const NAMES: usize = 2;
 
 /// Missing at first.
@@ -70,13 +74,13 @@ pub(super) struct Call {
     pub(super) name: usize,
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: MutationTicket,
     /// Of each name when the request was sent.
     pub(super) changes: [u8; NAMES],
     /// The name's floor when the operation began.
     pub(super) floor: usize,
     /// Of a listing: what came before.
-    pub(super) pass: Option<(Pass, Listed)>,
+    pub(super) pass: Option<(ListingScan, Listed)>,
     /// A look-up waits for what a listing tells of its name.
     pub(super) wants: bool,
 }
@@ -98,7 +102,7 @@ pub(super) type Listed = [Object; NAMES];
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
-    pub(super) before: Before,
+    pub(super) before: PreOpState,
     pub(super) after: Facts,
     /// Where the names lead before, and after.
     pub(super) was: Listed,
@@ -195,10 +199,10 @@ impl Server {
 }
 
 /// What is known of a name that leads there.
-pub(super) fn kind(object: Object) -> Entry {
+pub(super) fn kind(object: Object) -> DentryState {
     if object.is_some() {
-        Entry::Positive
+        DentryState::Positive
     } else {
-        Entry::Negative
+        DentryState::Negative
     }
 }

@@ -1,7 +1,9 @@
-//! Close-to-open of one file of two blocks: who opens sees every write whose writer had closed before.
+//! Close-to-open of one file of two blocks: who opens sees every write whose writer had closed
+//! before.
 //!
-//! Client 0 has two threads (so that its own requests overtake one another), client 1 has one. A read is open, READ if the
-//! cached pages do not serve, close. A write is open, write of one block, close (which waits for the WRITE).
+//! Client 0 has two threads (so that its own requests overtake one another), client 1 has one. A
+//! read is open, READ if the cached pages do not serve, close. A write is open, write of one block,
+//! close (which waits for the WRITE).
 
 mod state;
 mod world;

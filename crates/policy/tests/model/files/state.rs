@@ -3,8 +3,8 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Before, Facts, Moment, ServerClock, Ticket,
-    data::{self, DataLabel},
+    AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock,
+    data::{self, PagesLabel},
 };
 
 use crate::{server::Changes, time::Time};
@@ -37,7 +37,7 @@ pub(super) struct Client {
     pub(super) clock: ServerClock,
     pub(super) clean: [Option<Block>; 2],
     pub(super) dirty: [Option<Block>; 2],
-    pub(super) label: Option<DataLabel>,
+    pub(super) label: Option<PagesLabel>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
 }
@@ -54,7 +54,7 @@ pub(super) struct Call {
     pub(super) request: Request,
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: MutationTicket,
     /// What had been closed when the operation began.
     pub(super) floor: [usize; 2],
 }
@@ -68,7 +68,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
-    pub(super) before: Before,
+    pub(super) before: PreOpState,
     pub(super) after: Facts,
     pub(super) blocks: [Block; 2],
     /// How many contents of the written block there are now.
@@ -124,7 +124,13 @@ impl Client {
         Some([block(0)?, block(1)?])
     }
 
-    pub(super) fn keep_pages(&mut self, blocks: [Block; 2], ticket: Ticket, adopted: bool, sent_at: Moment) {
+    pub(super) fn keep_pages(
+        &mut self,
+        blocks: [Block; 2],
+        ticket: MutationTicket,
+        adopted: bool,
+        sent_at: Moment,
+    ) {
         let Some(label) = data::learn_pages(self.label, ticket, &self.attributes, adopted, sent_at) else {
             return;
         };

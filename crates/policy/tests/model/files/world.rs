@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, ObjectKind, OpenDecision, OpenIntent,
     OpenView, ServerClock,
-    data::{self, Pages},
+    data::{self, PagesDecision},
     open,
 };
 
@@ -214,7 +214,7 @@ impl Files {
             OpenDecision::Revalidate => Some(Request::Getattr),
             OpenDecision::Serve(_) => {
                 let pages = data::decide_pages(own.label, &own.attributes, &own.clock, &options);
-                if pages == Pages::Drop {
+                if pages == PagesDecision::Drop {
                     self.drop_pages(own);
                 }
                 own.cached().is_none().then_some(Request::Read)

@@ -1,7 +1,8 @@
-//! Freshness of names: who looks a name up is told what was true of it at most so long ago as the options say, and never
-//! anything from before a change that the same client made or was told of.
+//! Freshness of names: who looks a name up is told what was true of it at most so long ago as the
+//! options say, and never anything from before a change that the same client made or was told of.
 //!
-//! A directory with two names. Client 0 may have two threads, client 1 has one, strangers change names at once.
+//! A directory with two names. Client 0 may have two threads, client 1 has one, strangers change
+//! names at once.
 
 mod state;
 mod world;

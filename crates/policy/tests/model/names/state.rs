@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Before, Facts, Moment, ServerClock, Ticket};
+use curt_policy::{AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock};
 
 use crate::{
     server::{Changes, History},
@@ -57,7 +57,7 @@ pub(super) struct Call {
     pub(super) name: usize,
     pub(super) began: Moment,
     pub(super) sent_at: Moment,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: MutationTicket,
     pub(super) changes: u8,
     /// The name's floor when the operation began.
     pub(super) floor: usize,
@@ -73,7 +73,7 @@ pub(super) enum Request {
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Reply {
-    pub(super) before: Before,
+    pub(super) before: PreOpState,
     pub(super) after: Facts,
     /// Whether the name was there before, and is after.
     pub(super) was: bool,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use curt_policy::{
     AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ObjectKind,
     ServerClock,
-    names::{self, Entry, Found, Wanted},
+    names::{self, DentryState, LookupFinding, LookupTime},
 };
 
 use super::state::{Call, Client, OTHER, Reply, Request, Server, State, Step, Thread, WANTED};
@@ -213,7 +213,8 @@ impl Names {
         }
     }
 
-    /// Goes on with a look-up that began at `began`: decides, and either sends a request or ends it.
+    /// Goes on with a look-up that began at `began`: decides, and either sends a request or ends
+    /// it.
     pub(super) fn go_on(
         &self,
         state: &mut State,
@@ -226,12 +227,16 @@ impl Names {
         let options = self.options();
         let now = state.time.moment();
         let own = &state.clients[client];
-        let wanted = Wanted { began, now };
+        let wanted = LookupTime { began, now };
         let mut view = match own.names[name].entry {
             None => NameView::absent(&own.directory, wanted, &options),
             Some((there, label)) => {
-                let kept = if there { Entry::Positive } else { Entry::Negative };
-                NameView::of((kept, label), &own.directory, &own.clock, wanted, &options)
+                let kept = if there {
+                    DentryState::Positive
+                } else {
+                    DentryState::Negative
+                };
+                NameView::of(kept, label, &own.directory, &own.clock, wanted, &options)
             }
         };
         if self.planted == Planted::EpochIgnored {
@@ -327,7 +332,11 @@ impl Names {
                 } else {
                     call.ticket
                 };
-                let found = if reply.is { Found::Object } else { Found::Nothing };
+                let found = if reply.is {
+                    LookupFinding::Object
+                } else {
+                    LookupFinding::Nothing
+                };
                 let learned = names::learn(found, ticket, &own.directory, adopted, sent_at);
                 own.names[call.name].keep(reply.is, learned);
                 self.judge(state, client, call.name, reply.is, call.began, call.floor)
@@ -389,7 +398,11 @@ impl Names {
             return;
         }
         name.entry = None;
-        let found = if reply.is { Found::Object } else { Found::Nothing };
+        let found = if reply.is {
+            LookupFinding::Object
+        } else {
+            LookupFinding::Nothing
+        };
         let learned = names::learn_own(found, alone, &own.directory, absorbed, call.sent_at);
         name.keep(reply.is, learned);
     }

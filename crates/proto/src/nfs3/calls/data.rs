@@ -30,14 +30,14 @@ pub struct ReadOk<'a> {
 
 /// What a failed READ carries: the file's attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
-pub struct ReadFailed {
+pub struct ReadFail {
     /// The file's attributes.
     pub attributes: Option<Fattr>,
 }
 
 /// How firmly a WRITE must be kept before it is answered, or was (`stable_how`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
-pub enum Stability {
+pub enum StableHow {
     /// A COMMIT must follow.
     #[default]
     Unstable = 0,
@@ -57,7 +57,7 @@ pub struct WriteArguments<'a> {
     /// How many bytes; should be the length of `data`.
     pub count: u32,
     /// How firmly they must be kept.
-    pub stability: Stability,
+    pub stable: StableHow,
     /// The bytes.
     pub data: Opaque<'a, DATA_MAX>,
 }
@@ -72,7 +72,7 @@ pub struct WriteHead {
     /// How many bytes follow this head (then their padding).
     pub count: u32,
     /// How firmly they must be kept.
-    pub stability: Stability,
+    pub stable: StableHow,
 }
 
 impl Encode for WriteHead {
@@ -80,7 +80,7 @@ impl Encode for WriteHead {
         self.file.encode(out);
         self.offset.encode(out);
         self.count.encode(out);
-        self.stability.encode(out);
+        self.stable.encode(out);
         self.count.encode(out);
     }
 }
@@ -93,7 +93,7 @@ pub struct WriteOk {
     /// How many bytes were written.
     pub count: u32,
     /// How firmly; at least as asked.
-    pub committed: Stability,
+    pub committed: StableHow,
     /// Which life of the server holds them.
     pub verifier: WriteVerifier,
 }

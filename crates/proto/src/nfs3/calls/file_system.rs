@@ -1,5 +1,5 @@
-//! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20). Their failures carry the object's attributes,
-//! if any.
+//! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20). Their failures carry the object's
+//! attributes, if any.
 
 use curt_xdr::Xdr;
 
@@ -35,9 +35,9 @@ pub struct FsinfoArguments {
 
 /// What a file system can do (`FSF3_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
-pub struct Properties(pub u32);
+pub struct FsProperties(pub u32);
 
-impl Properties {
+impl FsProperties {
     /// Hard links.
     pub const LINK: Self = Self(0x01);
     /// Symbolic links.
@@ -66,25 +66,25 @@ pub struct FsinfoOk {
     /// The object's attributes.
     pub attributes: Option<Fattr>,
     /// Largest READ.
-    pub read_max: u32,
+    pub rtmax: u32,
     /// Best READ.
-    pub read_preferred: u32,
+    pub rtpref: u32,
     /// READ sizes should be multiples of this.
-    pub read_multiple: u32,
+    pub rtmult: u32,
     /// Largest WRITE.
-    pub write_max: u32,
+    pub wtmax: u32,
     /// Best WRITE.
-    pub write_preferred: u32,
+    pub wtpref: u32,
     /// WRITE sizes should be multiples of this.
-    pub write_multiple: u32,
+    pub wtmult: u32,
     /// Best READDIR.
-    pub directory_preferred: u32,
+    pub dtpref: u32,
     /// Largest file.
-    pub file_size_max: u64,
+    pub maxfilesize: u64,
     /// The step of the server's times.
     pub time_delta: NfsTime,
     /// What the file system can do.
-    pub properties: Properties,
+    pub properties: FsProperties,
 }
 
 /// PATHCONF's result.

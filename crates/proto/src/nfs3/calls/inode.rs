@@ -2,7 +2,7 @@
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{Fattr, FileHandle, NfsTime, Path, Sattr};
+use crate::nfs3::{Fattr, FileHandle, NfsPath, NfsTime, Sattr};
 
 /// SETATTR's arguments. It returns [`WccData`](crate::nfs3::WccData) either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
@@ -78,5 +78,5 @@ pub struct ReadlinkOk<'a> {
     /// The link's attributes.
     pub attributes: Option<Fattr>,
     /// The link's target.
-    pub target: Path<'a>,
+    pub target: NfsPath<'a>,
 }

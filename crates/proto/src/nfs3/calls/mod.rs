@@ -1,7 +1,8 @@
 //! Arguments and results of the procedures, by what they are about. Listings are in `listing`.
 //!
-//! GETATTR takes a [`FileHandle`](super::FileHandle) and returns a [`Fattr`](super::Fattr), as do READLINK,
-//! FSSTAT, FSINFO and PATHCONF take a bare handle: these have no argument type of their own.
+//! GETATTR takes a [`FileHandle`](super::FileHandle) and returns a [`Fattr`](super::Fattr), as do
+//! READLINK, FSSTAT, FSINFO and PATHCONF take a bare handle: these have no argument type of their
+//! own.
 
 pub(super) mod data;
 pub(super) mod file_system;

@@ -1,13 +1,14 @@
-//! LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.3 and 3.3.8 to 3.3.15).
+//! LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 sections 3.3.3 and
+//! 3.3.8 to 3.3.15).
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{CreateVerifier, Device, Fattr, FileHandle, Filename, Path, Sattr, WccData};
+use crate::nfs3::{CreateVerifier, Fattr, FileHandle, Filename, NfsPath, Sattr, SpecData, WccData};
 
-/// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two return
-/// [`WccData`] of the directory either way.
+/// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two
+/// return [`WccData`] of the directory either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
-pub struct DirectoryName<'a> {
+pub struct DirOpArgs<'a> {
     /// The directory.
     pub directory: FileHandle,
     /// The name in it.
@@ -44,14 +45,15 @@ pub enum CreateHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CreateArguments<'a> {
     /// Where.
-    pub place: DirectoryName<'a>,
+    pub place: DirOpArgs<'a>,
     /// How.
     pub how: CreateHow,
 }
 
-/// The result of CREATE, MKDIR, SYMLINK and MKNOD; a failure carries the directory's WCC data alone.
+/// The result of CREATE, MKDIR, SYMLINK and MKNOD; a failure carries the directory's WCC data
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
-pub struct Created {
+pub struct CreateOk {
     /// The new file.
     pub object: Option<FileHandle>,
     /// Its attributes.
@@ -64,7 +66,7 @@ pub struct Created {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MkdirArguments<'a> {
     /// Where.
-    pub place: DirectoryName<'a>,
+    pub place: DirOpArgs<'a>,
     /// With which attributes.
     pub attributes: Sattr,
 }
@@ -73,11 +75,11 @@ pub struct MkdirArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct SymlinkArguments<'a> {
     /// Where.
-    pub place: DirectoryName<'a>,
+    pub place: DirOpArgs<'a>,
     /// With which attributes.
     pub attributes: Sattr,
     /// The link's target.
-    pub target: Path<'a>,
+    pub target: NfsPath<'a>,
 }
 
 /// What MKNOD makes (`mknoddata3`).
@@ -86,10 +88,10 @@ pub struct SymlinkArguments<'a> {
 pub enum MknodData {
     /// A block device.
     #[xdr(case = 3)]
-    BlockDevice(Sattr, Device),
+    BlockDevice(Sattr, SpecData),
     /// A character device.
     #[xdr(case = 4)]
-    CharacterDevice(Sattr, Device),
+    CharacterDevice(Sattr, SpecData),
     /// A socket.
     #[xdr(case = 6)]
     Socket(Sattr),
@@ -105,7 +107,7 @@ pub enum MknodData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MknodArguments<'a> {
     /// Where.
-    pub place: DirectoryName<'a>,
+    pub place: DirOpArgs<'a>,
     /// What.
     pub what: MknodData,
 }
@@ -114,9 +116,9 @@ pub struct MknodArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct RenameArguments<'a> {
     /// The name that is.
-    pub from: DirectoryName<'a>,
+    pub from: DirOpArgs<'a>,
     /// The name that will be.
-    pub to: DirectoryName<'a>,
+    pub to: DirOpArgs<'a>,
 }
 
 /// What RENAME returns either way.
@@ -134,7 +136,7 @@ pub struct LinkArguments<'a> {
     /// The file that is.
     pub file: FileHandle,
     /// Its further name.
-    pub place: DirectoryName<'a>,
+    pub place: DirOpArgs<'a>,
 }
 
 /// What LINK returns either way.

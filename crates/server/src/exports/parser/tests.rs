@@ -1,4 +1,5 @@
-//! What lines of exports(5) are read as, what is refused and what is warned about; what is printed reads back.
+//! What lines of exports(5) are read as, what is refused and what is warned about; what is printed
+//! reads back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use proptest::prelude::*;
 
@@ -6,8 +7,8 @@ use super::*;
 use crate::exports::options::MountPoint;
 use crate::exports::{Flavor, Fsid};
 
-fn parse(text: &str) -> Parsed {
-    let mut parsed = Parsed::default();
+fn parse(text: &str) -> ParsedExports {
+    let mut parsed = ParsedExports::default();
     parsed.read(Path::new("exports"), text.as_bytes());
     parsed
 }
@@ -15,7 +16,7 @@ fn parse(text: &str) -> Parsed {
 /// Each entry as its path, its client, and whether it is read-only; then each problem.
 fn shown(text: &str) -> Vec<String> {
     let parsed = parse(text);
-    let entry = |entry: &Entry| {
+    let entry = |entry: &ExportsEntry| {
         let access = if entry.options.rules().of(Flavor::Sys).unwrap().read_only {
             "ro"
         } else {
@@ -128,7 +129,7 @@ fn what_is_not_understood_is_an_error_with_file_line_and_word() {
         );
     }
     let bytes = b"/srv \xff(rw)\n/x a(\xff)\n";
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedExports::default();
     parsed.read(Path::new("exports"), bytes);
     assert_eq!((parsed.entries.len(), parsed.problems.len()), (0, 2));
 }
@@ -215,7 +216,7 @@ proptest! {
 
     #[test]
     fn no_text_is_too_much(text in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), &text);
         let lines = text.iter().filter(|byte| **byte == b'\n').count() + 2;
         prop_assert!(parsed.problems.iter().all(|problem| problem.place.line <= lines));

@@ -1,8 +1,8 @@
 //! NULL, GETATTR, SETATTR, FSSTAT, FSINFO, PATHCONF.
 
 use curt_proto::nfs3::{
-    Device, Fattr, FileKind, Fileid, FsinfoOk, FsstatOk, NfsTime, Outcome, PathconfOk, Procedure, Properties,
-    Sattr, SetTime, SetattrArguments, Status, WccAttributes, WccData,
+    Fattr, Fileid, FsProperties, FsinfoOk, FsstatOk, Ftype, NfsProcedure, NfsResult, NfsStat3, NfsTime,
+    PathconfOk, Sattr, SetattrArguments, SpecData, TimeHow, WccAttr, WccData,
 };
 
 use super::fixture::{Fixture, NOW};
@@ -23,14 +23,14 @@ fn getattr_tells_everything_in_84_bytes() {
     let fixture = Fixture::new();
     let root = fixture.attributes(fixture.root());
     let expected = Fattr {
-        kind: FileKind::Directory,
+        kind: Ftype::Directory,
         mode: 0o755,
         nlink: 2,
         uid: 0,
         gid: 0,
         size: root.size,
         used: root.used,
-        rdev: Device::default(),
+        rdev: SpecData::default(),
         fsid: (1 << 32) + 1,
         fileid: Fileid(root.fileid.0),
         atime: THEN,
@@ -46,8 +46,8 @@ fn getattr_tells_everything_in_84_bytes() {
     assert_eq!(NOW.seconds, 1_000_000);
 }
 
-fn set(fixture: &Fixture, arguments: &SetattrArguments) -> Outcome<WccData, WccData> {
-    fixture.call(Procedure::Setattr, arguments)
+fn set(fixture: &Fixture, arguments: &SetattrArguments) -> NfsResult<WccData, WccData> {
+    fixture.call(NfsProcedure::Setattr, arguments)
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn setattr_sets_what_is_given_and_tells_before_and_after() {
         uid: Some(7),
         gid: Some(8),
         size: Some(10_000),
-        atime: SetTime::ClientTime(client),
-        mtime: SetTime::ClientTime(client),
+        atime: TimeHow::SetToClientTime(client),
+        mtime: TimeHow::SetToClientTime(client),
     };
-    let Outcome::Ok(wcc) = set(
+    let NfsResult::Ok(wcc) = set(
         &fixture,
         &SetattrArguments {
             object,
@@ -77,7 +77,7 @@ fn setattr_sets_what_is_given_and_tells_before_and_after() {
     ) else {
         panic!("refused");
     };
-    let expected = WccAttributes {
+    let expected = WccAttr {
         size: 0,
         mtime: before.mtime,
         ctime: before.ctime,
@@ -114,7 +114,7 @@ fn setattr_with_a_guard_that_does_not_match_changes_nothing() {
             guard: Some(wrong),
         },
     );
-    let Outcome::Failed(Status::NotSync, wcc) = refused else {
+    let NfsResult::Failed(NfsStat3::NotSync, wcc) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(wcc.after, Some(before));
@@ -126,7 +126,7 @@ fn setattr_with_a_guard_that_does_not_match_changes_nothing() {
             guard: Some(before.ctime),
         },
     );
-    assert_eq!(done.status(), Status::Ok);
+    assert_eq!(done.status(), NfsStat3::Ok);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
                 size: Some(0),
                 ..keep
             },
-            Status::Inval,
+            NfsStat3::Inval,
         ),
         (
             file,
@@ -153,7 +153,7 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
                 size: Some(1 << 63),
                 ..keep
             },
-            Status::Inval,
+            NfsStat3::Inval,
         ),
         (
             file,
@@ -161,7 +161,7 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
                 size: Some(u64::MAX),
                 ..keep
             },
-            Status::Inval,
+            NfsStat3::Inval,
         ),
         (
             file,
@@ -169,15 +169,15 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
                 uid: Some(u32::MAX),
                 ..keep
             },
-            Status::Inval,
+            NfsStat3::Inval,
         ),
         (
             file,
             Sattr {
-                mtime: SetTime::ClientTime(late),
+                mtime: TimeHow::SetToClientTime(late),
                 ..keep
             },
-            Status::Inval,
+            NfsStat3::Inval,
         ),
     ];
     for (object, attributes, expected) in rows {
@@ -190,7 +190,7 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
                 guard: None,
             },
         );
-        let Outcome::Failed(status, wcc) = refused else {
+        let NfsResult::Failed(status, wcc) = refused else {
             panic!("{attributes:?}")
         };
         assert_eq!((status, wcc.after), (expected, Some(before)), "{attributes:?}");
@@ -200,12 +200,12 @@ fn setattr_of_what_cannot_be_is_refused_with_attributes() {
 #[test]
 fn fsinfo_tells_limits_that_are_true() {
     let fixture = Fixture::new();
-    let Outcome::Ok(info) = fixture.call::<FsinfoOk, Option<Fattr>>(Procedure::Fsinfo, &fixture.root())
+    let NfsResult::Ok(info) = fixture.call::<FsinfoOk, Option<Fattr>>(NfsProcedure::Fsinfo, &fixture.root())
     else {
         panic!("refused");
     };
-    assert_eq!((info.read_max, info.write_max), (1 << 20, 1 << 20));
-    assert_eq!((info.read_preferred, info.write_preferred), (1 << 20, 1 << 20));
+    assert_eq!((info.rtmax, info.wtmax), (1 << 20, 1 << 20));
+    assert_eq!((info.rtpref, info.wtpref), (1 << 20, 1 << 20));
     assert_eq!(
         info.time_delta,
         NfsTime {
@@ -214,10 +214,10 @@ fn fsinfo_tells_limits_that_are_true() {
         }
     );
     assert_eq!(info.attributes, Some(fixture.attributes(fixture.root())));
-    let all = Properties::LINK
-        .or(Properties::SYMLINK)
-        .or(Properties::HOMOGENEOUS)
-        .or(Properties::CANSETTIME);
+    let all = FsProperties::LINK
+        .or(FsProperties::SYMLINK)
+        .or(FsProperties::HOMOGENEOUS)
+        .or(FsProperties::CANSETTIME);
     assert!(info.properties.contains(all));
 }
 
@@ -225,14 +225,14 @@ fn fsinfo_tells_limits_that_are_true() {
 fn fsstat_and_pathconf_answer_with_attributes() {
     let fixture = Fixture::new();
     let attributes = Some(fixture.attributes(fixture.root()));
-    let Outcome::Ok(stat) = fixture.call::<FsstatOk, Option<Fattr>>(Procedure::Fsstat, &fixture.root())
+    let NfsResult::Ok(stat) = fixture.call::<FsstatOk, Option<Fattr>>(NfsProcedure::Fsstat, &fixture.root())
     else {
         panic!("refused");
     };
     assert!(stat.total_bytes >= stat.free_bytes && stat.free_bytes >= stat.available_bytes);
     assert_eq!((stat.attributes, stat.invariant_seconds), (attributes, 0));
-    let conf = fixture.call::<PathconfOk, Option<Fattr>>(Procedure::Pathconf, &fixture.root());
-    let Outcome::Ok(conf) = conf else {
+    let conf = fixture.call::<PathconfOk, Option<Fattr>>(NfsProcedure::Pathconf, &fixture.root());
+    let NfsResult::Ok(conf) = conf else {
         panic!("refused")
     };
     assert_eq!((conf.name_max, conf.attributes), (255, attributes));

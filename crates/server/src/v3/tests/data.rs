@@ -1,9 +1,9 @@
 //! READ, WRITE, COMMIT.
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, CreateArguments, CreateHow, Created, Fattr, FileHandle, Outcome, Procedure,
-    ReadArguments, ReadFailed, ReadOk, Sattr, SetattrArguments, Stability, Status, WccData, WriteArguments,
-    WriteOk, WriteVerifier,
+    CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, Fattr, FileHandle, NfsProcedure,
+    NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk, Sattr, SetattrArguments, StableHow, WccData,
+    WriteArguments, WriteOk, WriteVerifier,
 };
 use curt_vfs::{Error, FaultPoint};
 use curt_xdr::{Opaque, decode_all};
@@ -17,43 +17,43 @@ fn write(
     file: FileHandle,
     offset: u64,
     data: &[u8],
-    stability: Stability,
-) -> Outcome<WriteOk, WccData> {
+    stability: StableHow,
+) -> NfsResult<WriteOk, WccData> {
     let count = u32::try_from(data.len()).unwrap();
     let data = Opaque::new(data).unwrap();
     fixture.call(
-        Procedure::Write,
+        NfsProcedure::Write,
         &WriteArguments {
             file,
             offset,
             count,
-            stability,
+            stable: stability,
             data,
         },
     )
 }
 
 /// What READ says: the data, whether they end the file, and the file's attributes.
-fn read(fixture: &Fixture, file: FileHandle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Status> {
+fn read(fixture: &Fixture, file: FileHandle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), NfsStat3> {
     let results = fixture
         .raw(6, &bytes_of(&ReadArguments { file, offset, count }))
         .unwrap();
-    match decode_all::<Outcome<ReadOk<'_>, ReadFailed>>(&results).unwrap() {
-        Outcome::Ok(ok) => {
+    match decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(&results).unwrap() {
+        NfsResult::Ok(ok) => {
             assert_eq!(usize::try_from(ok.count).unwrap(), ok.data.len());
             assert_eq!(ok.attributes, Some(fixture.attributes(file)));
             Ok((ok.data.to_vec(), ok.eof))
         }
-        Outcome::Failed(status, failed) => {
+        NfsResult::Failed(status, failed) => {
             assert_eq!(failed.attributes, Some(fixture.attributes(file)));
             Err(status)
         }
     }
 }
 
-fn commit(fixture: &Fixture, file: FileHandle) -> Outcome<CommitOk, WccData> {
+fn commit(fixture: &Fixture, file: FileHandle) -> NfsResult<CommitOk, WccData> {
     fixture.call(
-        Procedure::Commit,
+        NfsProcedure::Commit,
         &CommitArguments {
             file,
             offset: 0,
@@ -62,10 +62,10 @@ fn commit(fixture: &Fixture, file: FileHandle) -> Outcome<CommitOk, WccData> {
     )
 }
 
-fn verifier_of(outcome: &Outcome<WriteOk, WccData>) -> WriteVerifier {
+fn verifier_of(outcome: &NfsResult<WriteOk, WccData>) -> WriteVerifier {
     match outcome {
-        Outcome::Ok(ok) => ok.verifier,
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Ok(ok) => ok.verifier,
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
@@ -74,10 +74,10 @@ fn what_was_written_is_read_at_every_length() {
     let fixture = Fixture::new();
     let file = fixture.make_file(fixture.root(), b"file", 0o644);
     let data: Vec<u8> = (0..=255).cycle().take(1000).collect();
-    let Outcome::Ok(ok) = write(&fixture, file, 0, &data, Stability::FileSync) else {
+    let NfsResult::Ok(ok) = write(&fixture, file, 0, &data, StableHow::FileSync) else {
         panic!("refused")
     };
-    assert_eq!((ok.count, ok.committed), (1000, Stability::FileSync));
+    assert_eq!((ok.count, ok.committed), (1000, StableHow::FileSync));
     assert_eq!(ok.wcc.before.unwrap().size, 0);
     assert_eq!(ok.wcc.after.unwrap(), fixture.attributes(file));
     for (offset, count) in [
@@ -116,8 +116,8 @@ fn a_read_is_never_more_than_a_mebibyte() {
     let file = fixture.make_file(fixture.root(), b"file", 0o644);
     for offset in [0u64, 1 << 20] {
         assert_eq!(
-            write(&fixture, file, offset, &[7; 1 << 20], Stability::Unstable).status(),
-            Status::Ok
+            write(&fixture, file, offset, &[7; 1 << 20], StableHow::Unstable).status(),
+            NfsStat3::Ok
         );
     }
     let (data, eof) = read(&fixture, file, 0, u32::MAX).unwrap();
@@ -127,11 +127,11 @@ fn a_read_is_never_more_than_a_mebibyte() {
 #[test]
 fn what_is_no_regular_file_has_no_data() {
     let fixture = Fixture::new();
-    assert_eq!(read(&fixture, fixture.root(), 0, 10), Err(Status::Inval));
-    assert_eq!(read(&fixture, fixture.root(), u64::MAX, 10), Err(Status::Inval));
+    assert_eq!(read(&fixture, fixture.root(), 0, 10), Err(NfsStat3::Inval));
+    assert_eq!(read(&fixture, fixture.root(), u64::MAX, 10), Err(NfsStat3::Inval));
     assert_eq!(
-        write(&fixture, fixture.root(), 0, b"x", Stability::Unstable).status(),
-        Status::Inval
+        write(&fixture, fixture.root(), 0, b"x", StableHow::Unstable).status(),
+        NfsStat3::Inval
     );
 }
 
@@ -141,8 +141,8 @@ fn writes_that_cannot_be_are_refused_before_anything_changes() {
     let file = fixture.make_file(fixture.root(), b"file", 0o644);
     let before = fixture.attributes(file);
     for offset in [(1 << 63) - 1, 1 << 63, u64::MAX] {
-        let refused = write(&fixture, file, offset, b"x", Stability::Unstable);
-        let Outcome::Failed(Status::Fbig, wcc) = refused else {
+        let refused = write(&fixture, file, offset, b"x", StableHow::Unstable);
+        let NfsResult::Failed(NfsStat3::Fbig, wcc) = refused else {
             panic!("{refused:?}")
         };
         assert_eq!(wcc.after, Some(before));
@@ -153,11 +153,11 @@ fn writes_that_cannot_be_are_refused_before_anything_changes() {
             file,
             offset: 0,
             count,
-            stability: Stability::Unstable,
+            stable: StableHow::Unstable,
             data,
         };
-        let refused: Outcome<WriteOk, WccData> = fixture.call(Procedure::Write, &arguments);
-        assert_eq!(refused.status(), Status::Inval, "count {count}");
+        let refused: NfsResult<WriteOk, WccData> = fixture.call(NfsProcedure::Write, &arguments);
+        assert_eq!(refused.status(), NfsStat3::Inval, "count {count}");
     }
     assert_eq!(fixture.attributes(file), before);
 }
@@ -166,8 +166,8 @@ fn writes_that_cannot_be_are_refused_before_anything_changes() {
 fn the_verifier_is_the_same_until_data_may_be_lost() {
     let fixture = Fixture::new();
     let file = fixture.make_file(fixture.root(), b"file", 0o644);
-    let first = verifier_of(&write(&fixture, file, 0, b"x", Stability::Unstable));
-    let Outcome::Ok(ok) = commit(&fixture, file) else {
+    let first = verifier_of(&write(&fixture, file, 0, b"x", StableHow::Unstable));
+    let NfsResult::Ok(ok) = commit(&fixture, file) else {
         panic!("refused")
     };
     assert_eq!(ok.verifier, first);
@@ -175,10 +175,10 @@ fn the_verifier_is_the_same_until_data_may_be_lost() {
     fixture
         .vfs
         .fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
-    assert_eq!(commit(&fixture, file).status(), Status::Io);
-    let second = verifier_of(&write(&fixture, file, 0, b"x", Stability::Unstable));
+    assert_eq!(commit(&fixture, file).status(), NfsStat3::Io);
+    let second = verifier_of(&write(&fixture, file, 0, b"x", StableHow::Unstable));
     assert_ne!(second, first);
-    let Outcome::Ok(ok) = commit(&fixture, file) else {
+    let NfsResult::Ok(ok) = commit(&fixture, file) else {
         panic!("refused")
     };
     assert_eq!(ok.verifier, second);
@@ -189,7 +189,7 @@ fn the_verifier_is_the_same_until_data_may_be_lost() {
 fn a_change_that_hears_of_lost_data_changes_the_verifier() {
     let fixture = Fixture::new();
     let (root, file) = (fixture.root(), fixture.make_file(fixture.root(), b"file", 0o644));
-    let verifier = || verifier_of(&write(&fixture, file, 0, b"x", Stability::Unstable));
+    let verifier = || verifier_of(&write(&fixture, file, 0, b"x", StableHow::Unstable));
     let setattr = || {
         let arguments = SetattrArguments {
             object: file,
@@ -199,7 +199,7 @@ fn a_change_that_hears_of_lost_data_changes_the_verifier() {
             },
             guard: None,
         };
-        let outcome: Outcome<WccData, WccData> = fixture.call(Procedure::Setattr, &arguments);
+        let outcome: NfsResult<WccData, WccData> = fixture.call(NfsProcedure::Setattr, &arguments);
         outcome.status()
     };
     let create = || {
@@ -207,20 +207,20 @@ fn a_change_that_hears_of_lost_data_changes_the_verifier() {
             place: place(root, b"new"),
             how: CreateHow::Unchecked(Sattr::default()),
         };
-        let outcome: Outcome<Created, WccData> = fixture.call(Procedure::Create, &arguments);
+        let outcome: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Create, &arguments);
         outcome.status()
     };
     let remove = || {
-        let outcome: Outcome<WccData, WccData> = fixture.call(Procedure::Remove, &place(root, b"file"));
+        let outcome: NfsResult<WccData, WccData> = fixture.call(NfsProcedure::Remove, &place(root, b"file"));
         outcome.status()
     };
-    let changes: [&dyn Fn() -> Status; 3] = [&setattr, &create, &remove];
+    let changes: [&dyn Fn() -> NfsStat3; 3] = [&setattr, &create, &remove];
     for change in changes {
         let before = verifier();
         fixture
             .vfs
             .fail_next(FaultPoint::Change, Error::Lost(Errno::IO), 1);
-        assert_eq!(change(), Status::Io);
+        assert_eq!(change(), NfsStat3::Io);
         assert_ne!(verifier(), before);
     }
 }
@@ -230,7 +230,7 @@ fn another_life_of_the_server_has_another_verifier() {
     let verifier = || {
         let fixture = Fixture::new();
         let file = fixture.make_file(fixture.root(), b"file", 0o644);
-        verifier_of(&write(&fixture, file, 0, b"x", Stability::Unstable))
+        verifier_of(&write(&fixture, file, 0, b"x", StableHow::Unstable))
     };
     assert_ne!(verifier(), verifier());
 }
@@ -240,22 +240,22 @@ fn errors_of_the_disk_reach_the_client_by_name() {
     let fixture = Fixture::new();
     let file = fixture.make_file(fixture.root(), b"file", 0o644);
     let rows = [
-        (Errno::NOSPC, Status::Nospc),
-        (Errno::DQUOT, Status::Dquot),
-        (Errno::ROFS, Status::Rofs),
-        (Errno::IO, Status::Io),
-        (Errno::FBIG, Status::Fbig),
+        (Errno::NOSPC, NfsStat3::Nospc),
+        (Errno::DQUOT, NfsStat3::Dquot),
+        (Errno::ROFS, NfsStat3::Rofs),
+        (Errno::IO, NfsStat3::Io),
+        (Errno::FBIG, NfsStat3::Fbig),
     ];
     for (errno, status) in rows {
         fixture.vfs.fail_next(FaultPoint::Write, Error::Os(errno), 1);
-        let refused = write(&fixture, file, 0, b"x", Stability::Unstable);
-        let Outcome::Failed(got, wcc) = refused else {
+        let refused = write(&fixture, file, 0, b"x", StableHow::Unstable);
+        let NfsResult::Failed(got, wcc) = refused else {
             panic!("{refused:?}")
         };
         assert_eq!((got, wcc.after), (status, Some(fixture.attributes(file))));
     }
     fixture.vfs.fail_next(FaultPoint::Read, Error::Os(Errno::IO), 1);
-    assert_eq!(read(&fixture, file, 0, 1), Err(Status::Io));
+    assert_eq!(read(&fixture, file, 0, 1), Err(NfsStat3::Io));
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn a_read_only_export_takes_no_data() {
         ..rules()
     });
     let root = fixture.root();
-    let refused = write(&fixture, root, 0, b"x", Stability::Unstable);
-    let Outcome::Failed(Status::Rofs, wcc) = refused else {
+    let refused = write(&fixture, root, 0, b"x", StableHow::Unstable);
+    let NfsResult::Failed(NfsStat3::Rofs, wcc) = refused else {
         panic!("{refused:?}")
     };
     let attributes: Option<Fattr> = Some(fixture.attributes(root));
     assert_eq!(wcc.after, attributes);
-    assert_eq!(commit(&fixture, root).status(), Status::Rofs);
+    assert_eq!(commit(&fixture, root).status(), NfsStat3::Rofs);
 }

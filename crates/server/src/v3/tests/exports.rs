@@ -1,15 +1,16 @@
-//! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`, `nordirplus`, flavours, and reloads.
+//! What the options of exports do to requests: crossing mounts, `subtree_check`, `async`,
+//! `nordirplus`, flavours, and reloads.
 
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, Created, Fattr,
-    FileHandle, LookupOk, Outcome, Procedure, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
-    Stability, Status, WccData, WriteArguments, WriteOk,
+    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk, Fattr,
+    FileHandle, LookupOk, NfsProcedure, NfsResult, NfsStat3, ReaddirPlusArguments, RenameArguments,
+    RenameWcc, Sattr, StableHow, WccData, WriteArguments, WriteOk,
 };
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_vfs::{Caller, MemoryVfs, SetAttributes, Vfs};
+use curt_vfs::{FsCred, MemoryVfs, SetAttributes, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
@@ -19,16 +20,17 @@ pub(super) fn export(path: &str, vfs: &Arc<MemoryVfs>, rules: ExportRules) -> Ex
     ExportDefinition::for_everyone(path.as_bytes().to_vec(), Arc::<MemoryVfs>::clone(vfs), rules)
 }
 
-/// `/one` with a directory `disk`, on which `/one/disk` is mounted: the fixture's own and another tree.
+/// `/one` with a directory `disk`, on which `/one/disk` is mounted: the fixture's own and another
+/// tree.
 fn mounted(above: ExportRules, below: Option<ExportRules>) -> Fixture {
     let fixture = Fixture::new();
     let set = SetAttributes::with_mode(0o755);
     let disk = memory(3);
     let made = fixture
         .vfs
-        .make_directory(&Caller::ROOT, &fixture.vfs.root(), b"disk", &set);
+        .make_directory(&FsCred::ROOT, &fixture.vfs.root(), b"disk", &set);
     made.value.unwrap();
-    let inside = disk.make_directory(&Caller::ROOT, &disk.root(), b"inside", &set);
+    let inside = disk.make_directory(&FsCred::ROOT, &disk.root(), b"inside", &set);
     inside.value.unwrap();
     let mut exports = vec![export("/one", &fixture.vfs, above)];
     exports.extend(below.map(|rules| export("/one/disk", &disk, rules)));
@@ -36,10 +38,10 @@ fn mounted(above: ExportRules, below: Option<ExportRules>) -> Fixture {
     fixture
 }
 
-fn found(outcome: Outcome<LookupOk, Option<Fattr>>) -> LookupOk {
+fn found(outcome: NfsResult<LookupOk, Option<Fattr>>) -> LookupOk {
     match outcome {
-        Outcome::Ok(found) => found,
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Ok(found) => found,
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
@@ -66,7 +68,7 @@ fn a_mount_is_entered_with_crossmnt_above_or_nohide_below_and_else_hidden() {
         let fixture = mounted(above, below);
         let disk = found(fixture.lookup(fixture.root(), b"disk"));
         let inside = fixture.lookup(disk.object, b"inside").status();
-        assert_eq!(inside == Status::Ok, entered, "{above:?} {below:?}");
+        assert_eq!(inside == NfsStat3::Ok, entered, "{above:?} {below:?}");
         let (root, attributes) = (fixture.attributes(fixture.root()), disk.attributes.unwrap());
         assert_eq!(root.fsid != attributes.fsid, entered);
         assert_eq!(attributes, fixture.attributes(disk.object));
@@ -83,7 +85,7 @@ fn a_mount_that_is_closed_to_the_caller_shows_what_it_covers() {
     let disk = memory(3);
     let mut below = export("/one/disk", &disk, rules());
     below.clients = vec![ExportClient {
-        client: crate::Client::parse("10.9.9.9").unwrap(),
+        client: crate::ClientSpec::parse("10.9.9.9").unwrap(),
         ..ExportClient::everyone(rules())
     }];
     let exports = vec![export("/one", &fixture.vfs, crossing(rules())), below];
@@ -116,7 +118,7 @@ fn a_listing_leaves_mounts_to_lookup() {
         names.windows(needle.len()).any(|window| window == needle)
     };
     assert!(with_handle(b"disk"));
-    let covered = fixture.vfs.lookup(&Caller::ROOT, &fixture.vfs.root(), b"disk");
+    let covered = fixture.vfs.lookup(&FsCred::ROOT, &fixture.vfs.root(), b"disk");
     let covered = covered.value.unwrap().handle;
     let bytes = covered.bytes();
     assert!(
@@ -134,7 +136,7 @@ fn list(fixture: &Fixture, directory: FileHandle) -> Vec<u8> {
         max_count: 8192,
     };
     fixture
-        .raw(Procedure::ReaddirPlus.number(), &bytes_of(&arguments))
+        .raw(NfsProcedure::ReaddirPlus.number(), &bytes_of(&arguments))
         .unwrap()
 }
 
@@ -150,17 +152,17 @@ fn nordirplus_refuses_readdirplus_alone() {
     assert_eq!(list(&plain, plain.root())[..4], [0; 4]);
 }
 
-fn write(fixture: &Fixture, file: FileHandle, stability: Stability) -> WriteOk {
+fn write(fixture: &Fixture, file: FileHandle, stability: StableHow) -> WriteOk {
     let arguments = WriteArguments {
         file,
         offset: 0,
         count: 4,
-        stability,
+        stable: stability,
         data: Opaque::new(b"data").unwrap(),
     };
-    match fixture.call::<WriteOk, WccData>(Procedure::Write, &arguments) {
-        Outcome::Ok(written) => written,
-        Outcome::Failed(status, _) => panic!("{status}"),
+    match fixture.call::<WriteOk, WccData>(NfsProcedure::Write, &arguments) {
+        NfsResult::Ok(written) => written,
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
@@ -180,21 +182,21 @@ fn async_answers_before_anything_is_stable_and_says_that_it_is() {
                 count: 0,
             };
             fixture
-                .call::<CommitOk, WccData>(Procedure::Commit, &arguments)
+                .call::<CommitOk, WccData>(NfsProcedure::Commit, &arguments)
                 .status()
         };
         let before = || {
             fixture.vfs.lose_unstable_data();
             fixture.attributes(file).size
         };
-        for stability in [Stability::FileSync, Stability::DataSync, Stability::Unstable] {
+        for stability in [StableHow::FileSync, StableHow::DataSync, StableHow::Unstable] {
             assert_eq!(
                 write(&fixture, file, stability).committed,
                 stability,
                 "{asynchronous}"
             );
         }
-        assert_eq!(commit(), Status::Ok);
+        assert_eq!(commit(), NfsStat3::Ok);
         let expected = if asynchronous { 0 } else { 4 };
         assert_eq!(
             before(),
@@ -217,17 +219,17 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     let hidden = fixture.make_file(closed, b"file", 0o666);
     let seen = fixture.make_file(open, b"file", 0o666);
     let status = |fixture: &Fixture, handle: FileHandle| {
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &handle).status()
+        fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &handle).status()
     };
     fixture.become_user(5, 5);
-    assert_eq!(status(&fixture, seen), Status::Ok);
+    assert_eq!(status(&fixture, seen), NfsStat3::Ok);
     assert_eq!(
         status(&fixture, hidden),
-        Status::Stale,
+        NfsStat3::Stale,
         "nobody else may search the way to it"
     );
     fixture.become_user(0, 0);
-    assert_eq!(status(&fixture, hidden), Status::Ok);
+    assert_eq!(status(&fixture, hidden), NfsStat3::Ok);
     assert_eq!(
         found(fixture.lookup(open, b"file")).object,
         seen,
@@ -237,11 +239,11 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
         from: place(open, b"file"),
         to: place(closed, b"moved"),
     };
-    let renamed = fixture.call::<RenameWcc, RenameWcc>(Procedure::Rename, &rename);
-    assert_eq!(renamed.status(), Status::Ok);
-    assert_eq!(status(&fixture, seen), Status::Stale);
+    let renamed = fixture.call::<RenameWcc, RenameWcc>(NfsProcedure::Rename, &rename);
+    assert_eq!(renamed.status(), NfsStat3::Ok);
+    assert_eq!(status(&fixture, seen), NfsStat3::Stale);
     let moved = found(fixture.lookup(closed, b"moved")).object;
-    assert_eq!(status(&fixture, moved), Status::Ok);
+    assert_eq!(status(&fixture, moved), NfsStat3::Ok);
     // A handle from before the option was set does not say where its file is.
     let without = Fixture::new();
     let file = without.make_file(without.root(), b"file", 0o666);
@@ -253,7 +255,7 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
         .service
         .replace_exports(vec![export("/one", &without.vfs, checked)])
         .unwrap();
-    assert_eq!(status(&without, file), Status::Stale);
+    assert_eq!(status(&without, file), NfsStat3::Stale);
 }
 
 #[test]
@@ -285,8 +287,8 @@ fn fsid_is_what_clients_see_and_handles_outlive_another_device_behind_it() {
     let folded = 0x0d5a_8b04_6c3c_4b8e ^ 0x9d7c_2f3f_1f0d_4e11_u64;
     assert_eq!(fixture.attributes(fixture.root()).fsid, folded);
     assert_eq!(
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status(),
-        Status::Stale,
+        fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &root).status(),
+        NfsStat3::Stale,
         "another fsid is another file system"
     );
 }
@@ -322,15 +324,15 @@ fn no_fsid_of_exports_5_is_that_of_a_file_system_without_one() {
 fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
     let fixture = Fixture::new();
     let (one, two) = (fixture.root(), fixture.root_of(2));
-    let status = |handle| fixture.call::<Fattr, ()>(Procedure::Getattr, &handle).status();
-    assert_eq!((status(one), status(two)), (Status::Ok, Status::Ok));
+    let status = |handle| fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &handle).status();
+    assert_eq!((status(one), status(two)), (NfsStat3::Ok, NfsStat3::Ok));
     let replaced = fixture.service.replace_exports(vec![
         export("/one", &fixture.vfs, rules()),
         export("/three", &memory(3), rules()),
     ]);
     let difference = replaced.unwrap();
     assert_eq!(difference.to_string(), "added /three *()\nremoved /two *()");
-    assert_eq!((status(one), status(two)), (Status::Ok, Status::Stale));
+    assert_eq!((status(one), status(two)), (NfsStat3::Ok, NfsStat3::Stale));
     assert!(!difference.is_empty());
     let same = fixture.service.replace_exports(vec![
         export("/one", &fixture.vfs, rules()),
@@ -343,7 +345,7 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
         export("/one/", &memory(4), rules()),
     ];
     assert!(fixture.service.replace_exports(twice).is_err());
-    assert_eq!(status(one), Status::Ok);
+    assert_eq!(status(one), NfsStat3::Ok);
     let read_only = ExportRules {
         read_only: true,
         ..rules()
@@ -356,8 +358,8 @@ fn a_reload_says_what_changed_and_handles_of_what_is_gone_are_stale_at_once() {
         place: place(one, b"new"),
         how: CreateHow::Guarded(Sattr::default()),
     };
-    let refused = fixture.call::<Created, WccData>(Procedure::Create, &arguments);
-    assert_eq!(refused.status(), Status::Rofs);
+    let refused = fixture.call::<CreateOk, WccData>(NfsProcedure::Create, &arguments);
+    assert_eq!(refused.status(), NfsStat3::Rofs);
 }
 
 #[test]
@@ -374,7 +376,7 @@ fn a_flavour_that_is_not_offered_is_too_weak_for_every_request() {
             ..export("/one", &fixture.vfs, rules())
         };
         fixture.service.replace_exports(vec![definition]).unwrap();
-        fixture.raw(Procedure::Getattr.number(), &root).map(drop)
+        fixture.raw(NfsProcedure::Getattr.number(), &root).map(drop)
     };
     let denied = Err(CallFailure::Denied(AuthStatus::TooWeak));
     assert_eq!(offering(&[Flavor::Sys]), Ok(()));

@@ -1,24 +1,25 @@
-//! A server with one export (and a second one where asked), and calls to it as one caller or another.
+//! A server with one export (and a second one where asked), and calls to it as one caller or
+//! another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, Created, DirectoryName, Fattr, FileHandle, Filename, LookupOk,
-    MkdirArguments, Outcome, PROGRAM, Procedure, Sattr, Status, VERSION, WccData,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, MkdirArguments,
+    NfsProcedure, NfsResult, NfsStat3, PROGRAM, Sattr, VERSION, WccData,
 };
-use curt_rpc::auth::{Auth, AuthSys, Groups};
-use curt_rpc::message::Call;
-use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::ServerCounters;
-use curt_vfs::{MemoryOptions, MemoryVfs, Time, Vfs};
+use curt_vfs::{MemoryOptions, MemoryVfs, Timestamp, Vfs};
 use curt_xdr::{Decode, Encode, decode_all};
 
-use crate::file_handle::{ExportId, Signed};
-use crate::{ExportDefinition, ExportRules, NfsService, Setup, Squash, State};
+use crate::file_handle::{ExportId, HandleContents};
+use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 
-pub(super) const NOW: Time = Time {
+pub(super) const NOW: Timestamp = Timestamp {
     seconds: 1_000_000,
     nanoseconds: 7,
 };
@@ -62,7 +63,7 @@ impl Fixture {
             ExportDefinition::for_everyone(b"/two".to_vec(), memory(2), rules),
         ];
         let setup = Setup {
-            state: State::with_key([9; 16]),
+            state: PersistentState::with_key([9; 16]),
             exports,
             counters: Arc::new(ServerCounters::default()),
         };
@@ -95,7 +96,7 @@ impl Fixture {
     pub(super) fn root_of(&self, export: u32) -> FileHandle {
         let export = Arc::clone(self.service.exports.current().by_id(ExportId(export)).unwrap());
         let (id, file_system) = (export.id, export.file_system);
-        self.service.key.sign(&Signed {
+        self.service.key.sign(&HandleContents {
             export: id,
             file_system,
             node: export.vfs.root(),
@@ -109,7 +110,7 @@ impl Fixture {
 
     /// Sends bytes as arguments and returns the bytes of the results.
     pub(super) fn raw(&self, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, CallFailure> {
-        let groups = Groups::first_of(self.groups);
+        let groups = AuthSysGids::first_of(self.groups);
         let sys = AuthSys {
             stamp: 0,
             machine_name: b"test",
@@ -117,10 +118,10 @@ impl Fixture {
             gid: self.gid,
             groups,
         };
-        let credential = Auth::Sys(sys);
+        let credential = OpaqueAuth::Sys(sys);
         // Relaxed: only the numbers have to differ, for each call here is a new one.
         static XID: AtomicU32 = AtomicU32::new(1);
-        let call = Call {
+        let call = CallMessage {
             xid: XID.fetch_add(1, Ordering::Relaxed),
             program: PROGRAM,
             version: VERSION,
@@ -131,7 +132,7 @@ impl Fixture {
         let local = "127.0.0.1:2049".parse().unwrap();
         let mut reply = b"before".to_vec();
         self.service
-            .call(&call, &mut Context::detached(self.client, local), &mut reply)?;
+            .call(&call, &mut CallContext::detached(self.client, local), &mut reply)?;
         assert_eq!(
             &reply[..6],
             b"before",
@@ -143,9 +144,9 @@ impl Fixture {
     }
 
     /// One call whose results must fill the reply exactly.
-    pub(super) fn call<T, F>(&self, procedure: Procedure, arguments: &impl Encode) -> Outcome<T, F>
+    pub(super) fn call<T, F>(&self, procedure: NfsProcedure, arguments: &impl Encode) -> NfsResult<T, F>
     where
-        Outcome<T, F>: for<'a> Decode<'a>,
+        NfsResult<T, F>: for<'a> Decode<'a>,
     {
         let results = self.raw(procedure.number(), &bytes_of(arguments)).unwrap();
         decode_all(&results).unwrap()
@@ -160,7 +161,7 @@ impl Fixture {
             place: place(directory, name),
             how,
         };
-        made(self.call(Procedure::Create, &arguments))
+        made(self.call(NfsProcedure::Create, &arguments))
     }
 
     pub(super) fn make_directory(&self, directory: FileHandle, name: &[u8], mode: u32) -> FileHandle {
@@ -172,30 +173,30 @@ impl Fixture {
             place: place(directory, name),
             attributes,
         };
-        made(self.call(Procedure::Mkdir, &arguments))
+        made(self.call(NfsProcedure::Mkdir, &arguments))
     }
 
     pub(super) fn attributes(&self, file: FileHandle) -> Fattr {
-        match self.call::<Fattr, ()>(Procedure::Getattr, &file) {
-            Outcome::Ok(fattr) => fattr,
-            Outcome::Failed(status, ()) => panic!("{status}"),
+        match self.call::<Fattr, ()>(NfsProcedure::Getattr, &file) {
+            NfsResult::Ok(fattr) => fattr,
+            NfsResult::Failed(status, ()) => panic!("{status}"),
         }
     }
 
-    pub(super) fn lookup(&self, directory: FileHandle, name: &[u8]) -> Outcome<LookupOk, Option<Fattr>> {
-        self.call(Procedure::Lookup, &place(directory, name))
+    pub(super) fn lookup(&self, directory: FileHandle, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
+        self.call(NfsProcedure::Lookup, &place(directory, name))
     }
 }
 
-fn made(outcome: Outcome<Created, WccData>) -> FileHandle {
+fn made(outcome: NfsResult<CreateOk, WccData>) -> FileHandle {
     match outcome {
-        Outcome::Ok(created) => created.object.unwrap(),
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Ok(created) => created.object.unwrap(),
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
-pub(super) fn place(directory: FileHandle, name: &[u8]) -> DirectoryName<'_> {
-    DirectoryName {
+pub(super) fn place(directory: FileHandle, name: &[u8]) -> DirOpArgs<'_> {
+    DirOpArgs {
         directory,
         name: Filename::new(name).unwrap(),
     }
@@ -208,6 +209,6 @@ pub(super) fn bytes_of(value: &impl Encode) -> Vec<u8> {
 }
 
 /// The status of a failure that carries attributes after the operation.
-pub(super) fn status_of<T: std::fmt::Debug, F>(outcome: &Outcome<T, F>) -> Status {
+pub(super) fn status_of<T: std::fmt::Debug, F>(outcome: &NfsResult<T, F>) -> NfsStat3 {
     outcome.status()
 }

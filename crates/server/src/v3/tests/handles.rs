@@ -1,60 +1,60 @@
 //! Handles that are not, or no longer, good: for every procedure.
 
-use curt_proto::nfs3::{FileHandle, Procedure, Status};
+use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
 use curt_vfs::{HandleScheme, NodeHandle};
 
 use super::fixture::{Fixture, bytes_of, rules};
 use crate::ExportRules;
-use crate::file_handle::{ExportId, FileSystemId, Signed};
+use crate::file_handle::{ExportId, FileSystemId, HandleContents};
 
 /// Arguments of each procedure that begin with this handle and are well formed.
-fn arguments(procedure: Procedure, handle: FileHandle) -> Vec<u8> {
+fn arguments(procedure: NfsProcedure, handle: FileHandle) -> Vec<u8> {
     let mut bytes = bytes_of(&handle);
     let name = [0, 0, 0, 1, b'n', 0, 0, 0];
     match procedure {
-        Procedure::Null => return Vec::new(),
-        Procedure::Getattr
-        | Procedure::Readlink
-        | Procedure::Fsstat
-        | Procedure::Fsinfo
-        | Procedure::Pathconf => {}
-        Procedure::Setattr => bytes.extend([0; 28]),
-        Procedure::Access => bytes.extend([0, 0, 0, 1]),
-        Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => bytes.extend(name),
-        Procedure::Read | Procedure::Commit => bytes.extend([0; 12]),
-        Procedure::Write => bytes.extend([0; 20]),
-        Procedure::Create => {
+        NfsProcedure::Null => return Vec::new(),
+        NfsProcedure::Getattr
+        | NfsProcedure::Readlink
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf => {}
+        NfsProcedure::Setattr => bytes.extend([0; 28]),
+        NfsProcedure::Access => bytes.extend([0, 0, 0, 1]),
+        NfsProcedure::Lookup | NfsProcedure::Remove | NfsProcedure::Rmdir => bytes.extend(name),
+        NfsProcedure::Read | NfsProcedure::Commit => bytes.extend([0; 12]),
+        NfsProcedure::Write => bytes.extend([0; 20]),
+        NfsProcedure::Create => {
             bytes.extend(name);
             bytes.extend([0; 28]);
         }
-        Procedure::Mkdir => {
+        NfsProcedure::Mkdir => {
             bytes.extend(name);
             bytes.extend([0; 24]);
         }
-        Procedure::Symlink => {
+        NfsProcedure::Symlink => {
             bytes.extend(name);
             bytes.extend([0; 24]);
             bytes.extend(name);
         }
-        Procedure::Mknod => {
+        NfsProcedure::Mknod => {
             bytes.extend(name);
             bytes.extend([0, 0, 0, 7]);
             bytes.extend([0; 24]);
         }
-        Procedure::Rename => {
+        NfsProcedure::Rename => {
             bytes.extend(name);
             bytes.extend(bytes_of(&handle));
             bytes.extend(name);
         }
-        Procedure::Link => {
+        NfsProcedure::Link => {
             bytes.extend(bytes_of(&handle));
             bytes.extend(name);
         }
-        Procedure::Readdir => {
+        NfsProcedure::Readdir => {
             bytes.extend([0; 16]);
             bytes.extend([0, 0, 16, 0]);
         }
-        Procedure::ReaddirPlus => {
+        NfsProcedure::ReaddirPlus => {
             bytes.extend([0; 16]);
             bytes.extend([0, 0, 16, 0, 0, 0, 16, 0]);
         }
@@ -62,14 +62,14 @@ fn arguments(procedure: Procedure, handle: FileHandle) -> Vec<u8> {
     bytes
 }
 
-fn status(fixture: &Fixture, procedure: Procedure, handle: FileHandle) -> Option<Status> {
+fn status(fixture: &Fixture, procedure: NfsProcedure, handle: FileHandle) -> Option<NfsStat3> {
     let results = fixture
         .raw(procedure.number(), &arguments(procedure, handle))
         .unwrap();
     let number = results
         .first_chunk::<4>()
         .map(|bytes| u32::from_be_bytes(*bytes))?;
-    Status::from_number(number)
+    NfsStat3::from_number(number)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
         .vfs
         .root();
     let sign = |export, file_system, node| {
-        let signed = Signed {
+        let signed = HandleContents {
             parent: None,
             export: ExportId(export),
             file_system: FileSystemId(file_system),
@@ -98,33 +98,33 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
     let gone = NodeHandle::new(node.scheme(), node.kind(), &[0xee; 16]).unwrap();
     let kernel = NodeHandle::new(HandleScheme::Kernel, 1, node.bytes()).unwrap();
     let rows = [
-        ("empty", FileHandle::new(&[]).unwrap(), vec![Status::Badhandle]),
+        ("empty", FileHandle::new(&[]).unwrap(), vec![NfsStat3::Badhandle]),
         (
             "short",
             FileHandle::new(&root.as_bytes()[..19]).unwrap(),
-            vec![Status::Badhandle],
+            vec![NfsStat3::Badhandle],
         ),
         (
             "noise",
             FileHandle::new(&[0xa5; 64]).unwrap(),
-            vec![Status::Badhandle],
+            vec![NfsStat3::Badhandle],
         ),
-        ("forged", FileHandle::new(&forged).unwrap(), vec![Status::Stale]),
-        ("no such export", sign(99, 1, node), vec![Status::Stale]),
-        ("other file system", sign(1, 2, node), vec![Status::Stale]),
+        ("forged", FileHandle::new(&forged).unwrap(), vec![NfsStat3::Stale]),
+        ("no such export", sign(99, 1, node), vec![NfsStat3::Stale]),
+        ("other file system", sign(1, 2, node), vec![NfsStat3::Stale]),
         (
             "no such file",
             sign(1, 1, gone),
-            vec![Status::Stale, Status::Badhandle],
+            vec![NfsStat3::Stale, NfsStat3::Badhandle],
         ),
         (
             "other scheme",
             sign(1, 1, kernel),
-            vec![Status::Stale, Status::Badhandle],
+            vec![NfsStat3::Stale, NfsStat3::Badhandle],
         ),
     ];
     for (what, handle, expected) in rows {
-        for procedure in &Procedure::ALL[1..] {
+        for procedure in &NfsProcedure::ALL[1..] {
             let got = status(&fixture, *procedure, handle).unwrap();
             assert!(
                 expected.contains(&got),
@@ -132,13 +132,13 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
             );
         }
     }
-    assert_eq!(status(&fixture, Procedure::Getattr, root), Some(Status::Ok));
+    assert_eq!(status(&fixture, NfsProcedure::Getattr, root), Some(NfsStat3::Ok));
 }
 
 #[test]
 fn arguments_cut_or_lengthened_are_garbage_to_every_procedure() {
     let fixture = Fixture::new();
-    for procedure in &Procedure::ALL {
+    for procedure in &NfsProcedure::ALL {
         let whole = arguments(*procedure, fixture.root());
         assert!(fixture.raw(procedure.number(), &whole).is_ok(), "{procedure}");
         for cut in 0..whole.len() {
@@ -161,10 +161,10 @@ fn a_secure_export_serves_reserved_ports_alone() {
     let mut fixture = Fixture::new();
     let root = fixture.root();
     fixture.move_to_port(1024);
-    for procedure in &Procedure::ALL[1..] {
+    for procedure in &NfsProcedure::ALL[1..] {
         assert_eq!(
             status(&fixture, *procedure, root),
-            Some(Status::Perm),
+            Some(NfsStat3::Perm),
             "{procedure}"
         );
     }
@@ -173,5 +173,8 @@ fn a_secure_export_serves_reserved_ports_alone() {
         ..rules()
     });
     open.move_to_port(65_535);
-    assert_eq!(status(&open, Procedure::Getattr, open.root()), Some(Status::Ok));
+    assert_eq!(
+        status(&open, NfsProcedure::Getattr, open.root()),
+        Some(NfsStat3::Ok)
+    );
 }

@@ -1,8 +1,8 @@
 //! Names and bytes that mean harm.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, Created, MkdirArguments, Outcome, Procedure, RenameArguments, RenameWcc,
-    Sattr, Status, WccData,
+    CreateArguments, CreateHow, CreateOk, MkdirArguments, NfsProcedure, NfsResult, NfsStat3, RenameArguments,
+    RenameWcc, Sattr, WccData,
 };
 
 use super::fixture::{Fixture, place};
@@ -14,13 +14,13 @@ fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
     fixture.make_file(root, b"file", 0o644);
     let long = [b'n'; 256];
     let longest = [b'n'; 65_535];
-    let rows: [(&[u8], Status); 6] = [
-        (b"", Status::Acces),
-        (b"a/b", Status::Acces),
-        (b"../escape", Status::Acces),
-        (b"nul\0", Status::Acces),
-        (&long, Status::Nametoolong),
-        (&longest, Status::Nametoolong),
+    let rows: [(&[u8], NfsStat3); 6] = [
+        (b"", NfsStat3::Acces),
+        (b"a/b", NfsStat3::Acces),
+        (b"../escape", NfsStat3::Acces),
+        (b"nul\0", NfsStat3::Acces),
+        (&long, NfsStat3::Nametoolong),
+        (&longest, NfsStat3::Nametoolong),
     ];
     for (name, expected) in rows {
         let shown = name
@@ -33,12 +33,12 @@ fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
         let attributes = Some(fixture.attributes(root));
         assert_eq!(
             fixture.lookup(root, name),
-            Outcome::Failed(expected, attributes),
+            NfsResult::Failed(expected, attributes),
             "LOOKUP {shown}"
         );
-        for procedure in [Procedure::Remove, Procedure::Rmdir] {
-            let refused: Outcome<WccData, WccData> = fixture.call(procedure, &place);
-            let Outcome::Failed(status, wcc) = refused else {
+        for procedure in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
+            let refused: NfsResult<WccData, WccData> = fixture.call(procedure, &place);
+            let NfsResult::Failed(status, wcc) = refused else {
                 panic!("{procedure} {shown}")
             };
             assert_eq!((status, wcc.after), (expected, attributes), "{procedure} {shown}");
@@ -47,18 +47,18 @@ fn bad_names_get_the_rfcs_status_from_every_procedure_that_takes_one() {
             place,
             how: CreateHow::Unchecked(Sattr::default()),
         };
-        let refused: Outcome<Created, WccData> = fixture.call(Procedure::Create, &create);
+        let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Create, &create);
         assert_eq!(refused.status(), expected, "CREATE {shown}");
         let mkdir = MkdirArguments {
             place,
             attributes: Sattr::default(),
         };
-        let refused: Outcome<Created, WccData> = fixture.call(Procedure::Mkdir, &mkdir);
+        let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mkdir, &mkdir);
         assert_eq!(refused.status(), expected, "MKDIR {shown}");
         let good = super::fixture::place(root, b"file");
         for (from, to) in [(good, place), (place, good)] {
-            let refused: Outcome<RenameWcc, RenameWcc> =
-                fixture.call(Procedure::Rename, &RenameArguments { from, to });
+            let refused: NfsResult<RenameWcc, RenameWcc> =
+                fixture.call(NfsProcedure::Rename, &RenameArguments { from, to });
             assert_eq!(refused.status(), expected, "RENAME {shown}");
         }
     }

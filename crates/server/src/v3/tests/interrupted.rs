@@ -1,26 +1,26 @@
-//! Calls that come again after the server was killed, over a directory of this machine: before the change, after it, and after
-//! the reply was saved.
+//! Calls that come again after the server was killed, over a directory of this machine: before the
+//! change, after it, and after the reply was saved.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, Created, DirectoryName, FileHandle, Filename, LinkArguments, LookupOk,
-    MkdirArguments, MknodArguments, MknodData, Outcome, PROGRAM, Procedure, RenameArguments, Sattr,
-    SetattrArguments, Status, SymlinkArguments, VERSION, WccData,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, FileHandle, Filename, LinkArguments, LookupOk,
+    MkdirArguments, MknodArguments, MknodData, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments,
+    Sattr, SetattrArguments, SymlinkArguments, VERSION, WccData,
 };
-use curt_rpc::auth::{Auth, AuthSys, Groups};
-use curt_rpc::message::Call;
-use curt_rpc::server::{CallFailure, Context, Service as _};
+use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::decode_all;
 
 use super::fixture::{bytes_of, place, rules};
-use crate::file_handle::{ExportId, Signed};
-use crate::request::Request;
-use crate::{ExportDefinition, NfsService, Setup, State};
+use crate::file_handle::{ExportId, HandleContents};
+use crate::request::NfsRequest;
+use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 
 /// One run of a server.
 struct Run {
@@ -47,7 +47,7 @@ impl Run {
         };
         let export = top.join("export");
         std::fs::create_dir_all(&export).unwrap();
-        let state = State::open(&state).unwrap();
+        let state = PersistentState::open(&state).unwrap();
         let vfs = Arc::new(LocalVfs::open(&export, &options).unwrap());
         let exports = vec![ExportDefinition::for_everyone(b"/export".to_vec(), vfs, rules())];
         let counters = Arc::new(ServerCounters::default());
@@ -59,7 +59,7 @@ impl Run {
         let mut service = NfsService::new(setup).unwrap();
         service.save_replies().unwrap();
         let export = Arc::clone(service.exports.current().by_id(ExportId(1)).unwrap());
-        let root = service.key.sign(&Signed {
+        let root = service.key.sign(&HandleContents {
             export: export.id,
             file_system: export.file_system,
             node: export.vfs.root(),
@@ -73,23 +73,23 @@ impl Run {
     }
 
     /// Sends a call of number `xid` from another port each time.
-    fn send(&self, xid: u32, procedure: Procedure, arguments: &[u8]) -> Vec<u8> {
+    fn send(&self, xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> Vec<u8> {
         let (call, mut context) = call(xid, procedure, arguments);
         let mut reply = Vec::new();
         self.service.call(&call, &mut context, &mut reply).unwrap();
         reply
     }
 
-    fn status(&self, xid: u32, procedure: Procedure, arguments: &[u8]) -> Status {
+    fn status(&self, xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> NfsStat3 {
         status(&self.send(xid, procedure, arguments))
     }
 
     /// Sends a call at which the server is killed.
-    fn killed(self, when: Killed, xid: u32, procedure: Procedure, arguments: &[u8]) {
+    fn killed(self, when: Killed, xid: u32, procedure: NfsProcedure, arguments: &[u8]) {
         let (call, mut context) = call(xid, procedure, arguments);
         let service = &self.service;
-        let perform = |_, context: &mut Context<'_>, reply: &mut Vec<u8>| {
-            let mut request = Request {
+        let perform = |_, context: &mut CallContext<'_>, reply: &mut Vec<u8>| {
+            let mut request = NfsRequest {
                 service,
                 credential: &call.credential,
                 context,
@@ -106,7 +106,7 @@ impl Run {
         };
         let mut reply = Vec::new();
         let answered = service
-            .replies
+            .reply_cache
             .answer(&call, &mut context, &mut reply, &self.counters, perform);
         assert_eq!(answered.is_ok(), when == Killed::AfterTheReplyWasSaved);
     }
@@ -118,17 +118,17 @@ impl Run {
     fn handle(&self, name: &str) -> FileHandle {
         let found = self.send(
             0,
-            Procedure::Lookup,
+            NfsProcedure::Lookup,
             &bytes_of(&place(self.root, name.as_bytes())),
         );
-        match decode_all::<Outcome<LookupOk, Option<curt_proto::nfs3::Fattr>>>(&found).unwrap() {
-            Outcome::Ok(found) => found.object,
-            Outcome::Failed(status, _) => panic!("{name}: {status}"),
+        match decode_all::<NfsResult<LookupOk, Option<curt_proto::nfs3::Fattr>>>(&found).unwrap() {
+            NfsResult::Ok(found) => found.object,
+            NfsResult::Failed(status, _) => panic!("{name}: {status}"),
         }
     }
 }
 
-fn call(xid: u32, procedure: Procedure, arguments: &[u8]) -> (Call<'_>, Context<'static>) {
+fn call(xid: u32, procedure: NfsProcedure, arguments: &[u8]) -> (CallMessage<'_>, CallContext<'static>) {
     static PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let port = 600 + PORT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 400;
     let (uid, gid) = myself();
@@ -137,17 +137,17 @@ fn call(xid: u32, procedure: Procedure, arguments: &[u8]) -> (Call<'_>, Context<
         machine_name: b"test",
         uid,
         gid,
-        groups: Groups::first_of(&[]),
+        groups: AuthSysGids::first_of(&[]),
     };
-    let call = Call {
+    let call = CallMessage {
         xid,
         program: PROGRAM,
         version: VERSION,
         procedure: procedure.number(),
-        credential: Auth::Sys(sys),
+        credential: OpaqueAuth::Sys(sys),
         arguments,
     };
-    let context = Context::detached(([10, 0, 0, 1], port).into(), ([10, 0, 0, 9], 2049).into());
+    let context = CallContext::detached(([10, 0, 0, 1], port).into(), ([10, 0, 0, 9], 2049).into());
     (call, context)
 }
 
@@ -158,8 +158,8 @@ fn myself() -> (u32, u32) {
     )
 }
 
-fn status(results: &[u8]) -> Status {
-    Status::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
+fn status(results: &[u8]) -> NfsStat3 {
+    NfsStat3::from_number(u32::from_be_bytes(*results.first_chunk().unwrap())).unwrap()
 }
 
 /// A directory where things are old.
@@ -197,12 +197,12 @@ fn mkdir(directory: FileHandle, name: &str) -> Vec<u8> {
 }
 
 /// Every call that cannot be repeated, on a tree with `old file` and `old directory`.
-fn unrepeatable(run: &Run) -> Vec<(Procedure, Vec<u8>)> {
+fn unrepeatable(run: &Run) -> Vec<(NfsProcedure, Vec<u8>)> {
     let attributes = Sattr {
         mode: Some(0o640),
         ..Sattr::default()
     };
-    let at = |name: &'static str| DirectoryName {
+    let at = |name: &'static str| DirOpArgs {
         directory: run.root,
         name: Filename::new(name.as_bytes()).unwrap(),
     };
@@ -213,7 +213,7 @@ fn unrepeatable(run: &Run) -> Vec<(Procedure, Vec<u8>)> {
     let symlink = SymlinkArguments {
         place: at("made"),
         attributes,
-        target: curt_proto::nfs3::Path::new(b"target").unwrap(),
+        target: curt_proto::nfs3::NfsPath::new(b"target").unwrap(),
     };
     let mknod = MknodArguments {
         place: at("made"),
@@ -228,15 +228,15 @@ fn unrepeatable(run: &Run) -> Vec<(Procedure, Vec<u8>)> {
         to: at("made"),
     };
     vec![
-        (Procedure::Mkdir, mkdir(run.root, "made")),
-        (Procedure::Create, bytes_of(&create)),
-        (Procedure::Symlink, bytes_of(&symlink)),
-        (Procedure::Mknod, bytes_of(&mknod)),
-        (Procedure::Link, bytes_of(&link)),
-        (Procedure::Remove, bytes_of(&at("old file"))),
-        (Procedure::Rmdir, bytes_of(&at("old directory"))),
-        (Procedure::Rename, bytes_of(&rename("old file"))),
-        (Procedure::Rename, bytes_of(&rename("old directory"))),
+        (NfsProcedure::Mkdir, mkdir(run.root, "made")),
+        (NfsProcedure::Create, bytes_of(&create)),
+        (NfsProcedure::Symlink, bytes_of(&symlink)),
+        (NfsProcedure::Mknod, bytes_of(&mknod)),
+        (NfsProcedure::Link, bytes_of(&link)),
+        (NfsProcedure::Remove, bytes_of(&at("old file"))),
+        (NfsProcedure::Rmdir, bytes_of(&at("old directory"))),
+        (NfsProcedure::Rename, bytes_of(&rename("old file"))),
+        (NfsProcedure::Rename, bytes_of(&rename("old directory"))),
     ]
 }
 
@@ -256,7 +256,7 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         drop(Run::begin(top.path()));
         let run = Run::begin(top.path());
         let first = run.send(7, procedure, &arguments);
-        assert_eq!(status(&first), Status::Ok, "{procedure} {when:?}");
+        assert_eq!(status(&first), NfsStat3::Ok, "{procedure} {when:?}");
         let counted = [
             ServerCounter::ReplyCacheRecognised,
             ServerCounter::ReplyCacheHitRestored,
@@ -272,7 +272,7 @@ fn a_call_that_comes_again_after_a_kill_at_any_moment_is_told_of_its_own_work() 
         // Another call is not taken for it.
         let again = Run::begin(top.path()).status(8, procedure, &arguments);
         assert!(
-            matches!(again, Status::Exist | Status::Noent),
+            matches!(again, NfsStat3::Exist | NfsStat3::Noent),
             "{procedure}: {again}"
         );
     }
@@ -283,10 +283,10 @@ fn what_is_recognised_is_told_with_its_handle_and_attributes() {
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "made");
-    run.killed(Killed::AfterTheChange, 7, Procedure::Mkdir, &arguments);
+    run.killed(Killed::AfterTheChange, 7, NfsProcedure::Mkdir, &arguments);
     let run = Run::begin(top.path());
-    let made = run.send(7, Procedure::Mkdir, &arguments);
-    let Outcome::Ok(made) = decode_all::<Outcome<Created, WccData>>(&made).unwrap() else {
+    let made = run.send(7, NfsProcedure::Mkdir, &arguments);
+    let NfsResult::Ok(made) = decode_all::<NfsResult<CreateOk, WccData>>(&made).unwrap() else {
         panic!("not recognised")
     };
     assert_eq!(made.object, Some(run.handle("made")));
@@ -311,19 +311,19 @@ fn what_was_there_or_not_there_before_is_nobodys_work() {
     };
     drop(run);
     for (xid, (procedure, arguments, expected)) in (10..).zip([
-        (Procedure::Mkdir, mkdir(root, "old directory"), Status::Exist),
-        (Procedure::Create, bytes_of(&old), Status::Exist),
+        (NfsProcedure::Mkdir, mkdir(root, "old directory"), NfsStat3::Exist),
+        (NfsProcedure::Create, bytes_of(&old), NfsStat3::Exist),
         (
-            Procedure::Remove,
+            NfsProcedure::Remove,
             bytes_of(&place(root, b"missing")),
-            Status::Noent,
+            NfsStat3::Noent,
         ),
         (
-            Procedure::Rmdir,
+            NfsProcedure::Rmdir,
             bytes_of(&place(root, b"missing")),
-            Status::Noent,
+            NfsStat3::Noent,
         ),
-        (Procedure::Rename, bytes_of(&rename), Status::Noent),
+        (NfsProcedure::Rename, bytes_of(&rename), NfsStat3::Noent),
     ]) {
         wait_for_the_clock_alone();
         Run::begin(top.path()).killed(Killed::AfterTheChange, xid, procedure, &arguments);
@@ -333,7 +333,8 @@ fn what_was_there_or_not_there_before_is_nobodys_work() {
     }
 }
 
-/// Waits until the last change of the export is older than a step of its clock, and changes nothing there.
+/// Waits until the last change of the export is older than a step of its clock, and changes nothing
+/// there.
 fn wait_for_the_clock_alone() {
     let elsewhere = tempfile::tempdir().unwrap();
     wait_for_the_clock(elsewhere.path());
@@ -346,12 +347,12 @@ fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_dir
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "lock");
-    run.killed(Killed::AfterTheChange, 1, Procedure::Mkdir, &arguments);
-    Run::begin(top.path()).killed(Killed::AfterTheChange, 2, Procedure::Mkdir, &arguments);
+    run.killed(Killed::AfterTheChange, 1, NfsProcedure::Mkdir, &arguments);
+    Run::begin(top.path()).killed(Killed::AfterTheChange, 2, NfsProcedure::Mkdir, &arguments);
     let run = Run::begin(top.path());
-    let told = [2, 1].map(|xid| run.status(xid, Procedure::Mkdir, &arguments));
+    let told = [2, 1].map(|xid| run.status(xid, NfsProcedure::Mkdir, &arguments));
     assert_eq!(
-        told.map(|status| status == Status::Ok)
+        told.map(|status| status == NfsStat3::Ok)
             .iter()
             .filter(|made| **made)
             .count(),
@@ -365,16 +366,16 @@ fn of_two_clients_whose_mkdirs_were_interrupted_one_is_told_that_it_made_the_dir
         let run = Run::begin(top.path());
         let arguments = mkdir(run.root, "lock");
         if is_answered_first {
-            assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Ok);
-            run.killed(Killed::AfterTheChange, 2, Procedure::Mkdir, &arguments);
+            assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Ok);
+            run.killed(Killed::AfterTheChange, 2, NfsProcedure::Mkdir, &arguments);
         } else {
-            run.killed(Killed::BeforeTheChange, 2, Procedure::Mkdir, &arguments);
+            run.killed(Killed::BeforeTheChange, 2, NfsProcedure::Mkdir, &arguments);
             let run = Run::begin(top.path());
-            assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Ok);
+            assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Ok);
         }
         let run = Run::begin(top.path());
-        assert_eq!(run.status(2, Procedure::Mkdir, &arguments), Status::Exist);
-        assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Ok);
+        assert_eq!(run.status(2, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
+        assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Ok);
     }
 }
 
@@ -386,17 +387,17 @@ fn a_directory_that_holds_something_or_changed_since_the_restart_is_not_taken_fo
     let arguments = mkdir(run.root, "busy");
     let export = top.path().join("export");
     std::fs::create_dir(export.join("busy")).unwrap();
-    run.killed(Killed::AfterTheChange, 1, Procedure::Mkdir, &arguments);
+    run.killed(Killed::AfterTheChange, 1, NfsProcedure::Mkdir, &arguments);
     std::fs::write(export.join("busy/file"), "").unwrap();
     let run = Run::begin(top.path());
-    assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Exist);
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
 
     let arguments = mkdir(run.root, "later");
-    run.killed(Killed::BeforeTheChange, 2, Procedure::Mkdir, &arguments);
+    run.killed(Killed::BeforeTheChange, 2, NfsProcedure::Mkdir, &arguments);
     let run = Run::begin(top.path());
     wait_for_the_clock(&export);
     std::fs::create_dir(export.join("later")).unwrap();
-    assert_eq!(run.status(2, Procedure::Mkdir, &arguments), Status::Exist);
+    assert_eq!(run.status(2, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
 }
 
 // SEMANTICS: restart-4.
@@ -405,14 +406,14 @@ fn replies_of_another_server_or_none_at_all_are_no_replies() {
     let top = top();
     let run = Run::begin(top.path());
     let arguments = mkdir(run.root, "made");
-    assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Ok);
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Ok);
     drop(run);
     let replies = top.path().join("state/replies");
     let saved = std::fs::read(&replies).unwrap();
     let again = || {
         let run = Run::begin(top.path());
         let arguments = mkdir(run.root, "made");
-        run.status(1, Procedure::Mkdir, &arguments)
+        run.status(1, NfsProcedure::Mkdir, &arguments)
     };
     for bytes in [
         &b""[..],
@@ -421,17 +422,17 @@ fn replies_of_another_server_or_none_at_all_are_no_replies() {
         &vec![0xff; saved.len()],
     ] {
         std::fs::write(&replies, bytes).unwrap();
-        assert_eq!(again(), Status::Exist, "{} bytes", bytes.len());
+        assert_eq!(again(), NfsStat3::Exist, "{} bytes", bytes.len());
     }
     std::fs::remove_file(&replies).unwrap();
-    assert_eq!(again(), Status::Exist);
+    assert_eq!(again(), NfsStat3::Exist);
     // With another key the handles are others, too; a file of the first is nothing to the second.
     std::fs::write(&replies, &saved).unwrap();
-    State::new_key(&top.path().join("state")).unwrap();
+    PersistentState::new_key(&top.path().join("state")).unwrap();
     let run = Run::begin(top.path());
     assert_eq!(run.counted(ServerCounter::ReplyCacheRestored), 0);
     let arguments = mkdir(run.root, "made");
-    assert_eq!(run.status(1, Procedure::Mkdir, &arguments), Status::Exist);
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
 }
 
 // SEMANTICS: restart-1.
@@ -447,11 +448,11 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
         },
         guard: None,
     });
-    run.killed(Killed::AfterTheReplyWasSaved, 1, Procedure::Setattr, &setattr);
+    run.killed(Killed::AfterTheReplyWasSaved, 1, NfsProcedure::Setattr, &setattr);
     let file = top.path().join("export/old file");
     std::fs::write(&file, "written since").unwrap();
     let run = Run::begin(top.path());
-    assert_eq!(run.status(1, Procedure::Setattr, &setattr), Status::Ok);
+    assert_eq!(run.status(1, NfsProcedure::Setattr, &setattr), NfsStat3::Ok);
     assert_eq!(std::fs::read(&file).unwrap(), b"written since");
 }
 
@@ -466,22 +467,22 @@ fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
     run.killed(
         Killed::AfterTheChange,
         1,
-        Procedure::Mkdir,
+        NfsProcedure::Mkdir,
         &mkdir(root, "undone"),
     );
     std::fs::remove_dir(export.join("undone")).unwrap();
     let run = Run::begin(top.path());
     assert_eq!(
-        run.status(1, Procedure::Mkdir, &mkdir(root, "undone")),
-        Status::Ok
+        run.status(1, NfsProcedure::Mkdir, &mkdir(root, "undone")),
+        NfsStat3::Ok
     );
     assert!(export.join("undone").exists());
 
     let missing = bytes_of(&place(root, b"missing"));
-    run.killed(Killed::AfterTheChange, 2, Procedure::Remove, &missing);
+    run.killed(Killed::AfterTheChange, 2, NfsProcedure::Remove, &missing);
     std::fs::write(export.join("another"), "").unwrap();
     let run = Run::begin(top.path());
-    assert_eq!(run.status(2, Procedure::Remove, &missing), Status::Ok);
+    assert_eq!(run.status(2, NfsProcedure::Remove, &missing), NfsStat3::Ok);
 
     let truncate = bytes_of(&SetattrArguments {
         object: run.handle("another"),
@@ -491,9 +492,9 @@ fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
         },
         guard: None,
     });
-    run.killed(Killed::AfterTheChange, 3, Procedure::Setattr, &truncate);
+    run.killed(Killed::AfterTheChange, 3, NfsProcedure::Setattr, &truncate);
     std::fs::write(export.join("another"), "written since").unwrap();
     let run = Run::begin(top.path());
-    assert_eq!(run.status(3, Procedure::Setattr, &truncate), Status::Ok);
+    assert_eq!(run.status(3, NfsProcedure::Setattr, &truncate), NfsStat3::Ok);
     assert_eq!(std::fs::read(export.join("another")).unwrap(), b"");
 }

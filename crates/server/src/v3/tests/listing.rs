@@ -1,8 +1,8 @@
 //! READDIR and READDIRPLUS.
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, Outcome, Procedure,
-    ReaddirArguments, ReaddirOk, ReaddirPlusArguments, Status,
+    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, NfsProcedure, NfsResult,
+    NfsStat3, ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
 };
 use curt_xdr::decode_all;
 
@@ -17,7 +17,7 @@ fn readdir(
     directory: FileHandle,
     cookie: u64,
     count: u32,
-) -> Result<(Vec<Named>, bool), Status> {
+) -> Result<(Vec<Named>, bool), NfsStat3> {
     let verifier = CookieVerifier::default();
     let arguments = ReaddirArguments {
         directory,
@@ -26,8 +26,8 @@ fn readdir(
         count,
     };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
-    match decode_all::<Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
-        Outcome::Ok(mut ok) => {
+    match decode_all::<NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>>>(&results).unwrap() {
+        NfsResult::Ok(mut ok) => {
             let most = usize::try_from(count).unwrap();
             assert!(results.len() <= most, "{} bytes of {count}", results.len());
             // Left out only where they would leave no room for an entry, or for the end.
@@ -37,17 +37,17 @@ fn readdir(
             let entries = ok.entries.by_ref().map(|result| entry(result.unwrap())).collect();
             Ok((entries, ok.entries.eof().unwrap()))
         }
-        Outcome::Failed(status, attributes) => {
+        NfsResult::Failed(status, attributes) => {
             assert_eq!(attributes, Some(fixture.attributes(directory)));
             Err(status)
         }
     }
 }
 
-fn plus(fixture: &Fixture, arguments: &ReaddirPlusArguments) -> Result<(usize, usize, bool), Status> {
+fn plus(fixture: &Fixture, arguments: &ReaddirPlusArguments) -> Result<(usize, usize, bool), NfsStat3> {
     let results = fixture.raw(17, &bytes_of(arguments)).unwrap();
-    match decode_all::<Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>>>(&results).unwrap() {
-        Outcome::Ok(mut ok) => {
+    match decode_all::<NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>>>(&results).unwrap() {
+        NfsResult::Ok(mut ok) => {
             let mut entries = 0;
             for entry in ok.entries.by_ref() {
                 let entry = entry.unwrap();
@@ -58,7 +58,7 @@ fn plus(fixture: &Fixture, arguments: &ReaddirPlusArguments) -> Result<(usize, u
             }
             Ok((entries, results.len() - 4, ok.entries.eof().unwrap()))
         }
-        Outcome::Failed(status, _) => Err(status),
+        NfsResult::Failed(status, _) => Err(status),
     }
 }
 
@@ -108,10 +108,10 @@ fn names_made_and_removed_meanwhile_disturb_no_others() {
         }
         fixture.make_file(directory, format!("new-{round}").as_bytes(), 0o644);
         let last = names.last().unwrap().clone();
-        let gone: Outcome<curt_proto::nfs3::WccData, curt_proto::nfs3::WccData> =
-            fixture.call(Procedure::Remove, &super::fixture::place(directory, &last));
+        let gone: NfsResult<curt_proto::nfs3::WccData, curt_proto::nfs3::WccData> =
+            fixture.call(NfsProcedure::Remove, &super::fixture::place(directory, &last));
         assert!(
-            gone.status() == Status::Ok || last.starts_with(b"."),
+            gone.status() == NfsStat3::Ok || last.starts_with(b"."),
             "the entry that the cookie names is gone"
         );
     }
@@ -130,7 +130,7 @@ fn a_reply_that_holds_no_entry_is_too_small() {
     for count in 0..least {
         assert_eq!(
             readdir(&fixture, directory, 0, count),
-            Err(Status::Toosmall),
+            Err(NfsStat3::Toosmall),
             "count {count}"
         );
     }
@@ -148,8 +148,9 @@ fn a_reply_that_holds_no_entry_is_too_small() {
     assert_eq!(readdir(&fixture, directory, end, 24), Ok((vec![], true)));
 }
 
-/// RFC 1813 sections 3.3.16 and 3.3.17: count and maxcount bound the result with all its XDR overhead. The status is counted,
-/// too, though it stands before READDIR3resok: a client may have room for no more than it said.
+/// RFC 1813 sections 3.3.16 and 3.3.17: count and maxcount bound the result with all its XDR
+/// overhead. The status is counted, too, though it stands before READDIR3resok: a client may have
+/// room for no more than it said.
 #[test]
 fn no_listing_is_longer_than_was_asked_for_whatever_the_count() {
     let fixture = Fixture::new();
@@ -193,13 +194,13 @@ proptest::proptest! {
             fixture.make_file(directory, &vec![b'n'; *length], 0o644);
         }
         for procedure in [16, 17] {
-            proptest::prop_assert_eq!(listed(&fixture, directory, procedure, count), lengths.len() + 2);
+            proptest::prop_assert_eq!(close_directory(&fixture, directory, procedure, count), lengths.len() + 2);
         }
     }
 }
 
 /// How many names a listing has in replies of up to `count` bytes.
-fn listed(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) -> usize {
+fn close_directory(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) -> usize {
     let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
     loop {
         let plain = ReaddirArguments {
@@ -224,9 +225,9 @@ fn listed(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) 
         assert!(results.len() <= usize::try_from(count).unwrap());
         let before = names;
         let eof = if procedure == 16 {
-            let listed: Outcome<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
+            let listed: NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
                 decode_all(&results).unwrap();
-            let Outcome::Ok(mut ok) = listed else {
+            let NfsResult::Ok(mut ok) = listed else {
                 panic!("{count}: refused")
             };
             for entry in ok.entries.by_ref() {
@@ -234,9 +235,9 @@ fn listed(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) 
             }
             ok.entries.eof().unwrap()
         } else {
-            let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
+            let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
                 decode_all(&results).unwrap();
-            let Outcome::Ok(mut ok) = listed else {
+            let NfsResult::Ok(mut ok) = listed else {
                 panic!("{count}: refused")
             };
             for entry in ok.entries.by_ref() {
@@ -256,7 +257,7 @@ fn positions_that_never_were_are_refused() {
     let (fixture, directory) = with_files(3);
     assert_eq!(
         readdir(&fixture, directory, u64::MAX, 4096),
-        Err(Status::BadCookie)
+        Err(NfsStat3::BadCookie)
     );
     let (entries, _) = readdir(&fixture, directory, 0, 4096).unwrap();
     let cookie = Cookie(entries[1].1);
@@ -268,9 +269,9 @@ fn positions_that_never_were_are_refused() {
         count: 4096,
     };
     let results = fixture.raw(16, &bytes_of(&arguments)).unwrap();
-    assert_eq!(results[..4], Status::BadCookie.number().to_be_bytes());
+    assert_eq!(results[..4], NfsStat3::BadCookie.number().to_be_bytes());
     let file = fixture.make_file(directory, b"file", 0o644);
-    assert_eq!(readdir(&fixture, file, 0, 4096), Err(Status::Notdir));
+    assert_eq!(readdir(&fixture, file, 0, 4096), Err(NfsStat3::Notdir));
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn plus_keeps_both_budgets_and_goes_on_where_it_stopped() {
     assert_eq!(entries, 1);
     for max_count in [0, 31, 55] {
         let refused = plus(&fixture, &ReaddirPlusArguments { max_count, ..whole });
-        assert_eq!(refused, Err(Status::Toosmall));
+        assert_eq!(refused, Err(NfsStat3::Toosmall));
     }
 }
 
@@ -336,8 +337,9 @@ fn dot_dot_of_the_root_is_the_root_itself() {
         max_count: 4096,
     };
     let results = fixture.raw(17, &bytes_of(&arguments)).unwrap();
-    let listed: Outcome<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> = decode_all(&results).unwrap();
-    let Outcome::Ok(mut ok) = listed else {
+    let listed: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
+        decode_all(&results).unwrap();
+    let NfsResult::Ok(mut ok) = listed else {
         panic!("refused")
     };
     let above = ok

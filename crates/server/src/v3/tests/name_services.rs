@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curt_proto::nfs3::{Fattr, Procedure, Status};
+use curt_proto::nfs3::{Fattr, NfsProcedure, NfsStat3};
 
 use super::exports::export;
 use super::fixture::{Fixture, memory, rules};
-use crate::{ExportClient, ExportDefinition, NameService, NfsService, Setup, State};
+use crate::{ExportClient, ExportDefinition, NameService, NfsService, PersistentState, Setup};
 
 /// A name service that answers nothing until it is released.
 struct Hanging(Arc<AtomicBool>);
@@ -70,7 +70,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
     let mut fixture = Fixture::new();
     let of = |path: &str, client: &str| ExportDefinition {
         clients: vec![ExportClient {
-            client: crate::Client::parse(client).unwrap(),
+            client: crate::ClientSpec::parse(client).unwrap(),
             ..ExportClient::everyone(rules())
         }],
         ..export(path, &fixture.vfs, rules())
@@ -82,23 +82,23 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
         ("/all", "*"),
     ];
     let setup = Setup {
-        state: State::with_key([9; 16]),
+        state: PersistentState::with_key([9; 16]),
         exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
         counters: Arc::default(),
     };
     fixture.service = NfsService::with_names(setup, Box::new(Silent)).unwrap();
     let status = |fixture: &Fixture, export| {
         let root = fixture.root_of(export);
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
+        fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &root).status()
     };
     for (number, (path, _)) in (1..=3).zip(exports) {
-        assert_eq!(status(&fixture, number), Status::Jukebox, "{path}");
+        assert_eq!(status(&fixture, number), NfsStat3::Jukebox, "{path}");
     }
-    assert_eq!(status(&fixture, 4), Status::Ok);
+    assert_eq!(status(&fixture, 4), NfsStat3::Ok);
     fixture.service.manage_groups().unwrap();
     assert_eq!(
         status(&fixture, 4),
-        Status::Jukebox,
+        NfsStat3::Jukebox,
         "without groups nobody works"
     );
 }
@@ -109,13 +109,13 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
     let mut fixture = Fixture::new();
     let named = ExportDefinition {
         clients: vec![ExportClient {
-            client: crate::Client::parse("*.lab").unwrap(),
+            client: crate::ClientSpec::parse("*.lab").unwrap(),
             ..ExportClient::everyone(rules())
         }],
         ..export("/one", &fixture.vfs, rules())
     };
     let setup = Setup {
-        state: State::with_key([9; 16]),
+        state: PersistentState::with_key([9; 16]),
         exports: vec![named, export("/two", &memory(2), rules())],
         counters: Arc::default(),
     };
@@ -124,25 +124,25 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
     fixture.service = service.unwrap();
     let status = |fixture: &Fixture, export| {
         let root = fixture.root_of(export);
-        fixture.call::<Fattr, ()>(Procedure::Getattr, &root).status()
+        fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &root).status()
     };
-    fixture.service.exports.patience = Duration::from_millis(10);
-    assert_eq!(status(&fixture, 1), Status::Jukebox);
+    fixture.service.exports.name_service_timeout = Duration::from_millis(10);
+    assert_eq!(status(&fixture, 1), NfsStat3::Jukebox);
     assert_eq!(
         status(&fixture, 2),
-        Status::Ok,
+        NfsStat3::Ok,
         "everybody may, whatever the name"
     );
     fixture.service.manage_groups().unwrap();
     assert_eq!(
         status(&fixture, 2),
-        Status::Jukebox,
+        NfsStat3::Jukebox,
         "now it takes the user's groups"
     );
     released.store(true, Ordering::Release);
-    fixture.service.exports.patience = Duration::from_secs(60);
+    fixture.service.exports.name_service_timeout = Duration::from_secs(60);
     assert_eq!(
         (status(&fixture, 1), status(&fixture, 2)),
-        (Status::Ok, Status::Ok)
+        (NfsStat3::Ok, NfsStat3::Ok)
     );
 }

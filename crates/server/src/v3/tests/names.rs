@@ -1,9 +1,9 @@
 //! LOOKUP, ACCESS, READLINK, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateVerifier, Created, Device, Fattr, FileHandle, FileKind, LinkArguments,
-    LinkWcc, LookupOk, MknodArguments, MknodData, Outcome, Path, Procedure, ReadlinkOk, RenameArguments,
-    RenameWcc, Sattr, Status, SymlinkArguments, WccData,
+    CreateArguments, CreateHow, CreateOk, CreateVerifier, Fattr, FileHandle, Ftype, LinkArguments, LinkWcc,
+    LookupOk, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadlinkOk,
+    RenameArguments, RenameWcc, Sattr, SpecData, SymlinkArguments, WccData,
 };
 use curt_xdr::decode_all;
 
@@ -12,10 +12,10 @@ use crate::ExportRules;
 
 fn remove(
     fixture: &Fixture,
-    procedure: Procedure,
+    procedure: NfsProcedure,
     directory: FileHandle,
     name: &[u8],
-) -> Outcome<WccData, WccData> {
+) -> NfsResult<WccData, WccData> {
     fixture.call(procedure, &place(directory, name))
 }
 
@@ -24,9 +24,9 @@ fn create(
     directory: FileHandle,
     name: &[u8],
     how: CreateHow,
-) -> Outcome<Created, WccData> {
+) -> NfsResult<CreateOk, WccData> {
     fixture.call(
-        Procedure::Create,
+        NfsProcedure::Create,
         &CreateArguments {
             place: place(directory, name),
             how,
@@ -38,12 +38,12 @@ fn rename(
     fixture: &Fixture,
     from: (FileHandle, &[u8]),
     to: (FileHandle, &[u8]),
-) -> Outcome<RenameWcc, RenameWcc> {
+) -> NfsResult<RenameWcc, RenameWcc> {
     let arguments = RenameArguments {
         from: place(from.0, from.1),
         to: place(to.0, to.1),
     };
-    fixture.call(Procedure::Rename, &arguments)
+    fixture.call(NfsProcedure::Rename, &arguments)
 }
 
 fn link(
@@ -51,9 +51,9 @@ fn link(
     file: FileHandle,
     directory: FileHandle,
     name: &[u8],
-) -> Outcome<LinkWcc, LinkWcc> {
+) -> NfsResult<LinkWcc, LinkWcc> {
     fixture.call(
-        Procedure::Link,
+        NfsProcedure::Link,
         &LinkArguments {
             file,
             place: place(directory, name),
@@ -70,7 +70,7 @@ fn lookup_finds_what_create_made() {
         mode: Some(0o640),
         ..Sattr::default()
     });
-    let Outcome::Ok(created) = create(&fixture, root, b"file", how) else {
+    let NfsResult::Ok(created) = create(&fixture, root, b"file", how) else {
         panic!("refused")
     };
     let object = created.object.unwrap();
@@ -84,14 +84,14 @@ fn lookup_finds_what_create_made() {
         attributes,
         directory: Some(fixture.attributes(root)),
     };
-    assert_eq!(fixture.lookup(root, b"file"), Outcome::Ok(expected));
+    assert_eq!(fixture.lookup(root, b"file"), NfsResult::Ok(expected));
     assert_eq!(
         fixture.lookup(root, b"other"),
-        Outcome::Failed(Status::Noent, Some(fixture.attributes(root)))
+        NfsResult::Failed(NfsStat3::Noent, Some(fixture.attributes(root)))
     );
     assert_eq!(
         fixture.lookup(object, b"x"),
-        Outcome::Failed(Status::Notdir, attributes)
+        NfsResult::Failed(NfsStat3::Notdir, attributes)
     );
 }
 
@@ -101,8 +101,8 @@ fn dot_and_dot_dot_are_found_and_nothing_lies_above_the_root() {
     let root = fixture.root();
     let below = fixture.make_directory(root, b"below", 0o755);
     let find = |directory, name: &[u8]| match fixture.lookup(directory, name) {
-        Outcome::Ok(ok) => ok.object,
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Ok(ok) => ok.object,
+        NfsResult::Failed(status, _) => panic!("{status}"),
     };
     assert_eq!(find(below, b"."), below);
     assert_eq!(find(below, b".."), root);
@@ -119,7 +119,7 @@ fn create_exists_as_its_mode_says() {
         mode: Some(0o600),
         ..Sattr::default()
     });
-    let Outcome::Ok(again) = create(&fixture, root, b"file", unchecked) else {
+    let NfsResult::Ok(again) = create(&fixture, root, b"file", unchecked) else {
         panic!("refused")
     };
     assert_eq!(
@@ -127,7 +127,7 @@ fn create_exists_as_its_mode_says() {
         (Some(first), 0o644)
     );
     let guarded = create(&fixture, root, b"file", CreateHow::Guarded(Sattr::default()));
-    let Outcome::Failed(Status::Exist, wcc) = guarded else {
+    let NfsResult::Failed(NfsStat3::Exist, wcc) = guarded else {
         panic!("{guarded:?}")
     };
     assert_eq!(wcc.after, Some(fixture.attributes(root)));
@@ -138,14 +138,17 @@ fn an_exclusive_create_sent_twice_makes_one_file() {
     let fixture = Fixture::new();
     let root = fixture.root();
     let how = |last| CreateHow::Exclusive(CreateVerifier([1, 2, 3, 4, 5, 6, 7, last]));
-    let Outcome::Ok(first) = create(&fixture, root, b"file", how(8)) else {
+    let NfsResult::Ok(first) = create(&fixture, root, b"file", how(8)) else {
         panic!("refused")
     };
-    let Outcome::Ok(retry) = create(&fixture, root, b"file", how(8)) else {
+    let NfsResult::Ok(retry) = create(&fixture, root, b"file", how(8)) else {
         panic!("a retry is no error")
     };
     assert_eq!(first.object, retry.object);
-    assert_eq!(status_of(&create(&fixture, root, b"file", how(9))), Status::Exist);
+    assert_eq!(
+        status_of(&create(&fixture, root, b"file", how(9))),
+        NfsStat3::Exist
+    );
 }
 
 #[test]
@@ -156,35 +159,35 @@ fn every_kind_of_object_can_be_made_and_told() {
         mode: Some(0o600),
         ..Sattr::default()
     };
-    let device = Device { major: 1, minor: 3 };
+    let device = SpecData { major: 1, minor: 3 };
     let rows = [
         (
             &b"block"[..],
             MknodData::BlockDevice(set, device),
-            FileKind::BlockDevice,
+            Ftype::BlockDevice,
         ),
         (
             b"character",
             MknodData::CharacterDevice(set, device),
-            FileKind::CharacterDevice,
+            Ftype::CharacterDevice,
         ),
-        (b"socket", MknodData::Socket(set), FileKind::Socket),
-        (b"fifo", MknodData::Fifo(set), FileKind::Fifo),
+        (b"socket", MknodData::Socket(set), Ftype::Socket),
+        (b"fifo", MknodData::Fifo(set), Ftype::Fifo),
     ];
     for (name, what, kind) in rows {
         let arguments = MknodArguments {
             place: place(root, name),
             what,
         };
-        let Outcome::Ok(made) = fixture.call::<Created, WccData>(Procedure::Mknod, &arguments) else {
+        let NfsResult::Ok(made) = fixture.call::<CreateOk, WccData>(NfsProcedure::Mknod, &arguments) else {
             panic!("{kind:?}");
         };
         let attributes = made.attributes.unwrap();
         assert_eq!((attributes.kind, attributes.mode), (kind, 0o600));
-        let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice);
+        let is_device = matches!(kind, Ftype::BlockDevice | Ftype::CharacterDevice);
         assert_eq!(
             attributes.rdev,
-            if is_device { device } else { Device::default() }
+            if is_device { device } else { SpecData::default() }
         );
     }
     for other in [0, 1, 2, 5, 8, u32::MAX] {
@@ -192,8 +195,8 @@ fn every_kind_of_object_can_be_made_and_told() {
             place: place(root, b"new"),
             what: MknodData::Other(other),
         };
-        let refused: Outcome<Created, WccData> = fixture.call(Procedure::Mknod, &arguments);
-        assert_eq!(refused.status(), Status::Badtype, "type {other}");
+        let refused: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mknod, &arguments);
+        assert_eq!(refused.status(), NfsStat3::Badtype, "type {other}");
     }
 }
 
@@ -203,13 +206,13 @@ fn no_device_is_made_for_numbers_that_do_not_fit() {
     let root = fixture.root();
     let set = Sattr::default();
     let rows = [
-        (0xfff, 0xf_ffff, Status::Ok),
-        (0x1000, 0, Status::Inval),
-        (0, 0x10_0000, Status::Inval),
-        (u32::MAX, u32::MAX, Status::Inval),
+        (0xfff, 0xf_ffff, NfsStat3::Ok),
+        (0x1000, 0, NfsStat3::Inval),
+        (0, 0x10_0000, NfsStat3::Inval),
+        (u32::MAX, u32::MAX, NfsStat3::Inval),
     ];
     for (major, minor, expected) in rows {
-        let device = Device { major, minor };
+        let device = SpecData { major, minor };
         for what in [
             MknodData::CharacterDevice(set, device),
             MknodData::BlockDevice(set, device),
@@ -219,7 +222,7 @@ fn no_device_is_made_for_numbers_that_do_not_fit() {
                 place: place(root, name.as_bytes()),
                 what,
             };
-            let made: Outcome<Created, WccData> = fixture.call(Procedure::Mknod, &arguments);
+            let made: NfsResult<CreateOk, WccData> = fixture.call(NfsProcedure::Mknod, &arguments);
             assert_eq!(made.status(), expected, "{device:?}");
         }
     }
@@ -229,30 +232,30 @@ fn no_device_is_made_for_numbers_that_do_not_fit() {
 fn a_symlink_says_its_target_byte_for_byte() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let target = Path::new(b"../not there/\xff").unwrap();
+    let target = NfsPath::new(b"../not there/\xff").unwrap();
     let arguments = SymlinkArguments {
         place: place(root, b"link"),
         attributes: Sattr::default(),
         target,
     };
-    let Outcome::Ok(made) = fixture.call::<Created, WccData>(Procedure::Symlink, &arguments) else {
+    let NfsResult::Ok(made) = fixture.call::<CreateOk, WccData>(NfsProcedure::Symlink, &arguments) else {
         panic!()
     };
     let link = made.object.unwrap();
     let results = fixture.raw(5, &bytes_of(&link)).unwrap();
-    let said: Outcome<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
+    let said: NfsResult<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
     assert_eq!(
         said,
-        Outcome::Ok(ReadlinkOk {
+        NfsResult::Ok(ReadlinkOk {
             attributes: Some(fixture.attributes(link)),
             target
         })
     );
     let results = fixture.raw(5, &bytes_of(&root)).unwrap();
-    let said: Outcome<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
+    let said: NfsResult<ReadlinkOk<'_>, Option<Fattr>> = decode_all(&results).unwrap();
     assert_eq!(
         said,
-        Outcome::Failed(Status::Inval, Some(fixture.attributes(root)))
+        NfsResult::Failed(NfsStat3::Inval, Some(fixture.attributes(root)))
     );
 }
 
@@ -266,7 +269,7 @@ fn removing_fits_the_kind_of_the_object() {
     let of = |procedure, name: &[u8]| {
         let before = fixture.attributes(root);
         let outcome = remove(&fixture, procedure, root, name);
-        let (Outcome::Ok(wcc) | Outcome::Failed(_, wcc)) = outcome;
+        let (NfsResult::Ok(wcc) | NfsResult::Failed(_, wcc)) = outcome;
         assert_eq!(
             wcc.after,
             Some(fixture.attributes(root)),
@@ -275,20 +278,20 @@ fn removing_fits_the_kind_of_the_object() {
         assert!(wcc.before.is_none_or(|told| told.ctime == before.ctime));
         outcome.status()
     };
-    assert_eq!(of(Procedure::Remove, b"directory"), Status::Isdir);
-    assert_eq!(of(Procedure::Rmdir, b"file"), Status::Notdir);
-    assert_eq!(of(Procedure::Rmdir, b"directory"), Status::Notempty);
-    assert_eq!(of(Procedure::Remove, b"none"), Status::Noent);
-    assert_eq!(of(Procedure::Rmdir, b"."), Status::Inval);
-    assert_eq!(of(Procedure::Rmdir, b".."), Status::Exist);
-    assert_eq!(of(Procedure::Remove, b"file"), Status::Ok);
-    let gone: Outcome<Fattr> = fixture.call(Procedure::Getattr, &file);
-    assert_eq!(gone, Outcome::Failed(Status::Stale, ()));
+    assert_eq!(of(NfsProcedure::Remove, b"directory"), NfsStat3::Isdir);
+    assert_eq!(of(NfsProcedure::Rmdir, b"file"), NfsStat3::Notdir);
+    assert_eq!(of(NfsProcedure::Rmdir, b"directory"), NfsStat3::Notempty);
+    assert_eq!(of(NfsProcedure::Remove, b"none"), NfsStat3::Noent);
+    assert_eq!(of(NfsProcedure::Rmdir, b"."), NfsStat3::Inval);
+    assert_eq!(of(NfsProcedure::Rmdir, b".."), NfsStat3::Exist);
+    assert_eq!(of(NfsProcedure::Remove, b"file"), NfsStat3::Ok);
+    let gone: NfsResult<Fattr> = fixture.call(NfsProcedure::Getattr, &file);
+    assert_eq!(gone, NfsResult::Failed(NfsStat3::Stale, ()));
     assert_eq!(
-        remove(&fixture, Procedure::Remove, directory, b"inside").status(),
-        Status::Ok
+        remove(&fixture, NfsProcedure::Remove, directory, b"inside").status(),
+        NfsStat3::Ok
     );
-    assert_eq!(of(Procedure::Rmdir, b"directory"), Status::Ok);
+    assert_eq!(of(NfsProcedure::Rmdir, b"directory"), NfsStat3::Ok);
 }
 
 #[test]
@@ -301,7 +304,7 @@ fn rename_and_link_tell_of_both_directories() {
     );
     let file = fixture.make_file(a, b"file", 0o644);
     let before = fixture.attributes(b).ctime;
-    let Outcome::Ok(wcc) = rename(&fixture, (a, b"file"), (b, b"moved")) else {
+    let NfsResult::Ok(wcc) = rename(&fixture, (a, b"file"), (b, b"moved")) else {
         panic!("refused")
     };
     assert_eq!(
@@ -309,7 +312,7 @@ fn rename_and_link_tell_of_both_directories() {
         (Some(fixture.attributes(a)), Some(fixture.attributes(b)))
     );
     assert_eq!(wcc.to.before.unwrap().ctime, before);
-    let Outcome::Ok(wcc) = link(&fixture, file, a, b"again") else {
+    let NfsResult::Ok(wcc) = link(&fixture, file, a, b"again") else {
         panic!("refused")
     };
     assert_eq!(wcc.attributes, Some(fixture.attributes(file)));
@@ -317,19 +320,22 @@ fn rename_and_link_tell_of_both_directories() {
         (wcc.attributes.unwrap().nlink, wcc.directory.after),
         (2, Some(fixture.attributes(a)))
     );
-    assert_eq!(link(&fixture, file, a, b"again").status(), Status::Exist);
-    assert_eq!(rename(&fixture, (a, b"none"), (b, b"x")).status(), Status::Noent);
+    assert_eq!(link(&fixture, file, a, b"again").status(), NfsStat3::Exist);
+    assert_eq!(
+        rename(&fixture, (a, b"none"), (b, b"x")).status(),
+        NfsStat3::Noent
+    );
     assert_eq!(
         rename(&fixture, (root, b"a"), (a, b"inside")).status(),
-        Status::Inval
+        NfsStat3::Inval
     );
     assert_eq!(
         rename(&fixture, (root, b"a"), (root, b"..")).status(),
-        Status::Inval
+        NfsStat3::Inval
     );
     assert_eq!(
         rename(&fixture, (b, b"moved"), (root, b"a")).status(),
-        Status::Isdir
+        NfsStat3::Isdir
     );
 }
 
@@ -339,7 +345,7 @@ fn nothing_leads_from_one_export_into_another() {
     let (one, two) = (fixture.root_of(1), fixture.root_of(2));
     let file = fixture.make_file(one, b"file", 0o644);
     let refused = rename(&fixture, (one, b"file"), (two, b"file"));
-    let Outcome::Failed(Status::Xdev, wcc) = refused else {
+    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(
@@ -347,11 +353,11 @@ fn nothing_leads_from_one_export_into_another() {
         (Some(fixture.attributes(one)), Some(fixture.attributes(two)))
     );
     let refused = link(&fixture, file, two, b"file");
-    let Outcome::Failed(Status::Xdev, wcc) = refused else {
+    let NfsResult::Failed(NfsStat3::Xdev, wcc) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(wcc.attributes, Some(fixture.attributes(file)));
-    assert_eq!(fixture.lookup(two, b"file").status(), Status::Noent);
+    assert_eq!(fixture.lookup(two, b"file").status(), NfsStat3::Noent);
 }
 
 #[test]
@@ -362,7 +368,7 @@ fn the_good_one_of_two_handles_is_told_of() {
     let known = Some(fixture.attributes(root));
     for (from, to) in [(root, bad), (bad, root)] {
         let refused = rename(&fixture, (from, b"a"), (to, b"b"));
-        let Outcome::Failed(Status::Badhandle, wcc) = refused else {
+        let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else {
             panic!("{refused:?}")
         };
         let expected = if from == root {
@@ -373,7 +379,7 @@ fn the_good_one_of_two_handles_is_told_of() {
         assert_eq!((wcc.from.after, wcc.to.after), expected);
     }
     let refused = link(&fixture, bad, root, b"b");
-    let Outcome::Failed(Status::Badhandle, wcc) = refused else {
+    let NfsResult::Failed(NfsStat3::Badhandle, wcc) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!((wcc.attributes, wcc.directory.after), (None, known));
@@ -390,28 +396,31 @@ fn a_read_only_export_changes_in_no_way() {
     let set = Sattr::default();
     assert_eq!(
         create(&fixture, root, b"f", CreateHow::Unchecked(set)).status(),
-        Status::Rofs
+        NfsStat3::Rofs
     );
-    for procedure in [Procedure::Remove, Procedure::Rmdir] {
-        assert_eq!(remove(&fixture, procedure, root, b"f").status(), Status::Rofs);
+    for procedure in [NfsProcedure::Remove, NfsProcedure::Rmdir] {
+        assert_eq!(remove(&fixture, procedure, root, b"f").status(), NfsStat3::Rofs);
     }
     assert_eq!(
         rename(&fixture, (root, b"f"), (root, b"g")).status(),
-        Status::Rofs
+        NfsStat3::Rofs
     );
-    assert_eq!(link(&fixture, root, root, b"g").status(), Status::Rofs);
-    let made = |outcome: Outcome<Created, WccData>| outcome.status();
-    let target = Path::new(b"t").unwrap();
+    assert_eq!(link(&fixture, root, root, b"g").status(), NfsStat3::Rofs);
+    let made = |outcome: NfsResult<CreateOk, WccData>| outcome.status();
+    let target = NfsPath::new(b"t").unwrap();
     let symlink = SymlinkArguments {
         place: place(root, b"f"),
         attributes: set,
         target,
     };
-    assert_eq!(made(fixture.call(Procedure::Symlink, &symlink)), Status::Rofs);
+    assert_eq!(
+        made(fixture.call(NfsProcedure::Symlink, &symlink)),
+        NfsStat3::Rofs
+    );
     let mknod = MknodArguments {
         place: place(root, b"f"),
         what: MknodData::Fifo(set),
     };
-    assert_eq!(made(fixture.call(Procedure::Mknod, &mknod)), Status::Rofs);
+    assert_eq!(made(fixture.call(NfsProcedure::Mknod, &mknod)), NfsStat3::Rofs);
     assert_eq!(fixture.attributes(root), before);
 }

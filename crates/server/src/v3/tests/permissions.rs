@@ -1,10 +1,10 @@
 //! Who may do what: ACCESS and squashing, as seen through the procedures.
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, Outcome, Procedure, Status,
+    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3,
 };
 
-use curt_vfs::{Caller, CreateMode, SetAttributes, Vfs as _};
+use curt_vfs::{CreateMode, FsCred, SetAttributes, Vfs as _};
 
 use super::fixture::{Fixture, rules};
 use crate::{ExportRules, Squash};
@@ -14,12 +14,12 @@ fn access(fixture: &Fixture, object: FileHandle) -> u32 {
         object,
         access: AccessMask::ALL,
     };
-    match fixture.call::<AccessOk, Option<Fattr>>(Procedure::Access, &arguments) {
-        Outcome::Ok(ok) => {
+    match fixture.call::<AccessOk, Option<Fattr>>(NfsProcedure::Access, &arguments) {
+        NfsResult::Ok(ok) => {
             assert_eq!(ok.attributes, Some(fixture.attributes(object)));
             ok.access.0
         }
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
@@ -63,7 +63,7 @@ fn a_squashed_root_is_nobody() {
         "mode 755 of uid 0"
     );
     let refused = fixture.lookup(root, b"none").status();
-    assert_eq!(refused, Status::Noent);
+    assert_eq!(refused, NfsStat3::Noent);
     let kept = Fixture::with_rules(ExportRules {
         squash: Squash::None,
         ..rules()
@@ -75,9 +75,9 @@ fn a_squashed_root_is_nobody() {
         place: super::fixture::place(root, b"new"),
         how,
     };
-    let made: Outcome<curt_proto::nfs3::Created, curt_proto::nfs3::WccData> =
-        fixture.call(Procedure::Create, &arguments);
-    assert_eq!(made.status(), Status::Acces);
+    let made: NfsResult<curt_proto::nfs3::CreateOk, curt_proto::nfs3::WccData> =
+        fixture.call(NfsProcedure::Create, &arguments);
+    assert_eq!(made.status(), NfsStat3::Acces);
 }
 
 #[test]
@@ -107,15 +107,15 @@ fn whoever_becomes_nobody_brings_no_groups_where_this_machine_says_which() {
         ..SetAttributes::with_mode(0o640)
     };
     let made = fixture.vfs.create(
-        &Caller::ROOT,
+        &FsCred::ROOT,
         &fixture.vfs.root(),
         b"file",
         CreateMode::Guarded(&set),
     );
     assert_eq!(made.value.unwrap().node.attributes.gid, 42);
     let file = match fixture.lookup(fixture.root(), b"file") {
-        Outcome::Ok(found) => found.object,
-        Outcome::Failed(status, _) => panic!("{status}"),
+        NfsResult::Ok(found) => found.object,
+        NfsResult::Failed(status, _) => panic!("{status}"),
     };
     fixture.send_groups(&[42]);
     for uid in [0, u32::MAX] {

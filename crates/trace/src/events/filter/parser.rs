@@ -1,12 +1,14 @@
 //! Parsing a filter: recursive descent, one method for each level of precedence.
 
-use super::super::fields::{Kind, WORDS};
+use super::super::fields::{FieldKind, WORDS};
 use super::super::names;
-use super::{DEPTH_MAX, FilterError, LENGTH_MAX, Node, Operator, Subject, Test};
+use super::{
+    DEPTH_MAX, FilterError, FilterExpression, FilterOperator, FilterSubject, FilterTest, LENGTH_MAX,
+};
 
 /// Parses a whole filter.
-pub(super) fn parse(text: &str) -> Result<Node, FilterError> {
-    let mut parser = Parser {
+pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
+    let mut parser = FilterParser {
         text,
         at: 0,
         depth: 0,
@@ -22,13 +24,13 @@ pub(super) fn parse(text: &str) -> Result<Node, FilterError> {
     Ok(node)
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> FilterParser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -55,30 +57,30 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn any(&mut self) -> Result<Node, FilterError> {
+    fn any(&mut self) -> Result<FilterExpression, FilterError> {
         let mut nodes = vec![self.all()?];
         while self.takes("||") {
             nodes.push(self.all()?);
         }
-        Ok(single(nodes, Node::Any))
+        Ok(single(nodes, FilterExpression::Any))
     }
 
-    fn all(&mut self) -> Result<Node, FilterError> {
+    fn all(&mut self) -> Result<FilterExpression, FilterError> {
         let mut nodes = vec![self.one()?];
         while self.takes("&&") {
             nodes.push(self.one()?);
         }
-        Ok(single(nodes, Node::All))
+        Ok(single(nodes, FilterExpression::All))
     }
 
-    fn one(&mut self) -> Result<Node, FilterError> {
+    fn one(&mut self) -> Result<FilterExpression, FilterError> {
         self.skip_space();
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(self.wrong(format!("nested deeper than {DEPTH_MAX}")));
         }
         let node = if self.takes("!") {
-            Node::Not(Box::new(self.one()?))
+            FilterExpression::Not(Box::new(self.one()?))
         } else if self.takes("(") {
             let inner = self.any()?;
             if !self.takes(")") {
@@ -92,15 +94,15 @@ impl<'a> Parser<'a> {
         Ok(node)
     }
 
-    fn comparison(&mut self) -> Result<Node, FilterError> {
+    fn comparison(&mut self) -> Result<FilterExpression, FilterError> {
         let start = self.at;
         let name = self.word();
         let (subject, kind) = match name {
             "" => return Err(self.wrong("expected the name of a field".to_owned())),
-            "event" => (Subject::Event, Kind::Text),
-            "thread" => (Subject::Thread, Kind::Number),
+            "event" => (FilterSubject::Event, FieldKind::Text),
+            "thread" => (FilterSubject::Thread, FieldKind::Number),
             _ => match WORDS.iter().find(|word| word.name == name) {
-                Some(word) => (Subject::Field(word.name), word.kind),
+                Some(word) => (FilterSubject::Field(word.name), word.kind),
                 None => {
                     self.at = start;
                     return Err(self.wrong(format!("no event has a field {name}")));
@@ -109,24 +111,24 @@ impl<'a> Parser<'a> {
         };
         let operator = self.operator()?;
         self.skip_space();
-        let test = if kind == Kind::Text {
+        let test = if kind == FieldKind::Text {
             self.text_test(operator)?
         } else {
             self.number_test(operator, kind)?
         };
-        Ok(Node::Compare(subject, test))
+        Ok(FilterExpression::Compare(subject, test))
     }
 
-    fn operator(&mut self) -> Result<Operator, FilterError> {
-        const OPERATORS: [(&str, Operator); 8] = [
-            ("==", Operator::Equal),
-            ("!=", Operator::Unequal),
-            ("=~", Operator::Fits),
-            ("!~", Operator::FitsNot),
-            ("<=", Operator::AtMost),
-            (">=", Operator::AtLeast),
-            ("<", Operator::Less),
-            (">", Operator::Greater),
+    fn operator(&mut self) -> Result<FilterOperator, FilterError> {
+        const OPERATORS: [(&str, FilterOperator); 8] = [
+            ("==", FilterOperator::Equal),
+            ("!=", FilterOperator::Unequal),
+            ("=~", FilterOperator::Fits),
+            ("!~", FilterOperator::FitsNot),
+            ("<=", FilterOperator::AtMost),
+            (">=", FilterOperator::AtLeast),
+            ("<", FilterOperator::Less),
+            (">", FilterOperator::Greater),
         ];
         let found = OPERATORS.iter().find(|(token, _)| self.takes(token));
         found
@@ -134,22 +136,25 @@ impl<'a> Parser<'a> {
             .ok_or_else(|| self.wrong("expected one of == != < <= > >= =~ !~".to_owned()))
     }
 
-    fn text_test(&mut self, operator: Operator) -> Result<Test, FilterError> {
+    fn text_test(&mut self, operator: FilterOperator) -> Result<FilterTest, FilterError> {
         let start = self.at;
         let text = self.literal()?.into_bytes();
         Ok(match operator {
-            Operator::Equal => Test::Text(text, true),
-            Operator::Unequal => Test::Text(text, false),
-            Operator::Fits => Test::Pattern(text, true),
-            Operator::FitsNot => Test::Pattern(text, false),
-            Operator::Less | Operator::AtMost | Operator::Greater | Operator::AtLeast => {
+            FilterOperator::Equal => FilterTest::Text(text, true),
+            FilterOperator::Unequal => FilterTest::Text(text, false),
+            FilterOperator::Fits => FilterTest::Pattern(text, true),
+            FilterOperator::FitsNot => FilterTest::Pattern(text, false),
+            FilterOperator::Less
+            | FilterOperator::AtMost
+            | FilterOperator::Greater
+            | FilterOperator::AtLeast => {
                 self.at = start;
                 return Err(self.wrong("a text is compared by == != =~ or !~".to_owned()));
             }
         })
     }
 
-    fn number_test(&mut self, operator: Operator, kind: Kind) -> Result<Test, FilterError> {
+    fn number_test(&mut self, operator: FilterOperator, kind: FieldKind) -> Result<FilterTest, FilterError> {
         let start = self.at;
         let negative = self.takes("-");
         let word = self.word();
@@ -158,9 +163,9 @@ impl<'a> Parser<'a> {
             None => word.parse::<u64>().ok().map(i128::from),
         };
         let named = || match kind {
-            Kind::Errno => names::errno_of(word).map(|number| -i128::from(number)),
-            Kind::Status => names::status_of(word).map(i128::from),
-            Kind::FileType => names::file_type_of(word).map(i128::from),
+            FieldKind::Errno => names::errno_of(word).map(|number| -i128::from(number)),
+            FieldKind::Status => names::status_of(word).map(i128::from),
+            FieldKind::FileType => names::file_type_of(word).map(i128::from),
             _ => None,
         };
         let number = match number {
@@ -169,9 +174,9 @@ impl<'a> Parser<'a> {
             // -ENOENT and ENOENT are the same.
             None => named(),
         };
-        let number = number.filter(|_| !matches!(operator, Operator::Fits | Operator::FitsNot));
+        let number = number.filter(|_| !matches!(operator, FilterOperator::Fits | FilterOperator::FitsNot));
         number
-            .map(|number| Test::Number(operator, number))
+            .map(|number| FilterTest::Number(operator, number))
             .ok_or_else(|| {
                 self.at = start;
                 self.wrong("expected a number, for == != < <= > or >=".to_owned())
@@ -186,7 +191,8 @@ impl<'a> Parser<'a> {
         word
     }
 
-    /// A text in quotes, in which \ escapes " and \, or everything up to a space, a quote, or one of ( ) & |.
+    /// A text in quotes, in which \ escapes " and \, or everything up to a space, a quote, or one
+    /// of ( ) & |.
     fn literal(&mut self) -> Result<String, FilterError> {
         let start = self.at;
         if !self.takes("\"") {
@@ -216,7 +222,10 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn single(mut nodes: Vec<Node>, many: impl FnOnce(Vec<Node>) -> Node) -> Node {
+fn single(
+    mut nodes: Vec<FilterExpression>,
+    many: impl FnOnce(Vec<FilterExpression>) -> FilterExpression,
+) -> FilterExpression {
     match nodes.len() {
         1 => nodes.swap_remove(0),
         _ => many(nodes),

@@ -1,4 +1,5 @@
-//! The description at the beginning of a recording: which process was recorded, and its events with their fields.
+//! The description at the beginning of a recording: which process was recorded, and its events with
+//! their fields.
 
 use std::io::{self, Read};
 
@@ -6,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{RecordingError, read_word};
 use crate::events::{
-    event::{Event, Span},
-    fields::Kind,
+    event::{Event, EventSpan},
+    fields::FieldKind,
 };
 
 /// The longest description, in bytes.
@@ -15,7 +16,7 @@ pub(super) const HEAD_MAX: u64 = 1 << 20;
 
 /// The process that the events come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct RecordedProcess {
     /// Version of Curt.
     pub curt: String,
     /// The process.
@@ -30,7 +31,7 @@ pub struct Origin {
 
 /// A field, in a description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FieldShape {
+pub struct RecordedField {
     /// Its name.
     pub name: String,
     /// The name of its kind. One that this version does not know is a number.
@@ -39,37 +40,37 @@ pub struct FieldShape {
 
 /// An event, in a description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct RecordedEvent {
     /// Its name.
     pub name: String,
     /// Its relation to others in time: `instant`, `enter`, `exit`, `begin` or `end`.
     pub span: String,
     /// Its fields.
-    pub fields: Vec<FieldShape>,
+    pub fields: Vec<RecordedField>,
 }
 
 /// The description at the beginning of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct RecordingHead {
     /// The process.
-    pub origin: Origin,
+    pub origin: RecordedProcess,
     /// The events by their numbers.
-    pub events: Vec<Shape>,
+    pub events: Vec<RecordedEvent>,
 }
 
-impl Shape {
+impl RecordedEvent {
     /// An event of this version.
     #[must_use]
     pub fn of(event: Event) -> Self {
         let row = event.description();
         let span = match row.span {
-            Span::Instant => "instant",
-            Span::Enter => "enter",
-            Span::Exit => "exit",
-            Span::Begin => "begin",
-            Span::End => "end",
+            EventSpan::Instant => "instant",
+            EventSpan::Enter => "enter",
+            EventSpan::Exit => "exit",
+            EventSpan::Begin => "begin",
+            EventSpan::End => "end",
         };
-        let fields = row.fields.iter().map(|field| FieldShape {
+        let fields = row.fields.iter().map(|field| RecordedField {
             name: field.name.to_owned(),
             kind: field.kind.name().to_owned(),
         });
@@ -81,22 +82,22 @@ impl Shape {
     }
 }
 
-impl FieldShape {
+impl RecordedField {
     /// Its kind; a number if it is not known.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        let known = Kind::ALL.into_iter().find(|kind| kind.name() == self.kind);
-        known.unwrap_or(Kind::Number)
+    pub fn kind(&self) -> FieldKind {
+        let known = FieldKind::ALL.into_iter().find(|kind| kind.name() == self.kind);
+        known.unwrap_or(FieldKind::Number)
     }
 }
 
-impl Head {
+impl RecordingHead {
     /// The events of this version, of that process.
     #[must_use]
-    pub fn new(origin: Origin) -> Self {
+    pub fn new(origin: RecordedProcess) -> Self {
         Self {
             origin,
-            events: Event::ALL.iter().map(|event| Shape::of(*event)).collect(),
+            events: Event::ALL.iter().map(|event| RecordedEvent::of(*event)).collect(),
         }
     }
 

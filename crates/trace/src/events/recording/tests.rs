@@ -4,8 +4,8 @@ use super::head::HEAD_MAX;
 use super::*;
 use crate::events::Event;
 
-fn origin() -> Origin {
-    Origin {
+fn origin() -> RecordedProcess {
+    RecordedProcess {
         curt: "9.9".to_owned(),
         pid: 7,
         program: "mount".to_owned(),
@@ -16,7 +16,7 @@ fn origin() -> Origin {
 
 fn records() -> Vec<u64> {
     let mut words = Vec::new();
-    let header = Header {
+    let header = RecordHeader {
         event: Event::NfsLookupExit as u16,
         thread: 42,
         time: 1000,
@@ -24,10 +24,10 @@ fn records() -> Vec<u64> {
     let long = [b'x'; 300];
     for name in [&b"name"[..], b"", &long] {
         let values = [
-            Value::Number(2),
-            Value::Text(name),
-            Value::Number(9),
-            Value::Signed(-2),
+            FieldValue::Number(2),
+            FieldValue::Text(name),
+            FieldValue::Number(9),
+            FieldValue::Signed(-2),
         ];
         record::encode(&header, &values, |word| words.push(word));
     }
@@ -35,15 +35,15 @@ fn records() -> Vec<u64> {
 }
 
 fn bytes() -> Vec<u8> {
-    let mut writer = Writer::new(origin()).expect("a writer");
+    let mut writer = RecordingWriter::new(origin()).expect("a writer");
     writer.records(&records(), |thread| Some(format!("thread {thread}")));
-    writer.told_until(2000);
+    writer.complete_until(2000);
     writer.end(5);
     writer.take()
 }
 
-fn items(bytes: &[u8]) -> Result<Vec<Item>, RecordingError> {
-    let mut recording = Recording::open(bytes)?;
+fn items(bytes: &[u8]) -> Result<Vec<RecordingItem>, RecordingError> {
+    let mut recording = RecordingReader::open(bytes)?;
     let mut items = Vec::new();
     while let Some(item) = recording.next_item()? {
         items.push(item);
@@ -55,27 +55,27 @@ fn items(bytes: &[u8]) -> Result<Vec<Item>, RecordingError> {
 fn what_is_written_is_read() {
     let bytes = bytes();
     assert_eq!(
-        Recording::open(&bytes[..]).expect("a recording").head(),
-        &Head::new(origin())
+        RecordingReader::open(&bytes[..]).expect("a recording").head(),
+        &RecordingHead::new(origin())
     );
     let items = items(&bytes).expect("it is whole");
     assert_eq!(items.len(), 6);
-    assert_eq!(items[0], Item::Thread(42, "thread 42".to_owned()));
-    let Item::Event(first) = &items[1] else {
+    assert_eq!(items[0], RecordingItem::Thread(42, "thread 42".to_owned()));
+    let RecordingItem::Event(first) = &items[1] else {
         panic!("{items:?}")
     };
     assert_eq!(
         (first.time, first.thread, first.event),
         (1000, 42, Event::NfsLookupExit as usize)
     );
-    assert_eq!(first.values[1], Datum::Text(b"name".to_vec(), false));
-    assert_eq!(first.values[3], Datum::Signed(-2));
-    let Item::Event(long) = &items[3] else {
+    assert_eq!(first.values[1], RecordedValue::Text(b"name".to_vec(), false));
+    assert_eq!(first.values[3], RecordedValue::Signed(-2));
+    let RecordingItem::Event(long) = &items[3] else {
         panic!("{items:?}")
     };
-    assert_eq!(long.values[1], Datum::Text(vec![b'x'; TEXT_MAX], true));
-    assert_eq!(items[4], Item::Told(2000));
-    assert_eq!(items[5], Item::End { told: 3, lost: 5 });
+    assert_eq!(long.values[1], RecordedValue::Text(vec![b'x'; TEXT_MAX], true));
+    assert_eq!(items[4], RecordingItem::CompleteUntil(2000));
+    assert_eq!(items[5], RecordingItem::End { told: 3, lost: 5 });
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn what_was_read_is_written_as_it_was() {
     let read = items(&bytes()).expect("it is whole");
     let events: Vec<_> = read
         .into_iter()
-        .filter(|item| matches!(item, Item::Event(_)))
+        .filter(|item| matches!(item, RecordingItem::Event(_)))
         .collect();
-    let mut writer = Writer::of(&Head::new(origin())).expect("a writer");
+    let mut writer = RecordingWriter::of(&RecordingHead::new(origin())).expect("a writer");
     for item in &events {
-        if let Item::Event(record) = item {
+        if let RecordingItem::Event(record) = item {
             writer.record(record);
         }
     }
@@ -132,7 +132,7 @@ fn lengths_are_held_against_limits() {
     assert!(matches!(items(&raw(&words)), Err(RecordingError::Head(_))));
     words[1] = HEAD_MAX;
     assert!(matches!(items(&raw(&words)), Err(RecordingError::CutOff)));
-    let mut writer = Writer::new(Origin::default()).expect("a writer");
+    let mut writer = RecordingWriter::new(RecordedProcess::default()).expect("a writer");
     let head = writer.take();
     for length in [0, 1, WORDS_MAX as u64 + 1, 0xffff] {
         let bytes = [head.clone(), raw(&[length, 0])].concat();
@@ -145,30 +145,32 @@ fn lengths_are_held_against_limits() {
 
 #[test]
 fn events_and_marks_of_another_version_are_read_or_passed_over() {
-    let mut head = Head::new(origin());
-    head.events = vec![Shape {
+    let mut head = RecordingHead::new(origin());
+    head.events = vec![RecordedEvent {
         name: "new".to_owned(),
         span: "spiral".to_owned(),
-        fields: vec![FieldShape {
+        fields: vec![RecordedField {
             name: "weight".to_owned(),
             kind: "grams".to_owned(),
         }],
     }];
     let mut words = vec![MAGIC];
     words.extend(head.words().expect("words"));
-    let mark = Header {
+    let mark = RecordHeader {
         event: MARKS + 99,
         thread: 0,
         time: 0,
     };
     record::encode(&mark, &[], |word| words.push(word));
-    let event = Header {
+    let event = RecordHeader {
         event: 0,
         thread: 1,
         time: 2,
     };
-    record::encode(&event, &[Value::Number(12)], |word| words.push(word));
+    record::encode(&event, &[FieldValue::Number(12)], |word| words.push(word));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let read = items(&bytes).expect("it can be read");
-    assert!(matches!(&read[..], [Item::Event(record)] if record.values == [Datum::Number(12)]));
+    assert!(
+        matches!(&read[..], [RecordingItem::Event(record)] if record.values == [RecordedValue::Number(12)])
+    );
 }

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, io};
 
-use super::{Datum, Head, MAGIC, Origin, Record};
+use super::{EventRecord, MAGIC, RecordedProcess, RecordedValue, RecordingHead};
 use crate::events::{
-    fields::Value,
-    record::{self, Header, MARK_END, MARK_THREAD, MARK_TOLD, MARKS, TEXT_MAX},
+    fields::FieldValue,
+    record::{self, MARK_COMPLETE_UNTIL, MARK_END, MARK_THREAD, MARKS, RecordHeader, TEXT_MAX},
     sinks,
 };
 
@@ -14,26 +14,26 @@ const THREADS_MAX: usize = 4096;
 
 /// Writes a recording into memory.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct RecordingWriter {
     bytes: Vec<u8>,
     threads: BTreeSet<u32>,
-    told: u64,
+    events: u64,
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Begins: the first bytes are there.
     ///
     /// # Errors
     /// None that we know.
-    pub fn new(origin: Origin) -> io::Result<Self> {
-        Self::of(&Head::new(origin))
+    pub fn new(origin: RecordedProcess) -> io::Result<Self> {
+        Self::of(&RecordingHead::new(origin))
     }
 
     /// Begins a recording of events as they are described there.
     ///
     /// # Errors
     /// None that we know.
-    pub fn of(head: &Head) -> io::Result<Self> {
+    pub fn of(head: &RecordingHead) -> io::Result<Self> {
         let mut writer = Self::default();
         writer.put([MAGIC]);
         writer.put(head.words()?);
@@ -42,42 +42,43 @@ impl Writer {
 
     /// Adds a thread's name.
     pub fn name_thread(&mut self, thread: u32, name: &str) {
-        let mark = Header {
+        let mark = RecordHeader {
             event: MARK_THREAD,
             thread,
             time: 0,
         };
-        self.mark(&mark, &[Value::Text(name.as_bytes())]);
+        self.mark(&mark, &[FieldValue::Text(name.as_bytes())]);
     }
 
     /// Adds an event that was read.
-    pub fn record(&mut self, record: &Record) {
+    pub fn record(&mut self, record: &EventRecord) {
         // One byte more than fits, so that what was cut off is marked as such again.
-        let longer = |value: &Datum| match value {
-            Datum::Text(text, true) if text.len() == TEXT_MAX => Some([&text[..], b"\0"].concat()),
-            Datum::Text(..) | Datum::Number(_) | Datum::Signed(_) => None,
+        let longer = |value: &RecordedValue| match value {
+            RecordedValue::Text(text, true) if text.len() == TEXT_MAX => Some([&text[..], b"\0"].concat()),
+            RecordedValue::Text(..) | RecordedValue::Number(_) | RecordedValue::Signed(_) => None,
         };
         let marked: Vec<_> = record.values.iter().map(longer).collect();
         let values = record.values.iter().zip(&marked);
         let values: Vec<_> = values
-            .map(|(value, marked)| marked.as_deref().map_or_else(|| value.value(), Value::Text))
+            .map(|(value, marked)| marked.as_deref().map_or_else(|| value.value(), FieldValue::Text))
             .collect();
         // It came out of a description that has no more.
         let event = u16::try_from(record.event).unwrap_or(MARKS);
-        let header = Header {
+        let header = RecordHeader {
             event,
             thread: record.thread,
             time: record.time,
         };
         self.mark(&header, &values);
-        self.told += 1;
+        self.events += 1;
     }
 
-    /// Adds records as they came out of a [`Watch`](crate::events::Watch). `name` returns the name of a thread that is new.
+    /// Adds records as they came out of a [`Watch`](crate::events::Watch). `name` returns the name
+    /// of a thread that is new.
     pub fn records(&mut self, records: &[u64], name: impl Fn(u32) -> Option<String>) {
         let mut rest = records;
         while let [first, time, ..] = rest {
-            let (header, length) = Header::of(*first, *time);
+            let (header, length) = RecordHeader::of(*first, *time);
             let Some((record, after)) = rest.split_at_checked(length.max(1)) else {
                 break;
             };
@@ -86,16 +87,16 @@ impl Writer {
                 self.name_thread(header.thread, &name);
             }
             self.put(record.iter().copied());
-            self.told += 1;
+            self.events += 1;
             rest = after;
         }
     }
 
     /// Adds the mark that all events before `time` have been written.
-    pub fn told_until(&mut self, time: u64) {
+    pub fn complete_until(&mut self, time: u64) {
         self.mark(
-            &Header {
-                event: MARK_TOLD,
+            &RecordHeader {
+                event: MARK_COMPLETE_UNTIL,
                 thread: 0,
                 time,
             },
@@ -105,12 +106,15 @@ impl Writer {
 
     /// Ends.
     pub fn end(&mut self, lost: u64) {
-        let header = Header {
+        let header = RecordHeader {
             event: MARK_END,
             thread: 0,
             time: sinks::now(),
         };
-        self.mark(&header, &[Value::Number(self.told), Value::Number(lost)]);
+        self.mark(
+            &header,
+            &[FieldValue::Number(self.events), FieldValue::Number(lost)],
+        );
     }
 
     /// Takes the bytes written since the last time.
@@ -118,7 +122,7 @@ impl Writer {
         std::mem::take(&mut self.bytes)
     }
 
-    fn mark(&mut self, header: &Header, values: &[Value<'_>]) {
+    fn mark(&mut self, header: &RecordHeader, values: &[FieldValue<'_>]) {
         let bytes = &mut self.bytes;
         record::encode(header, values, |word| {
             bytes.extend_from_slice(&word.to_le_bytes())

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::super::event::{Event, Frequency};
+use super::super::event::{Event, EventFrequency};
 
 /// Which events a ring keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,9 +41,9 @@ impl RingLevel {
     pub fn events(self) -> Vec<Event> {
         let most = match self {
             Self::Off => return Vec::new(),
-            Self::Rare => Frequency::Rare,
-            Self::Request => Frequency::Request,
-            Self::Operation => Frequency::Operation,
+            Self::Rare => EventFrequency::Rare,
+            Self::Request => EventFrequency::Request,
+            Self::Operation => EventFrequency::Operation,
         };
         let all = Event::ALL.iter().copied();
         all.filter(|event| event.description().frequency <= most)
@@ -60,15 +60,15 @@ impl fmt::Display for RingLevel {
 /// An unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected off, rare, request or operation")]
-pub struct NoLevel;
+pub struct UnknownRingLevel;
 
 impl FromStr for RingLevel {
-    type Err = NoLevel;
+    type Err = UnknownRingLevel;
 
-    fn from_str(word: &str) -> Result<Self, NoLevel> {
+    fn from_str(word: &str) -> Result<Self, UnknownRingLevel> {
         Self::ALL
             .into_iter()
             .find(|level| level.name() == word)
-            .ok_or(NoLevel)
+            .ok_or(UnknownRingLevel)
     }
 }

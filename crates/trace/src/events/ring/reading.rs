@@ -1,17 +1,17 @@
-//! Reading a ring that was left behind. Nothing in it is trusted: its process may have been killed at any moment, and the file
-//! may have been changed since.
+//! Reading a ring that was left behind. Nothing in it is trusted: its process may have been killed
+//! at any moment, and the file may have been changed since.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::super::lane::{CONTROL_WORDS, HEAD, LOST, TAIL};
+use super::super::buffer::{CONTROL_WORDS, HEAD, LOST, TAIL};
 use super::super::record::{self, HEADER_WORDS, RECORD_WORDS_MAX};
-use super::super::recording::{Head, Item, Record, RecordingError, decode};
+use super::super::recording::{EventRecord, RecordingError, RecordingHead, RecordingItem, decode};
 use super::{FORMAT, HEAD_AT, MAGIC};
 
 /// The largest ring that is read, in bytes.
 const READ_MAX: u64 = 64 << 20;
 /// The most lanes of a ring that is read.
-const READ_LANES_MAX: u64 = 1024;
+const READ_SHARDS_MAX: u64 = 1024;
 
 /// Whether a file begins as a ring does; the file is then at its beginning again.
 ///
@@ -26,11 +26,11 @@ pub fn is_ring(file: &mut (impl Read + Seek)) -> io::Result<bool> {
 
 /// The contents of a ring.
 #[derive(Debug)]
-pub struct Left {
+pub struct RingContents {
     /// Its process, and its events.
-    pub head: Head,
+    pub head: RecordingHead,
     /// The last events, in order.
-    pub records: Vec<Record>,
+    pub records: Vec<EventRecord>,
     /// How many events came before them.
     pub overwritten: u64,
 }
@@ -39,7 +39,7 @@ pub struct Left {
 ///
 /// # Errors
 /// It is not a ring, or is damaged.
-pub fn read(file: impl Read) -> Result<Left, RecordingError> {
+pub fn read(file: impl Read) -> Result<RingContents, RecordingError> {
     let mut bytes = Vec::new();
     file.take(READ_MAX).read_to_end(&mut bytes)?;
     let words: Vec<u64> = bytes
@@ -52,17 +52,17 @@ pub fn read(file: impl Read) -> Result<Left, RecordingError> {
     if magic != MAGIC {
         return Err(RecordingError::NoRecording);
     }
-    let head = Head::read(&bytes[HEAD_AT * 8..])?;
+    let head = RecordingHead::read(&bytes[HEAD_AT * 8..])?;
     let size = usize::try_from(lane_words)
         .ok()
         .filter(|size| size.is_power_of_two());
-    let (Some(size), FORMAT, ..=READ_LANES_MAX) = (size, format, lanes) else {
+    let (Some(size), FORMAT, ..=READ_SHARDS_MAX) = (size, format, lanes) else {
         return Err(RecordingError::Head(format!(
             "format {format}, {lanes} lanes of {lane_words} words"
         )));
     };
     let rest = usize::try_from(start).ok().and_then(|start| words.get(start..));
-    let mut left = Left {
+    let mut left = RingContents {
         head,
         records: Vec::new(),
         overwritten: 0,
@@ -75,14 +75,14 @@ pub fn read(file: impl Read) -> Result<Left, RecordingError> {
     {
         let (control, words) = lane.split_at(CONTROL_WORDS);
         left.overwritten = left.overwritten.saturating_add(control[LOST]);
-        read_lane(control, words, &left.head, &mut left.records);
+        read_shard(control, words, &left.head, &mut left.records);
     }
     left.records.sort_by_key(|record| record.time);
     Ok(left)
 }
 
 /// Takes the records of a lane, as far as they make sense.
-fn read_lane(control: &[u64], words: &[u64], head: &Head, records: &mut Vec<Record>) {
+fn read_shard(control: &[u64], words: &[u64], head: &RecordingHead, records: &mut Vec<EventRecord>) {
     let (end, mut at) = (control[HEAD], control[TAIL]);
     let mut unread = end.wrapping_sub(at).min(words.len() as u64);
     let word = |at: u64| words[usize::try_from(at).unwrap_or_default() & (words.len() - 1)];
@@ -94,7 +94,7 @@ fn read_lane(control: &[u64], words: &[u64], head: &Head, records: &mut Vec<Reco
         let one: Vec<u64> = (0..length as u64)
             .map(|offset| word(at.wrapping_add(offset)))
             .collect();
-        if let Some(Some(Item::Event(record))) = decode(&one, head) {
+        if let Some(Some(RecordingItem::Event(record))) = decode(&one, head) {
             records.push(record);
         }
         at = at.wrapping_add(length as u64);

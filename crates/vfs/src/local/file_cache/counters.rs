@@ -67,7 +67,7 @@ impl FileCacheCounters {
 
 /// What one shard counts, under its lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct FileCacheShardCounters {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) allocations: u64,

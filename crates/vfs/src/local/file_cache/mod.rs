@@ -1,25 +1,28 @@
-//! The FileCache: files kept open for I/O, so that a READ or WRITE of a recently used file opens nothing.
+//! The FileCache: files kept open for I/O, so that a READ or WRITE of a recently used file opens
+//! nothing.
 //!
-//! A descriptor is found by object, exact access and caller, and serves no other. If there is none, one thread opens the file
-//! while others that want the same descriptor wait. Invariants:
+//! A descriptor is found by object, exact access and caller, and serves no other. If there is none,
+//! one thread opens the file while others that want the same descriptor wait. Invariants:
 //!
-//! - the cache grants no right: each user compares the file's permissions now with those at the time the caller's right was
-//!   checked ([`OpenFile::is_checked`]), and has it checked again if they differ;
-//! - a descriptor for writing is closed within half a second of its last use, because nobody can execute the file meanwhile;
-//!   one for reading within two seconds;
-//! - a file that is removed, replaced or given another owner through us is closed before the reply, except for requests in
-//!   progress;
+//! - the cache grants no right: each user compares the file's permissions now with those at the
+//!   time the caller's right was checked ([`OpenLocalFile::is_checked`]), and has it checked again
+//!   if they differ;
+//! - a descriptor for writing is closed within half a second of its last use, because nobody can
+//!   execute the file meanwhile; one for reading within two seconds;
+//! - a file that is removed, replaced or given another owner through us is closed before the reply,
+//!   except for requests in progress;
 //! - the cache never uses up descriptors that are needed elsewhere (`budget`).
 //!
-//! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per shard for whoever closes.
+//! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per
+//! shard for whoever closes.
 
-mod budget;
 mod counters;
+mod descriptor_budget;
+mod open_reservation;
+mod permission_stamp;
 mod shard;
-mod stamp;
 #[cfg(test)]
 mod tests;
-mod ticket;
 
 use std::hash::BuildHasher;
 use std::os::fd::RawFd;
@@ -30,22 +33,22 @@ use curt_trace::events::handle_hash;
 use curt_trace::probe;
 use parking_lot::{Condvar, Mutex};
 
-use self::budget::{Budget, Room};
 pub use self::counters::FileCacheCounters;
-use self::counters::Tally;
-pub(super) use self::shard::Who;
-use self::shard::{Search, Shard, Slot, State};
-pub(super) use self::stamp::{OpenFile, Stamp};
-pub(super) use self::ticket::Ticket;
-use super::data::Purpose;
-use super::hashing::HandleHashing;
-use crate::caller::Caller;
+use self::counters::FileCacheShardCounters;
+use self::descriptor_budget::{DescriptorBudget, DescriptorPressure};
+pub(super) use self::open_reservation::OpenReservation;
+pub(super) use self::permission_stamp::{OpenLocalFile, PermissionStamp};
+pub(super) use self::shard::OwnedFsCred;
+use self::shard::{DescriptorSlot, DescriptorState, FileCacheShard, ShardLookup};
+use super::data::OpenAccess;
+use super::hashing::HandleHashBuilder;
+use crate::caller::FsCred;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 32;
 
-/// How many looks of the sweeper ([`FileCache::sweep`]) a descriptor may be idle for. With the one that finds it used last,
-/// times the interval, this is half a second and two seconds.
+/// How many looks of the sweeper ([`FileCache::sweep`]) a descriptor may be idle for. With the one
+/// that finds it used last, times the interval, this is half a second and two seconds.
 const IDLE_WRITERS: u8 = 1;
 const IDLE_READERS: u8 = 7;
 
@@ -56,71 +59,77 @@ const BATCH: usize = 64;
 const SLOTS_MAX: usize = 64;
 
 pub(super) struct FileCache {
-    shards: Box<[Part]>,
-    hasher: HandleHashing,
-    budget: Budget,
+    shards: Box<[LockedShard]>,
+    hasher: HandleHashBuilder,
+    budget: DescriptorBudget,
     caching: bool,
     /// Where the next search for idle descriptors begins.
-    turn: AtomicUsize,
-    /// How many descriptors are kept. Relaxed: it tells the sweeper whether to sleep, which looks again after each interval.
+    next_shard: AtomicUsize,
+    /// How many descriptors are kept. Relaxed: it tells the sweeper whether to sleep, which looks
+    /// again after each interval.
     count: AtomicUsize,
     /// Descriptors are scarce: the next look closes all that were not used since the last.
     scarce: AtomicBool,
 }
 
-struct Part {
-    shard: Mutex<Shard>,
-    /// Held, before `shard`, while descriptors are taken out and closed: who releases a file waits for those that were taken
-    /// out a moment before.
+struct LockedShard {
+    shard: Mutex<FileCacheShard>,
+    /// Held, before `shard`, while descriptors are taken out and closed: who releases a file waits
+    /// for those that were taken out a moment before.
     closing: Mutex<()>,
     /// Somebody has opened a file, or given up.
     opened: Condvar,
 }
 
 /// What a search for an open file finds.
-pub(super) enum Found<'a> {
+pub(super) enum FileCacheLookup<'a> {
     /// It is open; the right to it may have to be checked again.
-    Open(Arc<OpenFile>),
+    Open(Arc<OpenLocalFile>),
     /// Whoever searched is to open it.
-    Missing(Ticket<'a>),
+    Missing(OpenReservation<'a>),
 }
 
 impl FileCache {
     /// Keeps files open if `caching`; otherwise each one is opened anew.
     pub(super) fn new(caching: bool) -> Self {
-        Self::with_budget(caching, Budget::of_process())
+        Self::with_budget(caching, DescriptorBudget::of_process())
     }
 
-    fn with_budget(caching: bool, budget: Budget) -> Self {
-        let part = || Part {
+    fn with_budget(caching: bool, budget: DescriptorBudget) -> Self {
+        let part = || LockedShard {
             shard: Mutex::default(),
             closing: Mutex::default(),
             opened: Condvar::new(),
         };
         Self {
             shards: std::iter::repeat_with(part).take(SHARDS).collect(),
-            hasher: HandleHashing::new(),
+            hasher: HandleHashBuilder::new(),
             budget,
             caching,
-            turn: AtomicUsize::new(0),
+            next_shard: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),
         }
     }
 
-    fn part(&self, hash: u64) -> &Part {
+    fn part(&self, hash: u64) -> &LockedShard {
         // The table uses the lowest bits and the highest.
         &self.shards[usize::try_from(hash >> 20).unwrap_or(0) % SHARDS]
     }
 
-    /// Finds a file that is open for exactly this purpose and caller, or has the calling thread open it. Waits while another
-    /// thread does.
-    pub(super) fn find(&self, handle: &NodeHandle, purpose: Purpose, caller: &Caller<'_>) -> Found<'_> {
+    /// Finds a file that is open for exactly this purpose and caller, or has the calling thread
+    /// open it. Waits while another thread does.
+    pub(super) fn find(
+        &self,
+        handle: &NodeHandle,
+        purpose: OpenAccess,
+        caller: &FsCred<'_>,
+    ) -> FileCacheLookup<'_> {
         let hash = self.hasher.hash_one(handle);
         let part = self.part(hash);
         let mut shard = part.shard.lock();
         loop {
-            match self.search(&mut shard, hash, handle, (purpose, caller)) {
+            match self.search(&mut shard, hash, handle, purpose, caller) {
                 Some(found) => return found,
                 None => part.opened.wait(&mut shard),
             }
@@ -128,65 +137,71 @@ impl FileCache {
     }
 
     /// As [`FileCache::find`]; `None` where another thread opens it at this moment.
-    pub(super) fn find_at_once(
+    pub(super) fn find_nowait(
         &self,
         handle: &NodeHandle,
-        purpose: Purpose,
-        caller: &Caller<'_>,
-    ) -> Option<Found<'_>> {
+        purpose: OpenAccess,
+        caller: &FsCred<'_>,
+    ) -> Option<FileCacheLookup<'_>> {
         let hash = self.hasher.hash_one(handle);
         let mut shard = self.part(hash).shard.lock();
-        self.search(&mut shard, hash, handle, (purpose, caller))
+        self.search(&mut shard, hash, handle, purpose, caller)
     }
 
     fn search(
         &self,
-        shard: &mut Shard,
+        shard: &mut FileCacheShard,
         hash: u64,
         handle: &NodeHandle,
-        wanted: (Purpose, &Caller<'_>),
-    ) -> Option<Found<'_>> {
+        purpose: OpenAccess,
+        caller: &FsCred<'_>,
+    ) -> Option<FileCacheLookup<'_>> {
         if !self.caching {
-            shard.tally.misses += 1;
+            shard.counters.misses += 1;
             acquired(handle, false);
-            return Some(Found::Missing(Ticket::uncached(self, hash, *handle)));
+            return Some(FileCacheLookup::Missing(OpenReservation::uncached(
+                self, hash, *handle,
+            )));
         }
-        match shard.search(hash, handle, wanted) {
-            Search::Open(file) => {
+        match shard.search(hash, handle, purpose, caller) {
+            ShardLookup::Open(file) => {
                 acquired(handle, true);
-                Some(Found::Open(file))
+                Some(FileCacheLookup::Open(file))
             }
-            Search::Opening => None,
-            Search::Nobody => {
+            ShardLookup::Opening => None,
+            ShardLookup::Missing => {
                 acquired(handle, false);
-                Some(Found::Missing(self.begin(shard, hash, handle, wanted)))
+                Some(FileCacheLookup::Missing(
+                    self.begin(shard, hash, handle, purpose, caller),
+                ))
             }
         }
     }
 
     fn begin(
         &self,
-        shard: &mut Shard,
+        shard: &mut FileCacheShard,
         hash: u64,
         handle: &NodeHandle,
-        (purpose, caller): (Purpose, &Caller<'_>),
-    ) -> Ticket<'_> {
+        purpose: OpenAccess,
+        caller: &FsCred<'_>,
+    ) -> OpenReservation<'_> {
         shard.tickets += 1;
         let number = shard.tickets;
         let file = shard.file_or_new(hash, handle);
         if file.slots.len() >= SLOTS_MAX {
-            return Ticket::uncached(self, hash, *handle);
+            return OpenReservation::uncached(self, hash, *handle);
         }
-        file.slots.push(Slot {
+        file.slots.push(DescriptorSlot {
             purpose,
-            who: Who::of(caller),
-            state: State::Opening(number),
+            cred: OwnedFsCred::of(caller),
+            state: DescriptorState::Opening(number),
         });
-        Ticket::new(self, hash, *handle, number)
+        OpenReservation::new(self, hash, *handle, number)
     }
 
     /// Whether any descriptor of a file is kept.
-    pub(super) fn knows(&self, handle: &NodeHandle) -> bool {
+    pub(super) fn contains(&self, handle: &NodeHandle) -> bool {
         let hash = self.hasher.hash_one(handle);
         let mut shard = self.part(hash).shard.lock();
         shard.file(hash, handle).is_some_and(|file| file.shared.is_some())
@@ -199,7 +214,7 @@ impl FileCache {
         let _closing = part.closing.lock();
         let file = part.shard.lock().take(hash, handle);
         let Some(file) = file else { return };
-        self.gone(&file.slots, "the file is removed or changed");
+        self.trace_release(&file.slots, "the file is removed or changed");
         drop(file);
         part.opened.notify_all();
     }
@@ -216,26 +231,26 @@ impl FileCache {
                 .collect();
             drop(shard);
             for file in &files {
-                self.gone(&file.slots, "all are closed");
+                self.trace_release(&file.slots, "all are closed");
             }
             part.opened.notify_all();
         }
     }
 
-    /// Closes descriptors that nobody uses, up to `most`, those first that were not used since the last look; for when
-    /// descriptors are missing elsewhere.
+    /// Closes descriptors that nobody uses, up to `most`, those first that were not used since the
+    /// last look; for when descriptors are missing elsewhere.
     pub(super) fn make_room(&self, most: usize) {
         for only_unused in [true, false] {
             let mut room = most;
             for _ in 0..SHARDS {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SHARDS;
+                let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
                 let part = &self.shards[turn];
                 let _closing = part.closing.lock();
                 let mut gone = Vec::new();
                 part.shard.lock().evict(&mut gone, room, |slot| {
                     slot.is_idle(|kept| !only_unused || !std::mem::take(&mut kept.used))
                 });
-                self.gone(&gone, "room is needed");
+                self.trace_release(&gone, "room is needed");
                 room -= gone.len();
                 drop(gone);
                 if room == 0 {
@@ -245,8 +260,8 @@ impl FileCache {
         }
     }
 
-    /// An interval has passed: closes what was idle for too long, and has rights checked anew that writes were carried on from.
-    /// Whether anything is still kept.
+    /// An interval has passed: closes what was idle for too long, and has rights checked anew that
+    /// writes were carried on from. Whether anything is still kept.
     pub(super) fn sweep(&self) -> bool {
         let scarce = self.scarce.swap(false, Ordering::Relaxed);
         for part in &self.shards {
@@ -254,13 +269,13 @@ impl FileCache {
             let mut gone = Vec::new();
             let mut shard = part.shard.lock();
             for shared in shard.files.iter().filter_map(|file| file.shared.as_ref()) {
-                shared.doubt();
+                shared.require_recheck();
             }
             shard.evict(&mut gone, usize::MAX, |slot| {
                 let most = match slot.purpose {
                     _ if scarce => 1,
-                    Purpose::Write => IDLE_WRITERS,
-                    Purpose::Read => IDLE_READERS,
+                    OpenAccess::Write => IDLE_WRITERS,
+                    OpenAccess::Read => IDLE_READERS,
                 };
                 slot.is_idle(|kept| {
                     kept.idle = if std::mem::take(&mut kept.used) {
@@ -273,7 +288,7 @@ impl FileCache {
             });
             drop(shard);
             // Closed here, outside of the lock: the last one of a removed file frees its blocks.
-            self.gone(&gone, "idle");
+            self.trace_release(&gone, "idle");
             drop(gone);
         }
         self.count.load(Ordering::Relaxed) > 0
@@ -282,25 +297,27 @@ impl FileCache {
     /// Whether a descriptor with this number may be kept, after making room for it if that helps.
     fn may_keep(&self, number: RawFd) -> bool {
         match self.budget.room(number) {
-            Room::Plenty => true,
-            Room::Scarce => {
+            DescriptorPressure::Plenty => true,
+            DescriptorPressure::Scarce => {
                 self.scarce.store(true, Ordering::Relaxed);
                 true
             }
-            Room::Short => {
+            DescriptorPressure::Short => {
                 self.scarce.store(true, Ordering::Relaxed);
                 self.make_room(BATCH);
                 true
             }
-            Room::None => {
+            DescriptorPressure::None => {
                 self.make_room(BATCH);
                 false
             }
         }
     }
 
-    fn gone(&self, slots: &[Slot], reason: &str) {
-        let open = slots.iter().filter(|slot| matches!(slot.state, State::Open(_)));
+    fn trace_release(&self, slots: &[DescriptorSlot], reason: &str) {
+        let open = slots
+            .iter()
+            .filter(|slot| matches!(slot.state, DescriptorState::Open(_)));
         let open = open.count();
         self.count.fetch_sub(open, Ordering::Relaxed);
         if open > 0 {
@@ -317,7 +334,7 @@ impl FileCache {
         let mut age = 0;
         for part in &self.shards {
             let shard = part.shard.lock();
-            let Tally {
+            let FileCacheShardCounters {
                 hits,
                 misses,
                 allocations,
@@ -325,8 +342,8 @@ impl FileCache {
                 evictions,
                 age_ms,
                 uncached,
-            } = shard.tally;
-            let open = |slot: &&Slot| matches!(slot.state, State::Open(_));
+            } = shard.counters;
+            let open = |slot: &&DescriptorSlot| matches!(slot.state, DescriptorState::Open(_));
             all.inodes += shard
                 .files
                 .iter()
@@ -360,12 +377,12 @@ fn acquired(handle: &NodeHandle, hit: bool) {
     });
 }
 
-impl Slot {
+impl DescriptorSlot {
     /// Whether nobody uses it and `goes` says so, which is asked only then.
-    fn is_idle(&mut self, goes: impl FnOnce(&mut shard::Kept) -> bool) -> bool {
+    fn is_idle(&mut self, goes: impl FnOnce(&mut shard::CachedDescriptor) -> bool) -> bool {
         match &mut self.state {
-            State::Open(kept) => kept.file.is_idle() && goes(kept),
-            State::Opening(_) => false,
+            DescriptorState::Open(kept) => kept.file.is_idle() && goes(kept),
+            DescriptorState::Opening(_) => false,
         }
     }
 }

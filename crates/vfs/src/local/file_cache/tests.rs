@@ -6,17 +6,17 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
-use crate::attributes::{Attributes, Device, FileKind, Time};
+use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 use crate::handle::HandleScheme;
 
-const USER: Caller<'static> = Caller::new(1000, 1000, &[5, 6]);
+const USER: FsCred<'static> = FsCred::new(1000, 1000, &[5, 6]);
 
 fn handle(number: u32) -> NodeHandle {
     NodeHandle::new(HandleScheme::Kernel, 1, &number.to_be_bytes()).unwrap()
 }
 
 fn attributes(mode: u32, ctime: i64, mtime: i64) -> Attributes {
-    let at = |seconds| Time {
+    let at = |seconds| Timestamp {
         seconds,
         nanoseconds: 0,
     };
@@ -37,8 +37,8 @@ fn attributes(mode: u32, ctime: i64, mtime: i64) -> Attributes {
     }
 }
 
-fn stamp(ctime: i64) -> Stamp {
-    Stamp::of(&attributes(0o644, ctime, 0))
+fn stamp(ctime: i64) -> PermissionStamp {
+    PermissionStamp::of(&attributes(0o644, ctime, 0))
 }
 
 fn descriptor() -> OwnedFd {
@@ -46,35 +46,40 @@ fn descriptor() -> OwnedFd {
 }
 
 fn unbounded(caching: bool) -> FileCache {
-    FileCache::with_budget(caching, Budget::new(u64::MAX))
+    FileCache::with_budget(caching, DescriptorBudget::new(u64::MAX))
 }
 
 /// Opens what is not open, as its user would; whether it had to.
-fn open(cache: &FileCache, number: u32, purpose: Purpose, caller: &Caller<'_>) -> (Arc<OpenFile>, bool) {
+fn open(
+    cache: &FileCache,
+    number: u32,
+    purpose: OpenAccess,
+    caller: &FsCred<'_>,
+) -> (Arc<OpenLocalFile>, bool) {
     match cache.find(&handle(number), purpose, caller) {
-        Found::Open(file) => (file, false),
-        Found::Missing(ticket) => (ticket.opened(descriptor(), stamp(1)).0, true),
+        FileCacheLookup::Open(file) => (file, false),
+        FileCacheLookup::Missing(ticket) => (ticket.opened(descriptor(), stamp(1)).0, true),
     }
 }
 
 #[test]
 fn a_descriptor_serves_exactly_its_file_access_and_caller() {
     let cache = unbounded(true);
-    let (first, new) = open(&cache, 1, Purpose::Read, &USER);
+    let (first, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(new);
-    let (again, new) = open(&cache, 1, Purpose::Read, &USER);
+    let (again, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(!new && Arc::ptr_eq(&first, &again));
     let others = [
-        (2, Purpose::Read, USER),
-        (1, Purpose::Write, USER),
-        (1, Purpose::Read, Caller::new(1001, 1000, &[5, 6])),
-        (1, Purpose::Read, Caller::new(1000, 1001, &[5, 6])),
-        (1, Purpose::Read, Caller::new(1000, 1000, &[5])),
-        (1, Purpose::Read, Caller::new(1000, 1000, &[6, 5])),
+        (2, OpenAccess::Read, USER),
+        (1, OpenAccess::Write, USER),
+        (1, OpenAccess::Read, FsCred::new(1001, 1000, &[5, 6])),
+        (1, OpenAccess::Read, FsCred::new(1000, 1001, &[5, 6])),
+        (1, OpenAccess::Read, FsCred::new(1000, 1000, &[5])),
+        (1, OpenAccess::Read, FsCred::new(1000, 1000, &[6, 5])),
         (
             1,
-            Purpose::Read,
-            Caller {
+            OpenAccess::Read,
+            FsCred {
                 privileged: true,
                 ..USER
             },
@@ -99,7 +104,7 @@ fn a_descriptor_serves_exactly_its_file_access_and_caller() {
         (counters.hits, counters.misses, counters.acquisitions),
         (8, 8, 16)
     );
-    assert!(cache.knows(&handle(1)) && !cache.knows(&handle(3)));
+    assert!(cache.contains(&handle(1)) && !cache.contains(&handle(3)));
 }
 
 #[test]
@@ -111,7 +116,7 @@ fn many_who_want_a_file_at_once_open_it_once() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 begin.wait();
-                if let Found::Missing(ticket) = cache.find(&handle(1), Purpose::Read, &USER) {
+                if let FileCacheLookup::Missing(ticket) = cache.find(&handle(1), OpenAccess::Read, &USER) {
                     opened.fetch_add(1, Ordering::SeqCst);
                     // The others come to wait meanwhile, or come later.
                     std::thread::yield_now();
@@ -127,11 +132,11 @@ fn many_who_want_a_file_at_once_open_it_once() {
 #[test]
 fn who_waits_for_an_open_that_fails_opens_itself() {
     let cache = unbounded(true);
-    let Found::Missing(first) = cache.find(&handle(1), Purpose::Read, &USER) else {
+    let FileCacheLookup::Missing(first) = cache.find(&handle(1), OpenAccess::Read, &USER) else {
         panic!("nothing is open yet");
     };
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| open(&cache, 1, Purpose::Read, &USER).1);
+        let second = scope.spawn(|| open(&cache, 1, OpenAccess::Read, &USER).1);
         std::thread::yield_now();
         drop(first);
         assert!(second.join().unwrap());
@@ -143,7 +148,7 @@ fn who_waits_for_an_open_that_fails_opens_itself() {
 fn writers_age_in_half_a_second_and_readers_in_two() {
     let cache = unbounded(true);
     let weak = |purpose| Arc::downgrade(&open(&cache, 1, purpose, &USER).0);
-    let (reader, writer) = (weak(Purpose::Read), weak(Purpose::Write));
+    let (reader, writer) = (weak(OpenAccess::Read), weak(OpenAccess::Write));
     // Four looks are a second. The first one after a use finds it used.
     assert!(cache.sweep());
     assert!(writer.strong_count() == 1);
@@ -174,15 +179,15 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
 #[test]
 fn what_is_used_does_not_age_and_what_is_in_use_is_not_closed() {
     let cache = unbounded(true);
-    let (file, _) = open(&cache, 1, Purpose::Write, &USER);
-    let piece = file.share();
+    let (file, _) = open(&cache, 1, OpenAccess::Write, &USER);
+    let piece = file.descriptor();
     drop(file);
     for _ in 0..10 {
         assert!(cache.sweep(), "a part of it is being sent");
     }
     drop(piece);
     for _ in 0..10 {
-        assert!(!open(&cache, 1, Purpose::Write, &USER).1);
+        assert!(!open(&cache, 1, OpenAccess::Write, &USER).1);
         assert!(cache.sweep());
     }
 }
@@ -190,9 +195,9 @@ fn what_is_used_does_not_age_and_what_is_in_use_is_not_closed() {
 #[test]
 fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
     let cache = unbounded(true);
-    let reader = Arc::downgrade(&open(&cache, 1, Purpose::Read, &USER).0);
-    let other = Arc::downgrade(&open(&cache, 2, Purpose::Read, &USER).0);
-    let Found::Missing(ticket) = cache.find(&handle(1), Purpose::Write, &USER) else {
+    let reader = Arc::downgrade(&open(&cache, 1, OpenAccess::Read, &USER).0);
+    let other = Arc::downgrade(&open(&cache, 2, OpenAccess::Read, &USER).0);
+    let FileCacheLookup::Missing(ticket) = cache.find(&handle(1), OpenAccess::Write, &USER) else {
         panic!("it is not open to write");
     };
     cache.release(&handle(1));
@@ -202,7 +207,7 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
         !first && Arc::strong_count(&late) == 1,
         "it was opened before the change"
     );
-    assert!(open(&cache, 1, Purpose::Write, &USER).1);
+    assert!(open(&cache, 1, OpenAccess::Write, &USER).1);
     cache.release_all();
     assert_eq!(other.strong_count(), 0);
     let counters = cache.counters();
@@ -217,8 +222,8 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
 fn descriptors_are_kept_only_while_there_are_enough() {
     let number = u64::try_from(descriptor().as_raw_fd()).unwrap();
     // The next descriptor is about at nine tenths of the limit.
-    let cache = FileCache::with_budget(true, Budget::new(number * 10 / 9));
-    let (file, new) = open(&cache, 1, Purpose::Read, &USER);
+    let cache = FileCache::with_budget(true, DescriptorBudget::new(number * 10 / 9));
+    let (file, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(new && Arc::strong_count(&file) == 1, "it is used and not kept");
     let counters = cache.counters();
     assert_eq!(
@@ -226,18 +231,19 @@ fn descriptors_are_kept_only_while_there_are_enough() {
         (0, 1, 0)
     );
     // Another one that wants it does not wait for what will not come.
-    assert!(open(&cache, 1, Purpose::Read, &USER).1);
+    assert!(open(&cache, 1, OpenAccess::Read, &USER).1);
 }
 
 #[test]
 fn above_three_quarters_idle_descriptors_make_room_first() {
     let number = u64::try_from(descriptor().as_raw_fd()).unwrap();
     let mut cache = unbounded(true);
-    let idle = Arc::downgrade(&open(&cache, 1, Purpose::Read, &USER).0);
-    let (busy, _) = open(&cache, 2, Purpose::Read, &USER);
-    // Wide enough that other tests' descriptors do not reach nine tenths, and all are above three quarters.
-    cache.budget = Budget::new(number * 5 / 4 + 1);
-    let (kept, new) = open(&cache, 3, Purpose::Read, &USER);
+    let idle = Arc::downgrade(&open(&cache, 1, OpenAccess::Read, &USER).0);
+    let (busy, _) = open(&cache, 2, OpenAccess::Read, &USER);
+    // Wide enough that other tests' descriptors do not reach nine tenths, and all are above three
+    // quarters.
+    cache.budget = DescriptorBudget::new(number * 5 / 4 + 1);
+    let (kept, new) = open(&cache, 3, OpenAccess::Read, &USER);
     if cache.counters().uncached == 0 {
         assert!(new && Arc::strong_count(&kept) == 2);
     }
@@ -249,15 +255,15 @@ fn above_three_quarters_idle_descriptors_make_room_first() {
 fn no_more_make_room_than_are_asked_for_and_unused_ones_first() {
     let cache = unbounded(true);
     for number in 0..100 {
-        open(&cache, number, Purpose::Read, &USER);
+        open(&cache, number, OpenAccess::Read, &USER);
     }
     cache.sweep();
     for number in 0..50 {
-        open(&cache, number, Purpose::Read, &USER);
+        open(&cache, number, OpenAccess::Read, &USER);
     }
     cache.make_room(40);
     assert_eq!(cache.counters().entries, 60);
-    let left = (0..50).filter(|number| cache.knows(&handle(*number))).count();
+    let left = (0..50).filter(|number| cache.contains(&handle(*number))).count();
     assert_eq!(left, 50, "those that were used since stay");
     cache.make_room(usize::MAX);
     assert_eq!(cache.counters().entries, 0);
@@ -267,8 +273,8 @@ fn no_more_make_room_than_are_asked_for_and_unused_ones_first() {
 fn one_file_has_a_bounded_number_of_descriptors() {
     let cache = unbounded(true);
     for uid in 0..2 * u32::try_from(SLOTS_MAX).unwrap() {
-        let caller = Caller::new(uid, 1, &[]);
-        assert!(open(&cache, 1, Purpose::Read, &caller).1);
+        let caller = FsCred::new(uid, 1, &[]);
+        assert!(open(&cache, 1, OpenAccess::Read, &caller).1);
     }
     let counters = cache.counters();
     assert_eq!(
@@ -281,7 +287,7 @@ fn one_file_has_a_bounded_number_of_descriptors() {
 fn a_cache_that_is_off_keeps_nothing() {
     let cache = unbounded(false);
     for _ in 0..3 {
-        let (file, new) = open(&cache, 1, Purpose::Read, &USER);
+        let (file, new) = open(&cache, 1, OpenAccess::Read, &USER);
         assert!(new && Arc::strong_count(&file) == 1);
         assert!(file.as_fd().as_raw_fd() >= 0);
     }
@@ -300,7 +306,7 @@ fn a_cache_that_is_off_keeps_nothing() {
 #[test]
 fn a_right_is_checked_again_whenever_the_file_says_something_else() {
     let cache = unbounded(true);
-    let (file, _) = open(&cache, 1, Purpose::Read, &USER);
+    let (file, _) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(file.is_checked(stamp(1)) && !file.is_checked(stamp(2)));
     for other in [
         attributes(0o600, 1, 0),
@@ -313,7 +319,7 @@ fn a_right_is_checked_again_whenever_the_file_says_something_else() {
             ..attributes(0o644, 1, 0)
         },
     ] {
-        assert!(!file.is_checked(Stamp::of(&other)), "{other:?}");
+        assert!(!file.is_checked(PermissionStamp::of(&other)), "{other:?}");
     }
     file.check_passed(stamp(2));
     assert!(file.is_checked(stamp(2)) && !file.is_checked(stamp(1)));
@@ -322,8 +328,8 @@ fn a_right_is_checked_again_whenever_the_file_says_something_else() {
 #[test]
 fn a_check_of_one_caller_is_none_of_another() {
     let cache = unbounded(true);
-    let (one, _) = open(&cache, 1, Purpose::Read, &USER);
-    let (other, _) = open(&cache, 1, Purpose::Read, &Caller::new(2, 2, &[]));
+    let (one, _) = open(&cache, 1, OpenAccess::Read, &USER);
+    let (other, _) = open(&cache, 1, OpenAccess::Read, &FsCred::new(2, 2, &[]));
     assert!(one.is_checked(stamp(1)) && other.is_checked(stamp(1)));
     one.check_passed(stamp(2));
     assert!(one.is_checked(stamp(2)) && !other.is_checked(stamp(2)));
@@ -332,33 +338,36 @@ fn a_check_of_one_caller_is_none_of_another() {
 #[test]
 fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
     let cache = unbounded(true);
-    let (writer, _) = open(&cache, 1, Purpose::Write, &USER);
-    let (reader, _) = open(&cache, 1, Purpose::Read, &USER);
+    let (writer, _) = open(&cache, 1, OpenAccess::Write, &USER);
+    let (reader, _) = open(&cache, 1, OpenAccess::Read, &USER);
     let after = attributes(0o644, 2, 2);
-    writer.carry(stamp(1), &after);
-    assert!(writer.is_checked(Stamp::of(&after)) && reader.is_checked(Stamp::of(&after)));
+    writer.update_after_own_write(stamp(1), &after);
+    assert!(writer.is_checked(PermissionStamp::of(&after)) && reader.is_checked(PermissionStamp::of(&after)));
     // Something else changed the file's permissions before, with it, or after it.
     for (before, after) in [
         (stamp(1), attributes(0o644, 3, 3)),
-        (Stamp::of(&after), attributes(0o600, 3, 3)),
-        (Stamp::of(&after), attributes(0o644, 4, 3)),
+        (PermissionStamp::of(&after), attributes(0o600, 3, 3)),
+        (PermissionStamp::of(&after), attributes(0o644, 4, 3)),
     ] {
-        writer.carry(before, &after);
-        assert!(!writer.is_checked(Stamp::of(&after)), "{before:?} {after:?}");
+        writer.update_after_own_write(before, &after);
+        assert!(
+            !writer.is_checked(PermissionStamp::of(&after)),
+            "{before:?} {after:?}"
+        );
     }
 }
 
 #[test]
 fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
     let cache = unbounded(true);
-    let find = |number| cache.find_at_once(&handle(number), Purpose::Read, &USER);
-    let Some(Found::Missing(ticket)) = find(1) else {
+    let find = |number| cache.find_nowait(&handle(number), OpenAccess::Read, &USER);
+    let Some(FileCacheLookup::Missing(ticket)) = find(1) else {
         panic!("nobody has opened it");
     };
     assert!(find(1).is_none());
-    assert!(matches!(find(2), Some(Found::Missing(_))));
+    assert!(matches!(find(2), Some(FileCacheLookup::Missing(_))));
     let (opened, _) = ticket.opened(descriptor(), stamp(1));
-    let Some(Found::Open(found)) = find(1) else {
+    let Some(FileCacheLookup::Open(found)) = find(1) else {
         panic!("it is open");
     };
     assert!(Arc::ptr_eq(&opened, &found));
@@ -368,17 +377,17 @@ fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
 #[test]
 fn a_right_that_writes_carried_on_is_checked_again_after_each_look() {
     let cache = unbounded(true);
-    let (file, _) = open(&cache, 1, Purpose::Write, &USER);
+    let (file, _) = open(&cache, 1, OpenAccess::Write, &USER);
     cache.sweep();
     assert!(file.is_checked(stamp(1)), "nobody has written");
     for time in 2..4 {
         let after = attributes(0o644, time, time);
-        file.carry(stamp(time - 1), &after);
-        assert!(file.is_checked(Stamp::of(&after)));
+        file.update_after_own_write(stamp(time - 1), &after);
+        assert!(file.is_checked(PermissionStamp::of(&after)));
         cache.sweep();
-        assert!(!file.is_checked(Stamp::of(&after)));
-        file.check_passed(Stamp::of(&after));
+        assert!(!file.is_checked(PermissionStamp::of(&after)));
+        file.check_passed(PermissionStamp::of(&after));
         cache.sweep();
-        assert!(file.is_checked(Stamp::of(&after)), "once is enough");
+        assert!(file.is_checked(PermissionStamp::of(&after)), "once is enough");
     }
 }

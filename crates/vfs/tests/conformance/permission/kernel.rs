@@ -3,14 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use curt_vfs::Caller;
+use curt_vfs::FsCred;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid};
 
 use super::Operation::*;
 use super::{Case, EXACTLY, Operation, Outcome};
 
 /// The same by the kernel, on a thread that has the caller's ids and nothing else.
-pub(super) fn by_kernel(top: &Path, case: &Case, caller: &Caller<'_>, operation: Operation) -> Outcome {
+pub(super) fn by_kernel(top: &Path, case: &Case, caller: &FsCred<'_>, operation: Operation) -> Outcome {
     let path = |name: &str| top.join(name);
     let directory = |name: &str| std::fs::create_dir(path(name)).unwrap();
     std::fs::create_dir(top).unwrap();
@@ -63,9 +63,9 @@ pub(super) fn by_kernel(top: &Path, case: &Case, caller: &Caller<'_>, operation:
     }
 }
 
-/// Gives this thread, and no other, the ids of the caller; root keeps its capabilities, but for the one that would let suid
-/// bits survive a write: nobody's write through a server may do that.
-fn become_caller(caller: &Caller<'_>, operation: Operation) -> rustix::io::Result<()> {
+/// Gives this thread, and no other, the ids of the caller; root keeps its capabilities, but for the
+/// one that would let suid bits survive a write: nobody's write through a server may do that.
+fn become_caller(caller: &FsCred<'_>, operation: Operation) -> rustix::io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     let groups: Vec<Gid> = caller.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
@@ -91,7 +91,7 @@ fn become_caller(caller: &Caller<'_>, operation: Operation) -> rustix::io::Resul
 }
 
 fn system_call(
-    caller: &Caller<'_>,
+    caller: &FsCred<'_>,
     operation: Operation,
     (d, f, other): (&OwnedFd, &OwnedFd, &OwnedFd),
 ) -> rustix::io::Result<()> {

@@ -1,44 +1,44 @@
-//! The table of permissions: six callers, every operation, many modes. What a `Vfs` says is compared with what the kernel
-//! tells a process that has the caller's ids, in a directory that is made alike. Two exceptions are NFS's own and listed
-//! in [`Operation::may_beyond_the_kernel`].
+//! The table of permissions: six callers, every operation, many modes. What a `Vfs` says is
+//! compared with what the kernel tells a process that has the caller's ids, in a directory that is
+//! made alike. Two exceptions are NFS's own and listed in [`Operation::may_beyond_the_kernel`].
 
 mod kernel;
 mod ours;
 
-use curt_vfs::{Caller, HandleChoice};
+use curt_vfs::{FsCred, HandleChoice};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
 use crate::trees::{Tree, is_root, local, memory, tmpfs};
 
-const CALLERS: [Caller<'static>; 6] = [
-    Caller::ROOT,
-    Caller {
+const CALLERS: [FsCred<'static>; 6] = [
+    FsCred::ROOT,
+    FsCred {
         uid: 1000,
         gid: 1000,
         groups: &[],
         privileged: false,
     },
-    Caller {
+    FsCred {
         uid: 1001,
         gid: 1000,
         groups: &[],
         privileged: false,
     },
-    Caller {
+    FsCred {
         uid: 1002,
         gid: 1002,
         groups: &[7, 1000],
         privileged: false,
     },
-    Caller {
+    FsCred {
         uid: 1003,
         gid: 1003,
         groups: &[8, 9],
         privileged: false,
     },
-    Caller {
+    FsCred {
         uid: 65534,
         gid: 65534,
         groups: &[],
@@ -107,8 +107,9 @@ const OPERATIONS: [Operation; 24] = [
 const EXACTLY: i64 = 1_000_000_000;
 
 impl Operation {
-    /// The owner of a file reads, writes and truncates it whatever its mode, and who executes reads.
-    fn may_beyond_the_kernel(self, caller: &Caller<'_>, case: &Case) -> bool {
+    /// The owner of a file reads, writes and truncates it whatever its mode, and who executes
+    /// reads.
+    fn may_beyond_the_kernel(self, caller: &FsCred<'_>, case: &Case) -> bool {
         let owner = caller.uid == case.file_uid;
         let class = if owner {
             case.file_mode >> 6
@@ -134,7 +135,8 @@ struct Case {
     file_gid: u32,
 }
 
-/// Modes of the directory with those of the file: each alone against an open counterpart, and mixed ones.
+/// Modes of the directory with those of the file: each alone against an open counterpart, and mixed
+/// ones.
 fn cases() -> Vec<Case> {
     let directories = [
         0o777, 0o755, 0o1777, 0o2777, 0o3775, 0o500, 0o300, 0o070, 0o030, 0o005, 0o003, 0o000,

@@ -1,8 +1,8 @@
 //! The operations by way of a `Vfs`.
 
 use curt_vfs::{
-    Access, Caller, CreateMode, Device, Error, NodeHandle, SetAttributes, SetTime, Special, Stability, Time,
-    Vfs, Visit, Wanted,
+    AccessRights, CreateMode, Device, Error, FsCred, NodeHandle, ReaddirDetail, SetAttributes, SetTime,
+    SpecialFile, Stability, Timestamp, Vfs, Visit,
 };
 use rustix::io::Errno;
 
@@ -10,16 +10,17 @@ use super::Operation::*;
 use super::{Case, EXACTLY, Operation, Outcome};
 use crate::trees::Tree;
 
-/// `d` with the file `f`, the file `g`, the empty directory `e`, and beside `d` the open directory `o`.
+/// `d` with the file `f`, the file `g`, the empty directory `e`, and beside `d` the open directory
+/// `o`.
 pub(super) fn by_vfs(
     tree: &Tree,
     name: &str,
     case: &Case,
-    caller: &Caller<'_>,
+    caller: &FsCred<'_>,
     operation: Operation,
 ) -> Outcome {
     let vfs = &*tree.vfs;
-    let root = Caller::ROOT;
+    let root = FsCred::ROOT;
     let plain = SetAttributes::with_mode(0o777);
     let make_directory = |directory: &NodeHandle, name: &[u8]| {
         vfs.make_directory(&root, directory, name, &plain)
@@ -72,7 +73,7 @@ pub(super) fn by_vfs(
 
 fn act(
     vfs: &dyn Vfs,
-    caller: &Caller<'_>,
+    caller: &FsCred<'_>,
     operation: Operation,
     (d, f, other): (&NodeHandle, &NodeHandle, &NodeHandle),
 ) -> Result<(), Error> {
@@ -85,7 +86,7 @@ fn act(
     match operation {
         Lookup => vfs.lookup(caller, d, b"f").value.map(|_| ()),
         List => {
-            let listed = vfs.read_directory(caller, d, 0, Wanted::Names, &mut |_| Visit::Continue);
+            let listed = vfs.read_directory(caller, d, 0, ReaddirDetail::Names, &mut |_| Visit::Continue);
             listed.value.map(|_| ())
         }
         Create => vfs
@@ -94,8 +95,8 @@ fn act(
             .map(|_| ()),
         MakeDirectory => vfs.make_directory(caller, d, b"new", &mode).value.map(|_| ()),
         MakeSymlink => vfs.make_symlink(caller, d, b"new", b"f", &mode).value.map(|_| ()),
-        MakeFifo => special(Special::Fifo),
-        MakeDevice => special(Special::CharacterDevice(Device { major: 1, minor: 3 })),
+        MakeFifo => special(SpecialFile::Fifo),
+        MakeDevice => special(SpecialFile::CharacterDevice(Device { major: 1, minor: 3 })),
         Remove => vfs.remove(caller, d, b"f").value,
         RemoveDirectory => vfs.remove_directory(caller, d, b"e").value,
         Rename => vfs.rename(caller, d, b"f", other, b"new").value,
@@ -108,7 +109,7 @@ fn act(
 
 fn act_on_file(
     vfs: &dyn Vfs,
-    caller: &Caller<'_>,
+    caller: &FsCred<'_>,
     operation: Operation,
     f: &NodeHandle,
 ) -> Result<(), Error> {
@@ -119,7 +120,7 @@ fn act_on_file(
         Err(error) => Err(error),
     };
     let nothing = SetAttributes::default();
-    let time = SetTime::To(Time {
+    let time = SetTime::To(Timestamp {
         seconds: EXACTLY,
         nanoseconds: 0,
     });
@@ -152,9 +153,9 @@ fn act_on_file(
             mtime: time,
             ..nothing
         }),
-        AccessRead => access(Access::READ),
-        AccessWrite => access(Access::MODIFY),
-        AccessExecute => access(Access::EXECUTE),
+        AccessRead => access(AccessRights::READ),
+        AccessWrite => access(AccessRights::MODIFY),
+        AccessExecute => access(AccessRights::EXECUTE),
         _ => unreachable!("it is about a name"),
     }
 }

@@ -1,0 +1,335 @@
+//! A server, clients and the time in one process.
+//!
+//! Owns the script's clock, which both sides read: it stands still but for what a script and each
+//! request let pass. Every request is made on the caller's thread, so that a run with one thread is
+//! the same every time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use curt_client::caller::RpcSecurity;
+use curt_client::environment::{Background, BackgroundTask, Clock};
+use curt_client::protocol::{RpcCaller, RpcClient, v3};
+use curt_client::{ChangeObserver, Client, ClientOptions, Environment, MountedRoot};
+use curt_proto::mount3::{self, DirPath, MountReply};
+use curt_proto::nfs3;
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_server::{
+    ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
+};
+use curt_trace::{ProcedureCalls, ProcedureCounters, ServerCounters};
+use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Timestamp, Vfs};
+use curt_xdr::{Opaque, decode_all};
+use parking_lot::Mutex;
+
+use crate::tree::WorkloadTree;
+
+/// When the trees were made, at the server's clock: no round number, as real clocks have none.
+const TREE_MADE: Timestamp = Timestamp {
+    seconds: 1_700_000_000,
+    nanoseconds: 123_456_789,
+};
+/// How old the trees are when a script begins.
+const TREE_AGE: Duration = Duration::from_secs(3600);
+/// Where the export is.
+const PATH: &[u8] = b"/export";
+/// Bytes of a reply to MNT at most.
+const MOUNT_RESULTS_MAX: usize = 4096;
+
+/// Time that passes only when it is told to.
+#[derive(Debug)]
+pub struct ScriptedClock {
+    start: Instant,
+    /// Nanoseconds since.
+    passed: AtomicU64,
+}
+
+impl ScriptedClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            passed: AtomicU64::new(0),
+        })
+    }
+
+    /// Lets `duration` pass.
+    pub fn advance(&self, duration: Duration) {
+        self.passed
+            .fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Lets pass what is missing to `since_start`, if anything is.
+    pub fn advance_to(&self, since_start: Duration) {
+        self.passed
+            .fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// What has passed since the script began.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        Duration::from_nanos(self.passed.load(Relaxed))
+    }
+}
+
+impl Clock for ScriptedClock {
+    fn now(&self) -> Instant {
+        self.start + self.passed()
+    }
+
+    fn pause(&self, duration: Duration, _: &Interrupt) {
+        self.advance(duration);
+    }
+}
+
+/// The server's clock runs with the script's.
+struct ScriptedTimeSource(Arc<ScriptedClock>);
+
+impl TimeSource for ScriptedTimeSource {
+    fn now(&self) -> Timestamp {
+        let since = Duration::new(0, TREE_MADE.nanoseconds) + TREE_AGE + self.0.passed();
+        Timestamp {
+            seconds: TREE_MADE.seconds + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
+            nanoseconds: since.subsec_nanos(),
+        }
+    }
+}
+
+/// Runs work at once where it is handed over, and delayed work when the script says so.
+#[derive(Default)]
+struct InlineBackground {
+    later: Mutex<Vec<BackgroundTask>>,
+}
+
+impl Background for InlineBackground {
+    fn spawn(&self, task: BackgroundTask) {
+        task();
+    }
+
+    fn spawn_after(&self, _: Duration, task: BackgroundTask) {
+        self.later.lock().push(task);
+    }
+}
+
+impl fmt::Debug for InlineBackground {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Inline").finish_non_exhaustive()
+    }
+}
+
+/// Why a world cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InProcessServerError {
+    /// The tree does not fit into memory.
+    #[error("the tree does not fit into memory: {0}")]
+    Tree(rustix::io::Errno),
+    /// The server cannot begin.
+    #[error("the server cannot begin: {0}")]
+    Server(#[from] curt_server::SetupError),
+    /// The server refuses the mount.
+    #[error("the mount is refused: {0}")]
+    Mount(String),
+}
+
+/// A server and its clock.
+pub struct InProcessServer {
+    clock: Arc<ScriptedClock>,
+    vfs: Arc<MemoryVfs>,
+    service: Arc<NfsService>,
+}
+
+/// A client of a [`InProcessServer`].
+pub struct InProcessMount {
+    /// The client.
+    pub client: Client,
+    requests: Arc<ProcedureCounters>,
+    received: Arc<AtomicU64>,
+    background: Arc<InlineBackground>,
+}
+
+/// Passes calls on, and counts the bytes of their results.
+struct CountingTransport {
+    server: LoopbackTransport,
+    received: Arc<AtomicU64>,
+}
+
+impl Transport for CountingTransport {
+    fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError> {
+        let reply = self.server.call(request, interrupt)?;
+        self.received.fetch_add(reply.results().len() as u64, Relaxed);
+        Ok(reply)
+    }
+}
+
+impl InProcessServer {
+    /// A server of `tree` in memory, which is one hour old.
+    ///
+    /// # Errors
+    /// [`InProcessServerError`].
+    pub fn new(tree: &WorkloadTree) -> Result<Self, InProcessServerError> {
+        Self::with_rules(tree, ExportRules::default(), MemoryOptions::default())
+    }
+
+    /// The same by other rules, and with another file system; its time is the script's in any case.
+    ///
+    /// # Errors
+    /// [`InProcessServerError`].
+    pub fn with_rules(
+        tree: &WorkloadTree,
+        rules: ExportRules,
+        options: MemoryOptions,
+    ) -> Result<Self, InProcessServerError> {
+        let clock = ScriptedClock::new();
+        let options = MemoryOptions {
+            time: Arc::new(ScriptedTimeSource(Arc::clone(&clock))),
+            ..options
+        };
+        let vfs = Arc::new(crate::memory(tree, options, TREE_MADE).map_err(InProcessServerError::Tree)?);
+        let export = ExportDefinition::for_everyone(
+            PATH.to_vec(),
+            Arc::<MemoryVfs>::clone(&vfs) as Arc<dyn Vfs>,
+            rules,
+        );
+        let service = NfsService::new(Setup {
+            state: PersistentState::ephemeral().map_err(curt_server::SetupError::from)?,
+            exports: vec![export],
+            counters: Arc::new(ServerCounters::default()),
+        })?;
+        Ok(Self {
+            clock,
+            vfs,
+            service: Arc::new(service),
+        })
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn clock(&self) -> &Arc<ScriptedClock> {
+        &self.clock
+    }
+
+    /// The served tree, for what happens at the server itself.
+    #[must_use]
+    pub const fn vfs(&self) -> &Arc<MemoryVfs> {
+        &self.vfs
+    }
+
+    /// A client, each of whose requests takes `request` of the script's time.
+    ///
+    /// # Errors
+    /// [`InProcessServerError::Mount`].
+    pub fn mount(
+        &self,
+        behaviour: &ClientOptions,
+        request: Duration,
+        observer: Option<Arc<dyn ChangeObserver>>,
+    ) -> Result<InProcessMount, InProcessServerError> {
+        let requests = Arc::new(ProcedureCounters::default());
+        let (clock, count) = (Arc::clone(&self.clock), Arc::clone(&requests));
+        let service = Arc::<NfsService>::clone(&self.service);
+        let transport = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
+            clock.advance(request / 2);
+            if moment == LoopbackStep::Sent && program == nfs3::PROGRAM {
+                count.count(procedure);
+            }
+        });
+        let background = Arc::<InlineBackground>::default();
+        let environment = Environment {
+            clock: Arc::<ScriptedClock>::clone(&self.clock),
+            background: Arc::<InlineBackground>::clone(&background),
+            observer,
+        };
+        let received = Arc::<AtomicU64>::default();
+        let transport: Arc<dyn Transport> = Arc::new(CountingTransport {
+            server: transport,
+            received: Arc::clone(&received),
+        });
+        let wire = Arc::new(RpcClient::new(
+            transport,
+            Arc::<ScriptedClock>::clone(&self.clock),
+        ));
+        let root = ask_root(&wire)?;
+        let client =
+            Client::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
+        Ok(InProcessMount {
+            client,
+            requests,
+            received,
+            background,
+        })
+    }
+}
+
+impl fmt::Debug for InProcessServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("World")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl InProcessMount {
+    /// Requests that reached the server so far.
+    #[must_use]
+    pub fn requests(&self) -> ProcedureCalls {
+        self.requests.snapshot()
+    }
+
+    /// Bytes of all results so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
+    /// Does the work that was put off (writing behind, cleaning up).
+    pub fn run_delayed(&self) {
+        let due = std::mem::take(&mut *self.background.later.lock());
+        due.into_iter().for_each(|task| task());
+    }
+}
+
+impl fmt::Debug for InProcessMount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Mounted")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refused(error: impl fmt::Display) -> InProcessServerError {
+    InProcessServerError::Mount(error.to_string())
+}
+
+/// What [`curt_client::mounting`] asks of real servers.
+fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
+    let (credential, interrupt) = (RpcCredential::None, Interrupt::never());
+    let path = DirPath(Opaque::new(PATH).map_err(refused)?);
+    let request = RpcRequest {
+        program: mount3::PROGRAM,
+        version: mount3::VERSION,
+        procedure: mount3::MountProcedure::Mount.number(),
+        credential: &credential,
+        arguments: &path,
+        bulk: &[],
+        results_max: MOUNT_RESULTS_MAX,
+    };
+    let reply = wire.transport().call(&request, &interrupt).map_err(refused)?;
+    let handle = match decode_all(reply.results()).map_err(refused)? {
+        MountReply::Ok(ok) => ok.root,
+        MountReply::Failed(status) => return Err(InProcessServerError::Mount(format!("{status:?}"))),
+    };
+    let asker = RpcCaller {
+        credential: &credential,
+        interrupt: &interrupt,
+    };
+    let limits = v3::fsinfo(wire, asker, &handle).map_err(refused)?.outcome;
+    let path_limits = v3::pathconf(wire, asker, &handle).map_err(refused)?.outcome;
+    let status = |status| InProcessServerError::Mount(format!("{status:?}"));
+    Ok(MountedRoot {
+        handle,
+        limits: limits.map_err(status)?,
+        path_limits: path_limits.map_err(status)?,
+    })
+}

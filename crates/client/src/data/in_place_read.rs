@@ -1,0 +1,242 @@
+//! A READ whose bytes may go straight from the receive buffer to a reader, without being cached
+//! (`docs/decisions/reading-in-place.md`).
+//!
+//! Owns the decision whether the reply is all that the reader needs and nobody else waits for it.
+//! It is made on the thread that reads the connection, under the file's lock; the bytes are passed
+//! on without the lock. Direct reads, which bypass all caches, are here as well.
+
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use curt_rpc::client::Interrupt;
+use curt_trace::{ClientCounter, ClientCounters, probe, scope};
+
+use super::{
+    DataError, DataOwner, DataPlane, OpenData,
+    file::FileState,
+    read::{FetchedRange, ReadInFlight, ReadProgress},
+    segment::SegmentUsage,
+    shared_bytes::ReadBytes,
+};
+use crate::protocol::{
+    Attributes, RpcCaller,
+    v3::{self, ReadSink},
+};
+
+/// The destination of a read.
+pub trait ReadTarget: Send + Sync {
+    /// Receives the bytes: all `pieces`, in order. Called once for a read that succeeds, perhaps on
+    /// another thread, which must not be kept waiting; it may even be called for a read that was
+    /// interrupted. The read itself may return up to 20 ms later.
+    fn put(&self, pieces: &[&[u8]]);
+}
+
+/// A READ whose bytes may go straight to where a reader wants them.
+pub(super) struct InPlaceRead {
+    pub(super) owner: Arc<dyn DataOwner>,
+    pub(super) fetch: Arc<ReadInFlight>,
+    /// What the reader asked for; it begins where the READ does, and ends there or behind it.
+    pub(super) wanted: Range<u64>,
+    pub(super) target: Arc<dyn ReadTarget>,
+    pub(super) counters: Arc<ClientCounters>,
+    /// Set when the bytes are delivered: how many, and whether the file ends behind them.
+    delivered: OnceLock<(usize, bool)>,
+}
+
+impl InPlaceRead {
+    /// How many bytes were delivered, and whether the file ends behind them.
+    pub(super) fn given(&self) -> (usize, bool) {
+        self.delivered.get().copied().unwrap_or_default()
+    }
+
+    /// Whether bytes up to `until` are all that is needed, by the reader and by others.
+    fn is_enough(&self, state: &FileState, until: u64, end: bool) -> bool {
+        let whole = until >= self.wanted.end || (end && state.segments.unwritten_end() <= until);
+        let listed = state.fetches.iter().any(|other| Arc::ptr_eq(other, &self.fetch));
+        let alone = state
+            .segments
+            .next_known(self.wanted.start)
+            .is_none_or(|known| known >= self.wanted.end);
+        whole && listed && alone && !self.fetch.is_shared()
+    }
+
+    /// Takes the READ off the file's list if its bytes are to be delivered here.
+    fn detach_fetch(&self, sent_at: Instant, until: u64, end: bool) -> bool {
+        let mut state = self.owner.data().core.lock();
+        if !self.is_enough(&state, until, end) {
+            return false;
+        }
+        state.fetches.retain(|other| !Arc::ptr_eq(other, &self.fetch));
+        let since = state.pages_since.get_or_insert(sent_at);
+        *since = sent_at.min(*since);
+        if end && state.resizes == self.fetch.resizes {
+            state.server_end = Some(until);
+        }
+        true
+    }
+}
+
+impl ReadSink for InPlaceRead {
+    fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool {
+        let until = self.fetch.range.start + bytes.len() as u64;
+        if self.fetch.is_private() {
+            if until < self.wanted.end && !end {
+                return false;
+            }
+            self.owner.absorb_read(about, sent_at);
+        } else {
+            // First: what the attributes say may void the READ.
+            self.owner.absorb_read(about, sent_at);
+            if !self.detach_fetch(sent_at, until, end) {
+                return false;
+            }
+        }
+        self.counters.add(ClientCounter::ReadBytes, bytes.len() as u64);
+        let _ = self.delivered.set((bytes.len(), end));
+        self.target.put(&[bytes]);
+        true
+    }
+}
+
+impl DataPlane {
+    /// Whether a READ brings all that a reader wants, and nothing that is to be kept here.
+    pub(super) fn may_read_in_place(&self, reading: &ReadProgress, fetch: &ReadInFlight) -> bool {
+        let (wanted, range) = (&reading.range, &fetch.range);
+        let all = range.start == wanted.start && range.end <= wanted.end && reading.fetched.is_empty();
+        all && wanted.start >= self.options.keep_read
+    }
+
+    pub(super) fn in_place_read(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &Arc<ReadInFlight>,
+        wanted: Range<u64>,
+        target: &Arc<dyn ReadTarget>,
+    ) -> Arc<InPlaceRead> {
+        Arc::new(InPlaceRead {
+            owner: Arc::clone(owner),
+            fetch: Arc::clone(fetch),
+            wanted,
+            target: Arc::clone(target),
+            counters: Arc::clone(&self.counters),
+            delivered: OnceLock::new(),
+        })
+    }
+
+    /// Reads past all caches; what was written here is with the server first.
+    pub(super) fn read_direct(
+        self: &Arc<Self>,
+        owner: &Arc<dyn DataOwner>,
+        open: &OpenData,
+        range: Range<u64>,
+        interrupt: &Interrupt,
+        target: Option<&Arc<dyn ReadTarget>>,
+    ) -> Result<Option<ReadBytes>, DataError> {
+        self.flush_unsent(owner, interrupt)?;
+        let mut bytes = ReadBytes::default();
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(u64::from(self.options.read_size));
+            let fetch = ReadInFlight::private(position..position + step);
+            let whole = fetch.range == range;
+            let straight = target
+                .filter(|_| whole)
+                .map(|target| self.in_place_read(owner, &fetch, range.clone(), target));
+            let asker = RpcCaller {
+                credential: &open.credential,
+                interrupt,
+            };
+            let Some(fetched) = self.read_once(owner, &fetch, asker, straight.as_ref())? else {
+                return Ok(None);
+            };
+            position = fetched.until();
+            bytes.push(fetched.bytes);
+            if fetched.end {
+                break;
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    pub(super) fn read_once(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &ReadInFlight,
+        asker: RpcCaller<'_>,
+        straight: Option<&Arc<InPlaceRead>>,
+    ) -> Result<Option<FetchedRange>, DataError> {
+        let (offset, count) = (fetch.range.start, fetch.range.end - fetch.range.start);
+        probe!(let subject = owner.event_fields(); NfsInitiateRead {
+            fileid: subject.fileid,
+            offset,
+            count,
+            ahead: fetch.usage == Some(SegmentUsage::Ahead),
+            dev: subject.dev,
+            fhandle: subject.fhandle
+        });
+        let read = self.read_untraced(owner, fetch, asker, straight);
+        let brought = || match &read {
+            Ok(Some(fetched)) => (fetched.bytes.len(), fetched.end),
+            Ok(None) => straight.map_or((0, false), |straight| straight.given()),
+            Err(_) => (0, false),
+        };
+        probe!(let subject = owner.event_fields(); NfsReadpageDone {
+            fileid: subject.fileid,
+            offset,
+            res: brought().0,
+            eof: brought().1,
+            error: super::event_status(&read),
+            dev: subject.dev,
+            fhandle: subject.fhandle
+        });
+        super::trace_failure(owner, offset, count, &read);
+        read
+    }
+
+    fn read_untraced(
+        &self,
+        owner: &Arc<dyn DataOwner>,
+        fetch: &ReadInFlight,
+        asker: RpcCaller<'_>,
+        straight: Option<&Arc<InPlaceRead>>,
+    ) -> Result<Option<FetchedRange>, DataError> {
+        let range = &fetch.range;
+        let count = u32::try_from(range.end - range.start)
+            .unwrap_or(u32::MAX)
+            .min(self.options.read_size);
+        let _about = scope::for_object(owner.number());
+        let (wire, handle) = (&self.rpc, owner.handle());
+        let answer = match straight {
+            None => v3::read(wire, asker, &handle, range.start, count)?,
+            Some(by) => match v3::read_to_sink(wire, asker, &handle, range.start, count, by)? {
+                None => return Ok(None),
+                Some(answer) => answer,
+            },
+        };
+        owner.absorb_read(answer.attributes.as_ref(), answer.sent_at);
+        let data = answer.outcome.map_err(DataError::Status)?;
+        self.counters
+            .add(ClientCounter::ReadBytes, data.bytes.len() as u64);
+        if data.bytes.len() as u64 != u64::from(count) && !data.end {
+            self.counters.count(ClientCounter::ReadShort);
+            probe!(let subject = owner.event_fields(); NfsReadpageShort {
+                fileid: subject.fileid,
+                offset: range.start,
+                count,
+                res: data.bytes.len(),
+                dev: subject.dev,
+                fhandle: subject.fhandle
+            });
+        }
+        Ok(Some(FetchedRange {
+            offset: range.start,
+            bytes: data.bytes,
+            end: data.end,
+            sent_at: answer.sent_at,
+            resizes: fetch.resizes,
+        }))
+    }
+}

@@ -1,0 +1,301 @@
+//! The DentryCache: names that are known to be there and names that are known to be missing.
+//!
+//! Owns entries, their bounds and the order in which they go. Present and missing names have bounds
+//! and orders of their own, so that probing random names drives out no present one. A directory's
+//! names are purged in O(1) by its contents epoch, which is in each entry's label; what is void is
+//! replaced or goes with age. Must not know whether an entry may be served: policy says so from its
+//! label.
+
+mod lru;
+mod name_bytes;
+mod origin;
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use curt_policy::NameLabel;
+use curt_trace::{ClientCounter, ClientCounters};
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+use crate::{config::Limits, identity::InodeId, inode::Inode};
+use lru::{LruLinks, LruList, NONE};
+use name_bytes::NameBytes;
+
+/// Entries of one piece of the slab: it grows by pieces, so that growing never copies or doubles
+/// it.
+const SLAB_CHUNK: usize = 4096;
+
+/// What is kept of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedDentry {
+    /// What it leads to; `None`: it is missing.
+    pub(crate) child: Option<Arc<Inode>>,
+    /// How it was learned.
+    pub(crate) label: NameLabel,
+}
+
+/// All names of one mount.
+#[derive(Debug)]
+pub(crate) struct DentryCache {
+    limits: Limits,
+    counters: Arc<ClientCounters>,
+    hasher: RandomState,
+    table: Mutex<DentryTable>,
+}
+
+#[derive(Debug)]
+struct DentryTable {
+    index: HashTable<u32>,
+    slab: DentrySlab,
+    present: LruList,
+    missing: LruList,
+    /// The missing names of each directory that has any.
+    by_directory: HashMap<InodeId, LruList>,
+}
+
+#[derive(Debug)]
+struct DentrySlot {
+    directory: InodeId,
+    name: NameBytes,
+    child: Option<Arc<Inode>>,
+    label: NameLabel,
+    age: LruLinks,
+    /// Among the missing names of its directory.
+    siblings: LruLinks,
+}
+
+#[derive(Debug, Default)]
+struct DentrySlab {
+    pieces: Vec<Vec<DentrySlot>>,
+    free: Vec<u32>,
+}
+
+impl DentrySlab {
+    fn slot(&self, index: u32) -> &DentrySlot {
+        &self.pieces[index as usize / SLAB_CHUNK][index as usize % SLAB_CHUNK]
+    }
+
+    fn slot_mut(&mut self, index: u32) -> &mut DentrySlot {
+        &mut self.pieces[index as usize / SLAB_CHUNK][index as usize % SLAB_CHUNK]
+    }
+
+    /// Keeps `slot`; `None` if 2^32 - 1 are kept, which no limit allows.
+    fn insert(&mut self, slot: DentrySlot) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            *self.slot_mut(index) = slot;
+            return Some(index);
+        }
+        if self.pieces.last().is_none_or(|piece| piece.len() == SLAB_CHUNK) {
+            self.pieces.push(Vec::with_capacity(SLAB_CHUNK));
+        }
+        let before = (self.pieces.len() - 1) * SLAB_CHUNK;
+        let piece = self.pieces.last_mut()?;
+        let index = u32::try_from(before + piece.len())
+            .ok()
+            .filter(|index| *index != NONE)?;
+        piece.push(slot);
+        Some(index)
+    }
+}
+
+fn age(slab: &mut DentrySlab, index: u32) -> &mut LruLinks {
+    &mut slab.slot_mut(index).age
+}
+
+fn siblings(slab: &mut DentrySlab, index: u32) -> &mut LruLinks {
+    &mut slab.slot_mut(index).siblings
+}
+
+impl DentryCache {
+    pub(crate) fn new(limits: Limits, counters: Arc<ClientCounters>) -> Self {
+        let table = DentryTable {
+            index: HashTable::new(),
+            slab: DentrySlab::default(),
+            present: LruList::EMPTY,
+            missing: LruList::EMPTY,
+            by_directory: HashMap::new(),
+        };
+        Self {
+            limits,
+            counters,
+            hasher: RandomState::new(),
+            table: Mutex::new(table),
+        }
+    }
+
+    fn hash(&self, directory: InodeId, name: &[u8]) -> u64 {
+        self.hasher.hash_one((directory, name))
+    }
+
+    /// What is kept of `name` in `directory`; it counts as used.
+    pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<CachedDentry> {
+        let hash = self.hash(directory, name);
+        let table = &mut *self.table.lock();
+        let index = table.find(hash, directory, name)?;
+        table.touch(index);
+        let slot = table.slab.slot(index);
+        Some(CachedDentry {
+            child: slot.child.clone(),
+            label: slot.label,
+        })
+    }
+
+    /// Keeps what is known of `name` in `directory`; gives what was kept of it before.
+    pub(crate) fn keep(&self, directory: InodeId, name: &[u8], kept: CachedDentry) -> Option<CachedDentry> {
+        let missing = kept.child.is_none();
+        let hash = self.hash(directory, name);
+        // What is dropped from the table is dropped here after the lock: an inode that goes with it
+        // has locks of its own.
+        let mut dropped = Vec::new();
+        let mut table = self.table.lock();
+        let index = table.find(hash, directory, name);
+        let former = index.and_then(|index| table.remove(hash, index));
+        table.insert(hash, directory, name, kept, |hash_of| {
+            self.hash(hash_of.directory, hash_of.name.as_bytes())
+        });
+        while let Some(index) = table.over(&self.limits, directory) {
+            let slot = table.slab.slot(index);
+            let (hash, missing) = (self.hash(slot.directory, slot.name.as_bytes()), slot.is_missing());
+            dropped.extend(table.remove(hash, index));
+            self.counters.count(if missing {
+                ClientCounter::NegEvict
+            } else {
+                ClientCounter::PosEvict
+            });
+        }
+        drop(table);
+        if missing {
+            self.counters.count(ClientCounter::NegStore);
+        }
+        former
+    }
+
+    /// Forgets `name` in `directory`; gives what was kept.
+    pub(crate) fn forget(&self, directory: InodeId, name: &[u8]) -> Option<CachedDentry> {
+        let hash = self.hash(directory, name);
+        let mut table = self.table.lock();
+        let index = table.find(hash, directory, name)?;
+        table.remove(hash, index)
+    }
+
+    /// How many names are known to be there, and to be missing.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        let table = self.table.lock();
+        (table.present.len, table.missing.len)
+    }
+}
+
+impl DentrySlot {
+    fn is_missing(&self) -> bool {
+        self.child.is_none()
+    }
+}
+
+impl DentryTable {
+    fn find(&self, hash: u64, directory: InodeId, name: &[u8]) -> Option<u32> {
+        let is_it = |index: &u32| {
+            let slot = self.slab.slot(*index);
+            slot.directory == directory && slot.name.as_bytes() == name
+        };
+        self.index.find(hash, is_it).copied()
+    }
+
+    fn touch(&mut self, index: u32) {
+        let slot = self.slab.slot(index);
+        let (missing, directory) = (slot.is_missing(), slot.directory);
+        let list = if missing {
+            &mut self.missing
+        } else {
+            &mut self.present
+        };
+        list.remove(&mut self.slab, index, age);
+        list.push(&mut self.slab, index, age);
+        if missing && let Some(list) = self.by_directory.get_mut(&directory) {
+            list.remove(&mut self.slab, index, siblings);
+            list.push(&mut self.slab, index, siblings);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        hash: u64,
+        directory: InodeId,
+        name: &[u8],
+        kept: CachedDentry,
+        rehash: impl Fn(&DentrySlot) -> u64,
+    ) {
+        let CachedDentry { child, label } = kept;
+        let missing = child.is_none();
+        let slot = DentrySlot {
+            directory,
+            name: NameBytes::new(name),
+            child,
+            label,
+            age: LruLinks::ALONE,
+            siblings: LruLinks::ALONE,
+        };
+        let Some(index) = self.slab.insert(slot) else {
+            return;
+        };
+        let slab = &self.slab;
+        self.index
+            .insert_unique(hash, index, |index| rehash(slab.slot(*index)));
+        if missing {
+            self.missing.push(&mut self.slab, index, age);
+            let list = self.by_directory.entry(directory).or_insert(LruList::EMPTY);
+            list.push(&mut self.slab, index, siblings);
+        } else {
+            self.present.push(&mut self.slab, index, age);
+        }
+    }
+
+    /// Takes an entry out; gives what was kept.
+    fn remove(&mut self, hash: u64, index: u32) -> Option<CachedDentry> {
+        if let Ok(entry) = self.index.find_entry(hash, |other| *other == index) {
+            entry.remove();
+        }
+        let slot = self.slab.slot(index);
+        let (missing, directory) = (slot.is_missing(), slot.directory);
+        if missing {
+            self.missing.remove(&mut self.slab, index, age);
+            if let Some(list) = self.by_directory.get_mut(&directory) {
+                list.remove(&mut self.slab, index, siblings);
+                if list.len == 0 {
+                    self.by_directory.remove(&directory);
+                }
+            }
+        } else {
+            self.present.remove(&mut self.slab, index, age);
+        }
+        self.slab.free.push(index);
+        let slot = self.slab.slot_mut(index);
+        slot.name = NameBytes::new(b"");
+        Some(CachedDentry {
+            child: slot.child.take(),
+            label: slot.label,
+        })
+    }
+
+    /// The entry that has to go, if there are too many of a kind.
+    fn over(&self, limits: &Limits, directory: InodeId) -> Option<u32> {
+        if self.present.len > limits.names {
+            return self.present.oldest();
+        }
+        if self.missing.len > limits.missing_names {
+            return self.missing.oldest();
+        }
+        let of_directory = self.by_directory.get(&directory)?;
+        if of_directory.len > limits.missing_names_per_directory {
+            of_directory.oldest()
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

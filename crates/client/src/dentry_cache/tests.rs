@@ -1,0 +1,119 @@
+//! The bounds and orders of the DentryCache.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    AttributeReport, AttributeState, CacheOptions, ChangeStamp, Facts, Moment, NameLabel, ObjectKind,
+    ServerTime, names,
+};
+use curt_trace::{ClientCounter, ClientCounters};
+
+use super::*;
+
+fn label() -> NameLabel {
+    let time = ServerTime::new(1, 0);
+    let stamp = ChangeStamp::Times {
+        mtime: time,
+        ctime: time,
+    };
+    let facts = Facts {
+        kind: ObjectKind::Directory,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        stamp,
+    };
+    let mut directory = AttributeState::unknown();
+    let moment = Moment::default();
+    let report = AttributeReport {
+        facts,
+        sent_at: moment,
+        received_at: moment,
+    };
+    let absorbed = directory.absorb(report, &CacheOptions::default());
+    let ticket = directory.ticket();
+    match names::learn(
+        names::LookupFinding::Nothing,
+        ticket,
+        &directory,
+        absorbed.adopted,
+        moment,
+    ) {
+        names::DentryUpdate::Negative(label) => label,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cache(missing_names: usize, missing_names_per_directory: usize) -> (DentryCache, Arc<ClientCounters>) {
+    let counters = Arc::new(ClientCounters::default());
+    let limits = Limits {
+        missing_names,
+        missing_names_per_directory,
+        ..Limits::default()
+    };
+    (DentryCache::new(limits, Arc::clone(&counters)), counters)
+}
+
+fn missing() -> CachedDentry {
+    CachedDentry {
+        child: None,
+        label: label(),
+    }
+}
+
+#[test]
+fn a_name_is_its_directory_and_its_bytes() {
+    let (cache, _) = cache(10, 10);
+    cache.keep(InodeId(1), b"a", missing());
+    assert!(cache.find(InodeId(1), b"a").is_some());
+    assert!(cache.find(InodeId(2), b"a").is_none());
+    assert!(cache.find(InodeId(1), b"b").is_none());
+    cache.keep(InodeId(1), b"a", missing());
+    assert_eq!(cache.len(), (0, 1), "kept again, not twice");
+    assert!(cache.forget(InodeId(1), b"a").is_some());
+    assert!(cache.forget(InodeId(1), b"a").is_none());
+    assert_eq!(cache.len(), (0, 0));
+}
+
+#[test]
+fn the_least_recently_used_goes_at_the_bound_and_not_before() {
+    let (cache, counters) = cache(3, 3);
+    for name in [b"a", b"b", b"c"] {
+        cache.keep(InodeId(1), name, missing());
+    }
+    assert_eq!(counters.events.value(ClientCounter::NegEvict), 0);
+    assert!(cache.find(InodeId(1), b"a").is_some(), "used again");
+    cache.keep(InodeId(1), b"d", missing());
+    assert!(cache.find(InodeId(1), b"b").is_none());
+    for name in [b"a", b"c", b"d"] {
+        assert!(cache.find(InodeId(1), name).is_some());
+    }
+    assert_eq!(counters.events.value(ClientCounter::NegEvict), 1);
+}
+
+#[test]
+fn one_directory_takes_no_more_than_its_part() {
+    let (cache, _) = cache(100, 2);
+    cache.keep(InodeId(2), b"x", missing());
+    for name in 0..50_u8 {
+        cache.keep(InodeId(1), &[name + 1], missing());
+    }
+    assert_eq!(cache.len(), (0, 3));
+    assert!(cache.find(InodeId(2), b"x").is_some());
+    assert!(cache.find(InodeId(1), &[50]).is_some());
+}
+
+#[test]
+fn slots_are_used_again_over_many_pieces() {
+    let (cache, _) = cache(3 * SLAB_CHUNK, usize::MAX);
+    for round in 0..3_u32 {
+        for number in 0..u32::try_from(3 * SLAB_CHUNK).expect("a small number") {
+            cache.keep(InodeId(u64::from(round)), &number.to_be_bytes(), missing());
+        }
+    }
+    assert_eq!(cache.len(), (0, 3 * SLAB_CHUNK));
+    let table = cache.table.lock();
+    assert!(table.slab.pieces.len() <= 4, "nothing grows beyond the bound");
+    assert_eq!(table.by_directory.len(), 1);
+}

@@ -1,0 +1,209 @@
+//! The events about an inode. Decides and changes nothing.
+
+use curt_policy::{ChangeStamp, Freshness};
+use curt_trace::{
+    events::{Event, handle_hash},
+    probe,
+};
+
+use super::{Inode, InodeFacts, TypeState};
+use crate::protocol::FileType;
+
+/// The fields that all events about an object have, in the terms of Linux's tracepoints. All zero
+/// if nothing is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InodeEventFields {
+    /// The server's number of its file system.
+    pub dev: u64,
+    /// Its number as programs see it.
+    pub fileid: u64,
+    /// The CRC-32 of its handle.
+    pub fhandle: u32,
+    /// Its type as the upper bits of its mode have it.
+    pub object_type: u8,
+    /// Its change time in a number that grows with it.
+    pub version: u64,
+    /// Its size as programs see it.
+    pub size: u64,
+    /// What is cached but invalid, in Linux's bits.
+    pub cache_validity: u32,
+    /// Special states, in Linux's bits.
+    pub nfsi_flags: u32,
+}
+
+/// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
+const INVALID_DATA: u32 = 1 << 1;
+/// Attributes are unknown, or have expired (Linux: NFS_INO_INVALID_CHANGE).
+const INVALID_CHANGE: u32 = 1 << 8;
+/// The handle is stale (Linux: NFS_INO_STALE).
+const STALE: u32 = 1;
+/// It was removed and lives until its last close (Linux: NFS_INO_PRESERVE_UNLINKED).
+const PRESERVE_UNLINKED: u32 = 1 << 4;
+
+/// Emits the event that an operation on an inode begins; `$subject` is evaluated only if the event
+/// is wanted.
+macro_rules! trace_enter {
+    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        curt_trace::probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            version: subject.version,
+            cache_validity: subject.cache_validity,
+        })
+    };
+}
+
+/// Emits the event that an operation on an inode is done, or that something happened to it.
+macro_rules! trace_exit {
+    ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        curt_trace::probe!(let subject = $subject; $event {
+            $($field $(: $value)?,)*
+            fileid: subject.fileid,
+            dev: subject.dev,
+            fhandle: subject.fhandle,
+            object_type: subject.object_type,
+            version: subject.version,
+            size: subject.size,
+            cache_validity: subject.cache_validity,
+            nfsi_flags: subject.nfsi_flags,
+        })
+    };
+}
+
+pub(crate) use {trace_enter, trace_exit};
+
+impl Inode {
+    /// Its number for an event, if the event is wanted. Not to be called while its facts are
+    /// locked.
+    pub(crate) fn fileid_if_enabled(&self, event: Event) -> u64 {
+        let attributes = event.is_wanted().then(|| self.attributes()).flatten();
+        attributes.map_or(0, |attributes| attributes.fileid)
+    }
+
+    /// The fields of events about it. Not to be called while its facts are locked.
+    pub(crate) fn event_fields(&self) -> InodeEventFields {
+        self.event_fields_in(&self.facts())
+    }
+
+    /// The same, while its facts are locked.
+    pub(super) fn event_fields_in(&self, facts: &InodeFacts) -> InodeEventFields {
+        let subject = InodeEventFields {
+            fhandle: handle_hash(self.handle.as_bytes()),
+            cache_validity: self.cache_validity(facts),
+            nfsi_flags: self.flags(facts),
+            ..InodeEventFields::default()
+        };
+        match self.attributes_in(facts) {
+            None => subject,
+            Some(attributes) => InodeEventFields {
+                dev: attributes.fsid,
+                fileid: attributes.fileid,
+                object_type: object_type(attributes.kind),
+                version: version(facts),
+                size: attributes.size,
+                ..subject
+            },
+        }
+    }
+
+    fn cache_validity(&self, facts: &InodeFacts) -> u32 {
+        let now = self.core.now();
+        let attributes = facts.state.freshness(now, now, &self.core.options());
+        let copies = facts.by_type.file_if_any();
+        let has_void_data = copies.is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+        let mut bits = 0;
+        if matches!(attributes, Freshness::Expired | Freshness::Unknown) {
+            bits |= INVALID_CHANGE;
+        }
+        if has_void_data {
+            bits |= INVALID_DATA;
+        }
+        bits
+    }
+
+    fn flags(&self, facts: &InodeFacts) -> u32 {
+        let is_removed = matches!(&facts.by_type, TypeState::File(file) if file.silly.is_some());
+        let mut bits = 0;
+        if self.is_stale() {
+            bits |= STALE;
+        }
+        if is_removed {
+            bits |= PRESERVE_UNLINKED;
+        }
+        bits
+    }
+
+    /// Emits the event that cached data or attributes became invalid.
+    pub(super) fn trace_invalidate(&self, facts: &InodeFacts, cache: &str, reason: &str) {
+        trace_exit!(self.event_fields_in(facts), NfsSetCacheInvalid { cache, reason });
+    }
+
+    /// Emits the event that a reply changed the size.
+    pub(super) fn trace_size_change(&self, facts: &InodeFacts, before: Option<u64>, cause: SizeChangeCause) {
+        let Some(cur_size) = before else { return };
+        let Some(new_size) = facts.state.facts().map(|known| known.size) else {
+            return;
+        };
+        if cur_size == new_size {
+            return;
+        }
+        match cause {
+            SizeChangeCause::Wcc | SizeChangeCause::Set => {
+                probe!(let subject = self.event_fields_in(facts); NfsSizeWcc {
+                    fileid: subject.fileid,
+                    cur_size,
+                    new_size,
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version,
+                })
+            }
+            SizeChangeCause::Update => probe!(let subject = self.event_fields_in(facts); NfsSizeUpdate {
+                fileid: subject.fileid,
+                cur_size,
+                new_size,
+                dev: subject.dev,
+                fhandle: subject.fhandle,
+                version: subject.version,
+            }),
+        }
+    }
+}
+
+/// Which reply told of another size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeChangeCause {
+    /// One to a change of ours.
+    Wcc,
+    /// One to a change of ours that set the size.
+    Set,
+    /// One to a question.
+    Update,
+}
+
+/// As the upper bits of a mode have it (inode(7)).
+fn object_type(kind: FileType) -> u8 {
+    match kind {
+        FileType::Fifo => 1,
+        FileType::Character => 2,
+        FileType::Directory => 4,
+        FileType::Block => 6,
+        FileType::Regular => 8,
+        FileType::Symlink => 10,
+        FileType::Socket => 12,
+    }
+}
+
+/// Without a change attribute Linux makes one of the change time, too.
+fn version(facts: &InodeFacts) -> u64 {
+    match facts.state.facts().map(|known| known.stamp) {
+        Some(ChangeStamp::Times { ctime, .. }) => {
+            let seconds = ctime.seconds().cast_unsigned();
+            (seconds << 30).wrapping_add(u64::from(ctime.nanoseconds()))
+        }
+        // A stamp of another kind is told by no server that this client speaks to.
+        Some(_) | None => 0,
+    }
+}

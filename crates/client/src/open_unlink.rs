@@ -1,0 +1,314 @@
+//! Concurrent opens and removals of one file by this mount.
+//!
+//! An NFSv3 server forgets a file with its last name. So a file counts as being opened before the
+//! server is asked for permission, and a removal then treats it as open (silly rename). A removal
+//! of a file that nobody has open is registered until it has ended, so that an open in between
+//! waits and then finds out whether the file still exists. Which of the two came first is decided
+//! under the lock of the file's facts. Changes of one name take turns, because a removal knows its
+//! file only by the name.
+//!
+//! Invariants: no opening begins while a removal of its file is under way, and no removal while the
+//! file is open or being opened; an opening waits for removals of its own file alone, however long
+//! the server is silent; all guards give back what they count when they are dropped; nobody waits
+//! for an opening, and whoever waits for a removal or a turn holds no removal.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use curt_policy::ObjectKind;
+use curt_rpc::client::Interrupt;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::{
+    client::{Client, OpContext},
+    identity::InodeId,
+    inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, OpenState, SillyName, TypeState},
+};
+
+/// The removal of a name of a file that nobody here has open. Dropping it ends it.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct RemovalGuard {
+    inode: Arc<Inode>,
+    is_counted: bool,
+}
+
+impl RemovalGuard {
+    /// Begins the removal of a name of `inode`, unless programs here have it open or are about to.
+    pub(crate) fn begin(inode: &Arc<Inode>) -> Option<Self> {
+        let mut facts = inode.facts();
+        let is_counted = may_be_regular(&facts);
+        if is_counted {
+            let file = facts.by_type.file();
+            if file.is_used() {
+                return None;
+            }
+            file.removals.begin();
+        }
+        drop(facts);
+        Some(Self {
+            inode: Arc::clone(inode),
+            is_counted,
+        })
+    }
+
+    /// What the name leads to.
+    pub(crate) fn of(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for RemovalGuard {
+    fn drop(&mut self) {
+        let ended = match &mut self.inode.facts().by_type {
+            TypeState::File(file) if self.is_counted => file.removals.end(),
+            TypeState::File(_) | TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
+        };
+        end(ended);
+    }
+}
+
+fn end(removals: Option<Arc<InFlightCall>>) {
+    if let Some(removals) = removals {
+        removals.end(InFlightEnd::Done);
+    }
+}
+
+/// A file that is being opened. Dropping it gives the opening up, with what the last close of the
+/// file would do.
+#[must_use]
+pub(crate) struct OpenGuard<'a> {
+    client: &'a Client,
+    inode: &'a Arc<Inode>,
+    is_counted: bool,
+    is_granted: bool,
+}
+
+impl<'a> OpenGuard<'a> {
+    /// Counts an opening of `inode`, after the end of its removals. It may be gone then.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin(client: &'a Client, asked: &OpContext, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
+        let is_counted = begin_open(inode, &asked.interrupt)?;
+        Ok(Self {
+            client,
+            inode,
+            is_counted,
+            is_granted: false,
+        })
+    }
+
+    /// Counts an opening of what this mount has just made, in the turn of its name.
+    pub(crate) fn of_new(client: &'a Client, inode: &'a Arc<Inode>) -> Self {
+        inode.facts().by_type.file().opening += 1;
+        Self {
+            client,
+            inode,
+            is_counted: true,
+            is_granted: false,
+        }
+    }
+
+    /// What is being opened.
+    pub(crate) fn inode(&self) -> &'a Arc<Inode> {
+        self.inode
+    }
+
+    /// The open was granted: it is counted as open from now on, until it is released. `note` enters
+    /// whose it is.
+    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
+        let mut facts = self.inode.facts();
+        let file = facts.by_type.file();
+        if self.is_counted {
+            file.opening = file.opening.saturating_sub(1);
+        }
+        file.opens += 1;
+        self.is_granted = true;
+        note(file)
+    }
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_counted && !self.is_granted {
+            self.client.cancel_open(self.inode);
+        }
+    }
+}
+
+/// Whether it is a file for all that is known, so that opens and removals of it count. What is
+/// known to be something else is not opened here, and what is kept of it is not an open file's.
+fn may_be_regular(facts: &InodeFacts) -> bool {
+    match (&facts.by_type, facts.state.facts().map(|known| known.kind)) {
+        (TypeState::Directory(_) | TypeState::Link(_), _)
+        | (_, Some(ObjectKind::Directory | ObjectKind::Symlink | ObjectKind::Special)) => false,
+        // Servers need not say of what kind it is that they found (RFC 1813, section 2.6,
+        // post_op_attr).
+        (TypeState::Nothing | TypeState::File(_), Some(ObjectKind::Regular) | None) => true,
+    }
+}
+
+/// Counts an opening as soon as no removal of the file is under way; whether it did: what is no
+/// file is not counted.
+pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, Errno> {
+    loop {
+        let removals = {
+            let mut facts = inode.facts();
+            if !may_be_regular(&facts) {
+                // It is refused for what it is.
+                return Ok(false);
+            }
+            let file = facts.by_type.file();
+            let Some(removals) = file.removals.under_way() else {
+                file.opening += 1;
+                return Ok(true);
+            };
+            removals
+        };
+        wait(&removals, interrupt)?;
+    }
+}
+
+fn wait(flight: &Arc<InFlightCall>, interrupt: &Interrupt) -> Result<(), Errno> {
+    flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
+}
+
+impl Client {
+    /// An opening that was counted comes to nothing.
+    pub(crate) fn cancel_open(&self, inode: &Arc<Inode>) {
+        let silly = match &mut inode.facts().by_type {
+            TypeState::File(file) => {
+                file.opening = file.opening.saturating_sub(1);
+                file.take_unused_silly_name()
+            }
+            TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
+        };
+        if let Some(silly) = silly {
+            self.remove_silly_name(inode, &silly);
+        }
+    }
+
+    /// Removes the name of a removed file that nobody has open any more;
+    /// [`OpenState::take_unused_silly_name`] has begun that.
+    ///
+    /// [`OpenState::take_unused_silly_name`]: crate::inode::OpenState::take_abandoned
+    pub(crate) fn remove_silly_name(&self, inode: &Arc<Inode>, silly: &SillyName) {
+        let removal = RemovalGuard {
+            inode: Arc::clone(inode),
+            is_counted: true,
+        };
+        self.remove_silly(inode, silly);
+        drop(removal);
+    }
+}
+
+/// A name in a directory.
+type NameKey = (InodeId, Box<[u8]>);
+
+/// Names that somebody here is about to make lead to something else. Few at a time.
+#[derive(Debug, Default)]
+pub(crate) struct NameLocks(Mutex<HashMap<NameKey, Arc<InFlightCall>>>);
+
+/// The right to change one name. Dropping it gives the turn to the next one.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct NameLockGuard<'a> {
+    locks: &'a NameLocks,
+    key: NameKey,
+}
+
+impl NameLocks {
+    /// Waits for the turn to change `name`. Whoever takes two takes them in the order of their
+    /// places.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn lock(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        interrupt: &Interrupt,
+    ) -> Result<NameLockGuard<'_>, Errno> {
+        let place: NameKey = (directory, name.into());
+        loop {
+            let other = match self.0.lock().entry(place.clone()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Arc::default());
+                    break;
+                }
+                Entry::Occupied(other) => Arc::clone(other.get()),
+            };
+            wait(&other, interrupt)?;
+        }
+        Ok(NameLockGuard {
+            locks: self,
+            key: place,
+        })
+    }
+
+    /// The same for two names, which may be one.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn lock_both(
+        &self,
+        one: (InodeId, &[u8]),
+        other: (InodeId, &[u8]),
+        interrupt: &Interrupt,
+    ) -> Result<(NameLockGuard<'_>, Option<NameLockGuard<'_>>), Errno> {
+        let (first, second) = if one <= other { (one, other) } else { (other, one) };
+        let turn = self.lock(first.0, first.1, interrupt)?;
+        let second = (first != second).then(|| self.lock(second.0, second.1, interrupt));
+        Ok((turn, second.transpose()?))
+    }
+}
+
+impl Drop for NameLockGuard<'_> {
+    fn drop(&mut self) {
+        let ended = self.locks.0.lock().remove(&self.key);
+        end(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_file_is_one_for_opens_and_removals_alike() {
+        let mut facts = InodeFacts::default();
+        assert!(facts.state.facts().is_none(), "its kind is not known");
+        assert!(may_be_regular(&facts));
+        facts.by_type.file().opening += 1;
+        assert!(may_be_regular(&facts));
+        facts.by_type.directory();
+        assert!(!may_be_regular(&facts));
+    }
+
+    #[test]
+    fn a_names_turn_is_waited_for_until_it_is_given_back_or_the_waiter_is_called_off() {
+        let (turns, never) = (NameLocks::default(), Interrupt::never());
+        let (top, other) = (InodeId(1), InodeId(2));
+        let both = turns.lock_both((other, b"a"), (top, b"b"), &never);
+        let impatient = Interrupt::new();
+        impatient.raise();
+        for (directory, name) in [(other, b"a"), (top, b"b")] {
+            let refused = turns.lock(directory, name, &impatient).map(drop);
+            assert_eq!(refused, Err(Errno::INTR));
+        }
+        let unrelated = turns.lock(top, b"a", &impatient).map(drop);
+        assert_eq!(unrelated, Ok(()), "nobody else has it");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.lock(top, b"b", &never).map(drop));
+            drop(both);
+            assert_eq!(waiting.join().expect("it does not panic"), Ok(()));
+        });
+        let same = turns.lock_both((top, b"a"), (top, b"a"), &never);
+        assert!(same.is_ok_and(|(_, second)| second.is_none()));
+        assert!(turns.0.lock().is_empty(), "nothing is left of a turn");
+    }
+}

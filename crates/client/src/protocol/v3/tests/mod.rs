@@ -1,0 +1,354 @@
+//! Each procedure against a transport that answers what a test has put down.
+
+#![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+mod malformed;
+
+use std::{sync::Arc, time::Duration};
+
+use curt_proto::nfs3::{
+    self, AccessArguments, AccessMask, AccessOk, Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus,
+    Fattr, FileHandle, Fileid, Filename, Ftype, ListingEncoder, NfsTime, ReaddirArguments, SetattrArguments,
+    WccAttr, WccData,
+};
+use curt_rpc::{
+    auth::RpcCredential,
+    client::{CallReply, Interrupt, RpcRequest, Transport},
+};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    environment::Clock,
+    protocol::{Attributes, CreateSemantics, OperationFigure, SetAttributes, SetTime, Timestamp},
+};
+
+#[derive(Debug)]
+struct Stopped(Instant);
+
+impl Clock for Stopped {
+    fn now(&self) -> Instant {
+        self.0
+    }
+
+    fn pause(&self, _: Duration, _: &Interrupt) {}
+}
+
+/// Answers every call with the same results, and keeps the last arguments.
+struct Canned {
+    results: Mutex<Vec<u8>>,
+    arguments: Mutex<Vec<u8>>,
+}
+
+impl Transport for Canned {
+    fn call(&self, request: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
+        let mut arguments = Vec::new();
+        request.arguments.encode(&mut arguments);
+        arguments.extend_from_slice(request.bulk);
+        arguments.resize(arguments.len().next_multiple_of(4), 0);
+        *self.arguments.lock() = arguments;
+        let results = self.results.lock().clone();
+        if results.len() > request.results_max {
+            return Err(CallError::Malformed(DecodeError::Trailing(
+                results.len() - request.results_max,
+            )));
+        }
+        Ok(CallReply::from_results(results))
+    }
+}
+
+struct Rig {
+    canned: Arc<Canned>,
+    wire: RpcClient,
+    interrupt: Interrupt,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let canned = Arc::new(Canned {
+            results: Mutex::default(),
+            arguments: Mutex::default(),
+        });
+        let transport: Arc<dyn Transport> = canned.clone();
+        let wire = RpcClient::new(transport, Arc::new(Stopped(Instant::now())));
+        Self {
+            canned,
+            wire,
+            interrupt: Interrupt::never(),
+        }
+    }
+
+    fn answers(&self, results: &impl Encode) {
+        let mut bytes = Vec::new();
+        results.encode(&mut bytes);
+        *self.canned.results.lock() = bytes;
+    }
+
+    fn asker(&self) -> RpcCaller<'_> {
+        RpcCaller {
+            credential: &RpcCredential::None,
+            interrupt: &self.interrupt,
+        }
+    }
+
+    fn sent(&self, arguments: &impl Encode) {
+        let mut bytes = Vec::new();
+        arguments.encode(&mut bytes);
+        assert_eq!(*self.canned.arguments.lock(), bytes);
+    }
+}
+
+fn handle(name: &str) -> FileHandle {
+    FileHandle::new(name.as_bytes()).unwrap()
+}
+
+fn fattr() -> Fattr {
+    let time = |seconds| NfsTime {
+        seconds,
+        nanoseconds: 5,
+    };
+    Fattr {
+        kind: Ftype::Regular,
+        mode: 0o100_644,
+        nlink: 2,
+        uid: 3,
+        gid: 4,
+        size: 5,
+        used: 4096,
+        rdev: nfs3::SpecData { major: 6, minor: 7 },
+        fsid: 8,
+        fileid: Fileid(9),
+        atime: time(10),
+        mtime: time(11),
+        ctime: time(12),
+    }
+}
+
+fn wcc_data() -> WccData {
+    let before = WccAttr {
+        size: 4,
+        mtime: fattr().mtime,
+        ctime: fattr().ctime,
+    };
+    WccData {
+        before: Some(before),
+        after: Some(fattr()),
+    }
+}
+
+fn name() -> Filename<'static> {
+    Filename::new(b"name").unwrap()
+}
+
+fn place() -> nfs3::DirOpArgs<'static> {
+    nfs3::DirOpArgs {
+        directory: handle("directory"),
+        name: name(),
+    }
+}
+
+fn listing(out: &mut Vec<u8>, plus: bool) {
+    let verifier = CookieVerifier([3; 8]);
+    let mut encoder = ListingEncoder::new(out, 4096, 4096, Some(fattr()), verifier).unwrap();
+    for (number, text) in [(1, "a"), (2, "bc")] {
+        let (fileid, name, cookie) = (
+            Fileid(number),
+            Filename::new(text.as_bytes()).unwrap(),
+            Cookie(number + 10),
+        );
+        if plus {
+            let entry = DirectoryEntryPlus {
+                fileid,
+                name,
+                cookie,
+                attributes: Some(fattr()),
+                handle: Some(handle(text)),
+            };
+            encoder.push_plus(&entry).unwrap();
+        } else {
+            encoder.push(&DirectoryEntry { fileid, name, cookie }).unwrap();
+        }
+    }
+    encoder.finish(true);
+}
+
+#[test]
+fn refusals_keep_what_the_server_says_of_the_objects() {
+    let rig = Rig::new();
+    let attributes = Attributes::from(fattr());
+    rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Noent, Some(fattr())));
+    let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
+    assert_eq!(
+        (answer.outcome, answer.attributes),
+        (Err(NfsStat3::Noent), Some(attributes))
+    );
+    rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
+    let how = CreateSemantics::Guarded(SetAttributes::default());
+    let answer = create(&rig.wire, rig.asker(), &handle("directory"), b"name", &how).unwrap();
+    assert_eq!(
+        (answer.outcome, answer.attributes.after),
+        (Err(NfsStat3::Exist), Some(attributes))
+    );
+    rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
+    let answer = read(&rig.wire, rig.asker(), &handle("file"), 0, 10).unwrap();
+    assert_eq!(
+        (answer.outcome.map(drop), answer.attributes),
+        (Err(NfsStat3::Io), Some(attributes))
+    );
+}
+
+#[test]
+fn arguments_are_what_was_asked_for() {
+    let rig = Rig::new();
+    rig.answers(&NfsResult::<_, ()>::Ok(wcc_data()));
+    let time = Timestamp {
+        seconds: 77,
+        nanoseconds: 8,
+    };
+    let set = SetAttributes {
+        mode: Some(0o4755),
+        size: Some(3),
+        atime: SetTime::ServerTime,
+        mtime: SetTime::Time(time),
+        ..SetAttributes::default()
+    };
+    setattr(&rig.wire, rig.asker(), &handle("file"), &set, Some(time)).unwrap();
+    let nfs_time = NfsTime {
+        seconds: 77,
+        nanoseconds: 8,
+    };
+    rig.sent(&SetattrArguments {
+        object: handle("file"),
+        attributes: nfs3::Sattr {
+            mode: Some(0o4755),
+            uid: None,
+            gid: None,
+            size: Some(3),
+            atime: nfs3::TimeHow::SetToServerTime,
+            mtime: nfs3::TimeHow::SetToClientTime(nfs_time),
+        },
+        guard: Some(nfs_time),
+    });
+    remove(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
+    rig.sent(&place());
+    rig.answers(&NfsResult::<_, ()>::Ok(AccessOk {
+        attributes: None,
+        access: AccessMask(0x3f),
+    }));
+    let granted = access(&rig.wire, rig.asker(), &handle("file"), 0x21).unwrap();
+    assert_eq!(granted.outcome, Ok(0x21), "what was not asked for is not granted");
+    rig.sent(&AccessArguments {
+        object: handle("file"),
+        access: AccessMask(0x21),
+    });
+}
+
+#[test]
+fn listings_are_read_in_order_with_all_that_they_carry() {
+    let rig = Rig::new();
+    let mut results = Vec::new();
+    NfsStat3::Ok.encode(&mut results);
+    listing(&mut results, true);
+    *rig.canned.results.lock() = results;
+    let page = readdirplus(
+        &rig.wire,
+        rig.asker(),
+        &handle("directory"),
+        0,
+        CookieVerifier::default(),
+        4096,
+    )
+    .unwrap();
+    assert_eq!(page.attributes, Some(Attributes::from(fattr())));
+    let page = page.outcome.unwrap();
+    assert_eq!((page.end, page.verifier), (true, CookieVerifier([3; 8])));
+    let names: Vec<_> = page
+        .names
+        .iter()
+        .map(|name| (&*name.name, name.cookie, name.handle))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            (&b"a"[..], 11, Some(handle("a"))),
+            (&b"bc"[..], 12, Some(handle("bc")))
+        ]
+    );
+    let mut results = Vec::new();
+    NfsStat3::Ok.encode(&mut results);
+    listing(&mut results, false);
+    *rig.canned.results.lock() = results;
+    let verifier = CookieVerifier([9; 8]);
+    readdir(&rig.wire, rig.asker(), &handle("directory"), 5, verifier, 4096).unwrap();
+    rig.sent(&ReaddirArguments {
+        directory: handle("directory"),
+        cookie: Cookie(5),
+        verifier,
+        count: 4096,
+    });
+}
+
+#[test]
+fn names_that_no_directory_can_hold_are_malformed() {
+    for text in ["", "a/b", "/", "a\0b"] {
+        let rig = Rig::new();
+        let mut results = Vec::new();
+        NfsStat3::Ok.encode(&mut results);
+        let mut encoder =
+            ListingEncoder::new(&mut results, 4096, 4096, None, CookieVerifier::default()).unwrap();
+        let name = Filename::new(text.as_bytes()).unwrap();
+        encoder
+            .push(&DirectoryEntry {
+                fileid: Fileid(1),
+                name,
+                cookie: Cookie(1),
+            })
+            .unwrap();
+        encoder.finish(true);
+        *rig.canned.results.lock() = results;
+        let result = readdir(
+            &rig.wire,
+            rig.asker(),
+            &handle("d"),
+            0,
+            CookieVerifier::default(),
+            4096,
+        );
+        assert!(matches!(result, Err(CallError::Malformed(_))), "{text:?}");
+    }
+}
+
+#[test]
+fn requests_are_counted_with_their_bytes_and_refusals() {
+    let rig = Rig::new();
+    rig.answers(&NfsResult::<_, ()>::Ok(fattr()));
+    getattr(&rig.wire, rig.asker(), &handle("file")).unwrap();
+    rig.answers(&NfsResult::<(), ()>::Failed(NfsStat3::Stale, ()));
+    getattr(&rig.wire, rig.asker(), &handle("file"))
+        .unwrap()
+        .outcome
+        .unwrap_err();
+    let counted = |figure| {
+        rig.wire
+            .statistics()
+            .value(NfsProcedure::Getattr.number(), figure)
+    };
+    let figures = [
+        OperationFigure::Operations,
+        OperationFigure::Transmissions,
+        OperationFigure::Errors,
+        OperationFigure::BytesSent,
+        OperationFigure::BytesReceived,
+    ];
+    assert_eq!(figures.map(counted), [2, 2, 1, 16, 4 + 84 + 4]);
+    assert_eq!(rig.wire.statistics().operations(), 2);
+}
+
+#[test]
+fn names_that_no_message_can_carry_are_refused_unsent() {
+    let rig = Rig::new();
+    let long = vec![b'x'; 70_000];
+    let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), &long).unwrap();
+    assert_eq!(answer.outcome, Err(NfsStat3::Nametoolong));
+    assert_eq!(rig.wire.statistics().operations(), 0);
+}

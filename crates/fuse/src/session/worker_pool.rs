@@ -1,0 +1,273 @@
+//! How many threads read the device, and where the others are.
+//!
+//! Owns the counting. A thread is reading (or about to), answering, or parked. Invariants: when the
+//! last reader takes a request, a parked thread is woken or a new one asked for before the request
+//! is answered; more than `keep` threads never read at a time; a thread that stayed parked for
+//! `idle` ends. Knows nothing of requests.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Counts the threads of a session.
+#[derive(Debug)]
+pub(crate) struct FuseWorkerPool {
+    /// Threads in read(2) or on their way to it. Changed without the mutex; it is a count, and
+    /// orders no other memory.
+    readers: AtomicUsize,
+    keep: usize,
+    threads_max: usize,
+    idle: Duration,
+    state: Mutex<FuseWorkerPoolState>,
+    all_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct FuseWorkerPoolState {
+    idle: Vec<Arc<IdleWorker>>,
+    threads: usize,
+    ended: bool,
+    is_limit_logged: bool,
+}
+
+/// Where one thread is parked.
+#[derive(Debug, Default)]
+struct IdleWorker {
+    is_woken: Mutex<bool>,
+    wakeup: Condvar,
+}
+
+/// What the taker of a request has to do before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum ReaderHandover {
+    /// Others read.
+    HasReader,
+    /// Start a thread; it is counted already.
+    Spawn,
+    /// Nobody reads until a thread is done with its request.
+    LimitReached {
+        /// It is the first time.
+        tell: bool,
+    },
+}
+
+/// What a thread that has answered does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum FuseWorkerStep {
+    Read,
+    End,
+}
+
+impl FuseWorkerPool {
+    pub(crate) fn new(keep: usize, threads_max: usize, idle: Duration) -> Self {
+        Self {
+            readers: AtomicUsize::new(0),
+            keep: keep.clamp(1, threads_max.max(1)),
+            threads_max,
+            idle,
+            state: Mutex::default(),
+            all_ended: Condvar::new(),
+        }
+    }
+
+    /// Counts the threads that a session starts with, and says how many.
+    pub(crate) fn start(&self) -> usize {
+        self.readers.store(self.keep, Ordering::SeqCst);
+        self.state.lock().threads = self.keep;
+        self.keep
+    }
+
+    /// The calling reader took a request.
+    pub(crate) fn request_taken(&self) -> ReaderHandover {
+        if self.readers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return ReaderHandover::HasReader;
+        }
+        let mut state = self.state.lock();
+        if state.ended {
+            return ReaderHandover::HasReader;
+        }
+        if let Some(place) = state.idle.pop() {
+            self.readers.fetch_add(1, Ordering::SeqCst);
+            drop(state);
+            *place.is_woken.lock() = true;
+            place.wakeup.notify_one();
+            ReaderHandover::HasReader
+        } else if state.threads < self.threads_max {
+            state.threads += 1;
+            self.readers.fetch_add(1, Ordering::SeqCst);
+            ReaderHandover::Spawn
+        } else {
+            let tell = !state.is_limit_logged;
+            state.is_limit_logged = true;
+            ReaderHandover::LimitReached { tell }
+        }
+    }
+
+    /// The thread that was asked for could not be started.
+    pub(crate) fn spawn_failed(&self) {
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+        self.thread_ended();
+    }
+
+    /// The calling thread has answered: parks it if enough others read.
+    pub(crate) fn request_answered(&self) -> FuseWorkerStep {
+        if self.try_read() {
+            return FuseWorkerStep::Read;
+        }
+        let place = Arc::new(IdleWorker::default());
+        {
+            let mut state = self.state.lock();
+            if state.ended {
+                return FuseWorkerStep::End;
+            }
+            // Looked at again under the mutex: a taker that found nobody parked has counted itself
+            // out before.
+            if self.try_read() {
+                return FuseWorkerStep::Read;
+            }
+            state.idle.push(place.clone());
+        }
+        let end = Instant::now() + self.idle;
+        let mut go = place.is_woken.lock();
+        while !*go {
+            if place.wakeup.wait_until(&mut go, end).timed_out() {
+                break;
+            }
+        }
+        if *go {
+            return FuseWorkerStep::Read;
+        }
+        drop(go);
+        let mut state = self.state.lock();
+        let parked = state.idle.iter().position(|other| Arc::ptr_eq(other, &place));
+        match parked {
+            Some(index) => {
+                state.idle.remove(index);
+                FuseWorkerStep::End
+            }
+            // Woken just now, and counted as a reader by who woke it, unless all is over (then
+            // reading says so).
+            None => FuseWorkerStep::Read,
+        }
+    }
+
+    fn try_read(&self) -> bool {
+        self.readers
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |readers| {
+                (readers < self.keep).then_some(readers + 1)
+            })
+            .is_ok()
+    }
+
+    /// The mount has ended: parked threads wake up to see it.
+    pub(crate) fn end(&self) {
+        let parked = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            std::mem::take(&mut state.idle)
+        };
+        for place in parked {
+            *place.is_woken.lock() = true;
+            place.wakeup.notify_one();
+        }
+    }
+
+    pub(crate) fn thread_ended(&self) {
+        let mut state = self.state.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.all_ended.notify_all();
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+
+    /// Waits until every thread has ended, or the deadline; says which.
+    pub(crate) fn wait_all_ended(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.threads > 0 {
+            if self.all_ended.wait_until(&mut state, deadline).timed_out() {
+                return state.threads == 0;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn pool(keep: usize, threads_max: usize) -> FuseWorkerPool {
+        let pool = FuseWorkerPool::new(keep, threads_max, Duration::from_secs(60));
+        assert_eq!(pool.start(), keep);
+        pool
+    }
+
+    #[test]
+    fn the_last_reader_finds_a_successor_before_it_answers() {
+        let pool = pool(2, 4);
+        assert_eq!(pool.request_taken(), ReaderHandover::HasReader);
+        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_taken(), ReaderHandover::LimitReached { tell: true });
+        assert_eq!(pool.request_answered(), FuseWorkerStep::Read);
+        assert_eq!(pool.request_taken(), ReaderHandover::LimitReached { tell: false });
+    }
+
+    #[test]
+    fn enough_readers_park_the_next_and_the_last_taker_wakes_it() {
+        let pool = pool(1, 8);
+        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
+        thread::scope(|scope| {
+            let parked = scope.spawn(|| pool.request_answered());
+            while pool.state.lock().idle.is_empty() {
+                thread::yield_now();
+            }
+            assert_eq!(pool.request_taken(), ReaderHandover::HasReader);
+            assert_eq!(parked.join().expect("it does not panic"), FuseWorkerStep::Read);
+        });
+        assert_eq!(pool.readers.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_thread_nobody_needs_ends() {
+        let pool = FuseWorkerPool::new(1, 8, Duration::ZERO);
+        assert_eq!(pool.start(), 1);
+        assert_eq!(pool.request_answered(), FuseWorkerStep::End);
+        assert!(pool.state.lock().idle.is_empty());
+    }
+
+    #[test]
+    fn the_end_wakes_everybody() {
+        let pool = pool(1, 8);
+        thread::scope(|scope| {
+            let parked = scope.spawn(|| pool.request_answered());
+            while pool.state.lock().idle.is_empty() {
+                thread::yield_now();
+            }
+            pool.end();
+            assert_eq!(
+                parked.join().expect("it does not panic"),
+                FuseWorkerStep::Read,
+                "reading tells it of the end"
+            );
+        });
+        assert_eq!(pool.request_answered(), FuseWorkerStep::End);
+        assert!(!pool.wait_all_ended(Instant::now()));
+        pool.thread_ended();
+        assert!(pool.wait_all_ended(Instant::now()));
+    }
+}

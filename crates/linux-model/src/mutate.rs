@@ -1,0 +1,132 @@
+//! Names that are made, removed and moved. Each is one request; the directory's attributes of
+//! before and after it come with the reply, so that its other names stay believed.
+
+use super::{Linux, LinuxRequest, ObjectId, Seen, object::LinuxDentryTarget};
+use curt_policy::Moment;
+
+impl Linux {
+    /// What makes `name` in `directory`: one of the requests that do. An exclusive creation is
+    /// followed by SETATTR, for the server kept the verifier in the times.
+    pub(super) fn make(
+        &mut self,
+        request: LinuxRequest,
+        directory: ObjectId,
+        name: &[u8],
+        made: &Seen,
+        exclusive: bool,
+        now: Moment,
+    ) {
+        self.send(request);
+        self.refresh_own(directory, now);
+        self.learn(*made, now);
+        if let Some(object) = self.objects.get_mut(&made.id) {
+            object.parent = Some(directory);
+        }
+        self.keep_own_name(directory, name, LinuxDentryTarget::Inode(made.id), now);
+        if exclusive {
+            self.send(LinuxRequest::SetAttributes);
+            self.refresh_own(made.id, now);
+        }
+    }
+
+    /// The server refuses `request` about an object, or `name` in it: Linux leaves it to the server
+    /// to judge changes. A name that was not made is not known any more.
+    pub(super) fn refused(
+        &mut self,
+        request: LinuxRequest,
+        about: ObjectId,
+        name: Option<&[u8]>,
+        now: Moment,
+    ) {
+        self.send(request);
+        self.refresh(about, now);
+        let makes = matches!(
+            request,
+            LinuxRequest::CreateFile
+                | LinuxRequest::CreateDirectory
+                | LinuxRequest::CreateLink
+                | LinuxRequest::CreateNode
+                | LinuxRequest::HardLink
+        );
+        if let Some(name) = name.filter(|_| makes) {
+            self.names.remove(&(about, Box::from(name)));
+        }
+    }
+
+    /// link(2).
+    pub(super) fn link(&mut self, directory: ObjectId, name: &[u8], object: &Seen, now: Moment) {
+        self.make_durable(object.id, now);
+        self.send(LinuxRequest::HardLink);
+        self.refresh_own(directory, now);
+        self.see(object);
+        self.refresh_own(object.id, now);
+        self.keep_own_name(directory, name, LinuxDentryTarget::Inode(object.id), now);
+    }
+
+    /// unlink(2). A file that is open is moved aside instead, and removed at its last close.
+    pub(super) fn unlink(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+        self.remove_or_sillyrename((directory, name), now);
+        self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
+    }
+
+    /// rmdir(2).
+    pub(super) fn remove_directory(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
+        self.send(LinuxRequest::RemoveDirectory);
+        self.refresh_own(directory, now);
+        self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
+    }
+
+    /// rename(2).
+    pub(super) fn rename(&mut self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), now: Moment) {
+        let moved = self.target(from);
+        let replaced = self.target(to);
+        if replaced.is_some_and(|id| self.object(id, now).opens > 0 && moved != Some(id)) {
+            self.remove_or_sillyrename(to, now);
+        }
+        if let Some(id) = moved {
+            self.make_durable(id, now);
+        }
+        self.send(LinuxRequest::Rename);
+        self.refresh_own(from.0, now);
+        self.refresh_own(to.0, now);
+        self.keep_own_name(from.0, from.1, LinuxDentryTarget::Negative, now);
+        match moved {
+            Some(id) => {
+                let object = self.object(id, now);
+                (object.doubtful, object.parent) = (true, Some(to.0));
+                self.keep_own_name(to.0, to.1, LinuxDentryTarget::Inode(id), now);
+            }
+            None => drop(self.names.remove(&(to.0, Box::from(to.1)))),
+        }
+    }
+
+    /// Removes a name's object, or has it wait under another name for its last close.
+    fn remove_or_sillyrename(&mut self, at: (ObjectId, &[u8]), now: Moment) {
+        let target = self.target(at);
+        match target {
+            Some(id) if self.object(id, now).opens > 0 => {
+                self.send(LinuxRequest::FirstUse);
+                self.send(LinuxRequest::Rename);
+                self.object(id, now).silly = true;
+            }
+            Some(id) => {
+                self.send(LinuxRequest::Remove);
+                self.object(id, now).doubtful = true;
+            }
+            None => self.send(LinuxRequest::Remove),
+        }
+        self.refresh_own(at.0, now);
+    }
+
+    fn target(&self, at: (ObjectId, &[u8])) -> Option<ObjectId> {
+        match self.names.get(&(at.0, Box::from(at.1)))?.leads {
+            LinuxDentryTarget::Inode(id) => Some(id),
+            LinuxDentryTarget::Listed(_) | LinuxDentryTarget::Negative => None,
+        }
+    }
+
+    fn keep_own_name(&mut self, directory: ObjectId, name: &[u8], leads: LinuxDentryTarget, now: Moment) {
+        let contents = self.object(directory, now).contents;
+        self.keep_name(directory, name, leads, contents);
+    }
+}

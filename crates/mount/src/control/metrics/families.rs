@@ -1,0 +1,177 @@
+//! A mount's figures as families of Prometheus.
+
+use curt_trace::operations::ROUND_TRIP_BOUNDS;
+use curt_trace::prometheus::{Exposition, MetricType};
+use curt_trace::{OperationFigure, PROCEDURES, ProcedureFigures};
+
+use super::super::messages::MountReport;
+
+/// What all names begin with.
+const PREFIX: &str = "curt_mount";
+
+/// The text for a mount.
+#[must_use]
+pub fn text(report: &MountReport) -> String {
+    let mut out = Exposition::default();
+    let place = report.mount_point.display().to_string();
+    let mount = ("mount_point", place.as_str());
+    let about = [
+        mount,
+        ("source", report.source.as_str()),
+        ("nfs_version", report.vers.as_str()),
+        ("version", report.curt.as_str()),
+    ];
+    out.one(
+        "curt_mount_info",
+        MetricType::Gauge,
+        "What is mounted where, by which version of Curt.",
+        &about,
+        1,
+    );
+    out.one(
+        "curt_mount_age_seconds",
+        MetricType::Gauge,
+        "Time since it was mounted.",
+        &[mount],
+        report.age_seconds,
+    );
+    operations(&mut out, mount.1, report);
+    out.table(
+        "curt_mount_transport",
+        &[(vec![mount], &report.transport.figures)],
+    );
+    let now: [(&str, &str, u64); 3] = [
+        (
+            "connections",
+            "Connections to the server.",
+            report.transport.connections,
+        ),
+        (
+            "idle_seconds",
+            "Time since the last request or reply.",
+            report.transport.idle_seconds,
+        ),
+        (
+            "most_requests_at_once",
+            "The most requests that were under way at once on one connection.",
+            report.transport.most_at_once,
+        ),
+    ];
+    for (name, meaning, value) in now {
+        let name = format!("{PREFIX}_transport_{name}");
+        out.one(&name, MetricType::Gauge, meaning, &[mount], value);
+    }
+    out.table(PREFIX, &[(vec![mount], &report.counters.events)]);
+    let mut family = out.family(
+        "curt_mount_kernel_requests_total",
+        MetricType::Counter,
+        "Requests that the kernel sent to the daemon.",
+    );
+    for (operation, count) in &report.fuse {
+        family.sample(&[mount, ("operation", operation)], count);
+    }
+    held(&mut out, mount.1, report);
+    out.text()
+}
+
+fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
+    let all: Vec<(&str, ProcedureFigures)> = report.operations.iter().collect();
+    let rows: Vec<_> = all
+        .iter()
+        .map(|(procedure, figures)| {
+            let labels = vec![("mount_point", place), ("procedure", *procedure)];
+            (labels, &figures.figures)
+        })
+        .collect();
+    out.table("curt_mount_rpc", &rows);
+    let mut family = out.family(
+        "curt_mount_round_trip_seconds",
+        MetricType::Histogram,
+        "Time from a request's last transmission to its end, of procedures that were asked for.",
+    );
+    for (procedure, figures) in &all {
+        if figures.value(OperationFigure::Operations) == 0 {
+            continue;
+        }
+        debug_assert!(PROCEDURES.contains(procedure));
+        let sum = figures.value(OperationFigure::RoundTrip);
+        let labels = [("mount_point", place), ("procedure", *procedure)];
+        family.histogram(&labels, &ROUND_TRIP_BOUNDS, &figures.round_trips, sum);
+    }
+}
+
+fn held(out: &mut Exposition, place: &str, report: &MountReport) {
+    let held = &report.held;
+    let now = [
+        (
+            "objects",
+            "Files, directories and other objects that are known.",
+            held.objects,
+        ),
+        ("names", "Names that are known to be there.", held.names),
+        (
+            "missing_names",
+            "Names that are known to be missing.",
+            held.missing_names,
+        ),
+        ("listing_bytes", "Memory that listings take.", held.listing_bytes),
+        (
+            "dirty_bytes",
+            "Bytes that are written and not on the server's disk yet.",
+            held.dirty_bytes,
+        ),
+    ];
+    for (name, meaning, value) in now {
+        let name = format!("{PREFIX}_held_{name}");
+        out.one(
+            &name,
+            MetricType::Gauge,
+            meaning,
+            &[("mount_point", place)],
+            value,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use curt_trace::{CompletedRequest, OperationCounters};
+
+    use super::*;
+
+    #[test]
+    fn a_mount_tells_requests_times_decisions_and_what_it_holds() {
+        let operations = OperationCounters::default();
+        operations.ended(
+            6,
+            &CompletedRequest {
+                transmissions: 2,
+                execution: Duration::from_millis(2),
+                ..CompletedRequest::default()
+            },
+        );
+        let report = MountReport {
+            source: "nas:/a\"b".to_owned(),
+            mount_point: "/mnt".into(),
+            vers: "3".to_owned(),
+            operations: operations.snapshot(),
+            fuse: BTreeMap::from([("READ".to_owned(), 9)]),
+            ..MountReport::default()
+        };
+        let text = text(&report);
+        for line in [
+            "curt_mount_info{mount_point=\"/mnt\",source=\"nas:/a\\\"b\",nfs_version=\"3\",version=\"\"} 1",
+            "curt_mount_rpc_transmissions_total{mount_point=\"/mnt\",procedure=\"READ\"} 2",
+            "curt_mount_round_trip_seconds_bucket{mount_point=\"/mnt\",procedure=\"READ\",le=\"0.0025\"} 1",
+            "curt_mount_round_trip_seconds_sum{mount_point=\"/mnt\",procedure=\"READ\"} 0.002",
+            "curt_mount_kernel_requests_total{mount_point=\"/mnt\",operation=\"READ\"} 9",
+            "curt_mount_neg_hit_total{mount_point=\"/mnt\"} 0",
+            "curt_mount_held_names{mount_point=\"/mnt\"} 0",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! From a plan to a client of the server: what mount.nfs does before the system call, with its
+//! retries and its messages.
+
+use std::net::IpAddr;
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use curt_client::caller::RpcSecurity as Flavour;
+use curt_client::data::DataOptions;
+use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
+use curt_client::{Caller, Client, ClientOptions, Environment, Limits, MountedRoot};
+use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions};
+use tracing::info;
+
+use super::events::TransportEventCounter;
+use super::{MountSpec, process_settings};
+use crate::helper::{ExitStatus, MountFailure};
+use crate::options::{SecurityFlavor, Settings};
+
+/// `retry=` in minutes, in the foreground and in the background (nfs(5)).
+const RETRY_FOREGROUND: u32 = 2;
+const RETRY_BACKGROUND: u32 = 10_000;
+
+/// How long each question of a mount may take.
+const QUESTION_MAX: Duration = Duration::from_secs(10);
+
+/// Pauses between attempts double up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The part of each file, from its beginning, that the daemon caches in addition to the kernel: all
+/// of a small file.
+const KEEP_READ: u64 = 256 << 10;
+
+/// Unwritten bytes at most without `dirty_max=`, unless memory is short.
+const DIRTY_MAX: u64 = 256 << 20;
+
+/// Clean bytes that are cached: the kernel has its page cache, so this is for read-ahead.
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// Bytes that are read ahead of a sequential reader at most.
+const READ_AHEAD: u64 = 8 << 20;
+
+/// For how many minutes connecting is retried if the server does not answer.
+pub(super) fn retry_minutes(settings: &Settings) -> u32 {
+    let transport = &settings.transport;
+    transport.retry.unwrap_or(if transport.background {
+        RETRY_BACKGROUND
+    } else {
+        RETRY_FOREGROUND
+    })
+}
+
+/// Connects, and retries as the options say; `retrying` is called after the first failure that may
+/// be temporary.
+pub(super) fn connect(
+    plan: &MountSpec,
+    environment: &Environment,
+    events: &Arc<TransportEventCounter>,
+    retrying: &mut dyn FnMut(&MountFailure),
+) -> Result<MountedExport, MountFailure> {
+    let patience = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
+    let began = Instant::now();
+    let export = export(plan);
+    let mut pause = Duration::from_secs(1);
+    let mut not_registered = 0;
+    loop {
+        let events = Arc::<TransportEventCounter>::clone(events);
+        let clock = Arc::clone(&environment.clock);
+        let error = match mounting::mount(&export, events, clock, &Interrupt::never()) {
+            Ok(mounted) => return Ok(mounted),
+            Err(error) => error,
+        };
+        not_registered = if error.retry() == MountRetry::Thrice {
+            not_registered + 1
+        } else {
+            0
+        };
+        let over =
+            error.retry() == MountRetry::Never || not_registered == 3 || began.elapsed() + pause > patience;
+        let failure = failure(plan, &error);
+        if over {
+            return Err(failure);
+        }
+        info!("{}; trying again in {} s", failure.what, pause.as_secs());
+        retrying(&failure);
+        environment.clock.pause(pause, &Interrupt::never());
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn export(plan: &MountSpec) -> ExportSource {
+    let Settings {
+        server,
+        transport,
+        security,
+        ..
+    } = &plan.settings;
+    let host = |text: &str| {
+        text.parse::<IpAddr>()
+            .map_or_else(|_| ServerName::Name(text.to_owned()), ServerName::Address)
+    };
+    let nfs_port = server.port.or(plan.source.port);
+    let reserved_port = transport
+        .reserved_port
+        .unwrap_or_else(|| rustix::process::geteuid().is_root());
+    let address = server.address.as_deref().unwrap_or(&plan.source.host);
+    let mut options = TcpOptions::new(host(address), PortSource::Fixed(nfs_port.unwrap_or(0)));
+    options.family = server.family;
+    options.nconnect = NonZeroU8::new(transport.nconnect).unwrap_or(NonZeroU8::MIN);
+    options.timeout = Duration::from_millis(u64::from(transport.timeo) * 100);
+    options.retrans = transport.retrans;
+    options.recovery = transport.hardness;
+    options.reserved_port = reserved_port;
+    let mount_host = server.mount_address.as_deref().or(server.mount_host.as_deref());
+    ExportSource {
+        path: plan.source.path.clone().into_bytes(),
+        transport: options,
+        nfs_port,
+        mount_server: mount_host.map(host),
+        mount_family: server.mount_family,
+        mount_port: server.mount_port,
+        credential: flavour(*security).credential(&Caller::new(0, 0, &[])),
+        timeout: QUESTION_MAX,
+    }
+}
+
+fn flavour(security: SecurityFlavor) -> Flavour {
+    match security {
+        SecurityFlavor::Sys => Flavour::sys(),
+        SecurityFlavor::None => Flavour::None,
+    }
+}
+
+/// The client of the mounted export. Afterwards the settings contain the actual transfer sizes.
+pub(super) fn client(
+    mounted: &MountedExport,
+    settings: &mut Settings,
+    environment: &Environment,
+) -> Result<Client, MountFailure> {
+    let limits = &mounted.limits;
+    let transport = &mut settings.transport;
+    let read_size = mounting::transfer_size(transport.rsize, limits.read_preferred, limits.read_max);
+    let write_size = mounting::transfer_size(transport.wsize, limits.write_preferred, limits.write_max);
+    (transport.rsize, transport.wsize) = (Some(read_size), Some(write_size));
+    let default_dirty =
+        || process_settings::tenth_of_memory().map_or(DIRTY_MAX, |tenth| tenth.min(DIRTY_MAX));
+    let data = DataOptions {
+        read_size,
+        write_size,
+        read_ahead: READ_AHEAD,
+        cache_bytes: CACHE_BYTES,
+        // The kernel keeps what it has read of large files.
+        keep_read: KEEP_READ,
+        unwritten_bytes: settings.memory.dirty_bytes.unwrap_or_else(default_dirty),
+        synchronous: settings.generic.sync || !settings.cache.attribute_cache,
+        ..DataOptions::default()
+    };
+    let mut names = Limits::default();
+    if let Some(most) = settings.memory.names.and_then(|most| usize::try_from(most).ok()) {
+        names = Limits {
+            names: most,
+            missing_names: most / 5,
+            ..names
+        };
+    }
+    if let Some(bytes) = settings.memory.listing_bytes {
+        names.listing_bytes = bytes;
+    }
+    let behaviour = ClientOptions {
+        cache: settings.cache,
+        data,
+        limits: names,
+        soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
+    };
+    let root = MountedRoot {
+        handle: mounted.root,
+        limits: mounted.limits,
+        path_limits: mounted.path_limits,
+    };
+    let wire = Arc::clone(&mounted.rpc);
+    Client::new(&root, wire, flavour(settings.security), &behaviour, environment).map_err(|error| {
+        MountFailure::lasting(
+            ExitStatus::Failed,
+            format!("the export's root cannot be read: {error}"),
+            "",
+        )
+    })
+}
+
+/// How long a request waits for its reply until the user is told, or a soft mount gives up.
+fn silence_max(settings: &Settings) -> Duration {
+    let transport = &settings.transport;
+    Duration::from_millis(u64::from(transport.timeo) * 100) * transport.retrans.saturating_add(1)
+}
+
+/// mount.nfs's message for a failure, and what to try.
+fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
+    let source = plan.source.text();
+    let (host, path) = (&plan.source.host, &plan.source.path);
+    let (what, advice) = match error {
+        MountError::AccessDenied { .. } => (
+            format!("access denied by server while mounting {source}"),
+            format!(
+                "see what {host} exports to whom: showmount -e {host}; not root here? try an export with 'insecure'"
+            ),
+        ),
+        MountError::NoSuchPath => (
+            format!("mounting {source} failed, reason given by server: No such file or directory"),
+            format!("see what {host} exports: showmount -e {host}"),
+        ),
+        MountError::NotADirectory => (
+            format!("mounting {source} failed, reason given by server: Not a directory"),
+            format!("mount the directory that holds {path}"),
+        ),
+        MountError::UnknownHost(_) => (
+            error.to_string(),
+            "check the server's name and its address family".to_owned(),
+        ),
+        MountError::Refused { .. } => (
+            error.to_string(),
+            format!("is the NFS server of {host} running, and this the right port? try port=N,mountport=N"),
+        ),
+        MountError::NotRegistered { .. } => (
+            error.to_string(),
+            "the server may offer NFSv4 alone, or be starting; try port=2049,mountport=N".to_owned(),
+        ),
+        MountError::Version { .. } => (
+            error.to_string(),
+            format!("see what {host} offers: rpcinfo -p {host}"),
+        ),
+        MountError::Flavors { .. } => (
+            error.to_string(),
+            "the flavours of this version: sec=sys, sec=none".to_owned(),
+        ),
+        MountError::ReservedPort => (error.to_string(), "mount as root, or with noresvport".to_owned()),
+        _ => (format!("mounting {source} failed: {error}"), String::new()),
+    };
+    match error.retry() {
+        MountRetry::Always | MountRetry::Thrice => MountFailure::passing(what, advice),
+        MountRetry::Never => MountFailure::lasting(ExitStatus::Failed, what, advice),
+    }
+}

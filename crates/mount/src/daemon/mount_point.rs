@@ -1,0 +1,83 @@
+//! Where a mount goes: the mount point, and the namespace that it is in.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::helper::{ExitStatus, MountFailure, mounted_at};
+
+/// The mount point without symbolic links and `..`, if something can be mounted there.
+///
+/// # Errors
+/// In mount.nfs's phrases: it does not exist, is no directory, or the same source is mounted there
+/// already.
+pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountFailure> {
+    let shown = target.display();
+    let failed = |what: String, advice: &str| MountFailure::lasting(ExitStatus::Failed, what, advice);
+    let unusable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => failed(
+            format!("mount point {shown} does not exist"),
+            "make the directory first, or let mount(8) do it: -o X-mount.mkdir",
+        ),
+        io::ErrorKind::NotConnected => failed(
+            format!("mount point {shown}: the daemon of an earlier mount is gone"),
+            "remove that mount first: umount",
+        ),
+        _ => failed(format!("mount point {shown}: {error}"), ""),
+    };
+    let path = std::fs::canonicalize(target).map_err(unusable)?;
+    // The path leads to a mount whose daemon is gone, but nobody tells of what is there.
+    if !std::fs::metadata(&path).map_err(unusable)?.is_dir() {
+        return Err(failed(format!("mount point {shown} is not a directory"), ""));
+    }
+    let there = mounted_at(&path).map_err(|error| failed(format!("/proc/self/mountinfo: {error}"), ""))?;
+    if there.is_some_and(|mounted| mounted.source == source && mounted.kind == crate::daemon::TYPE) {
+        return Err(failed(
+            format!("{shown} is busy or already mounted"),
+            "see: curt stat",
+        ));
+    }
+    Ok(path)
+}
+
+/// Enters the mount namespace of a process id, or the one that a path names. Must run before
+/// threads are started.
+pub(super) fn enter_namespace(namespace: &str) -> Result<(), MountFailure> {
+    let path = match namespace.parse::<u32>() {
+        Ok(pid) => PathBuf::from(format!("/proc/{pid}/ns/mnt")),
+        Err(_) => PathBuf::from(namespace),
+    };
+    let entered = File::open(&path).and_then(|file| {
+        let kind = Some(rustix::thread::LinkNameSpaceType::Mount);
+        rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind)
+            .map_err(io::Error::from)
+    });
+    entered.map_err(|error| {
+        MountFailure::lasting(
+            ExitStatus::Failed,
+            format!("mount namespace {}: {error}", path.display()),
+            "",
+        )
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+mod tests {
+    use std::path::Path;
+
+    use super::mount_point;
+
+    #[test]
+    fn a_mount_point_must_be_a_directory_that_is_there() {
+        let missing = mount_point(Path::new("/does/not/exist"), "nas:/").unwrap_err();
+        assert_eq!(missing.what, "mount point /does/not/exist does not exist");
+        assert_eq!(missing.status as u8, 32);
+        let file = mount_point(Path::new("/proc/self/mountinfo"), "nas:/").unwrap_err();
+        assert!(file.what.ends_with("is not a directory"), "{}", file.what);
+        assert_eq!(
+            mount_point(Path::new("/proc/../proc"), "nas:/").unwrap(),
+            Path::new("/proc")
+        );
+    }
+}

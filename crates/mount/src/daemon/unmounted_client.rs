@@ -1,0 +1,54 @@
+//! A client that works as a mount's would, without a mount: for programs on machines without FUSE.
+
+use std::sync::Arc;
+
+use curt_client::mounting::MountedExport;
+use curt_client::threads::{BackgroundThreads, MonotonicClock};
+use curt_client::{Client, Environment};
+use curt_rpc::client::Interrupt;
+
+use super::events::TransportEventCounter;
+use super::{BACKGROUND_THREADS, MountSpec, UNMOUNT_TIMEOUT, connect, settled};
+use crate::helper::MountFailure;
+
+/// The client of an export, with the options of a plan, whose target is ignored.
+pub struct UnmountedClient {
+    client: Client,
+    mounted: MountedExport,
+}
+
+impl UnmountedClient {
+    /// Connects as a mount would.
+    ///
+    /// # Errors
+    /// Those of a mount until the server has answered.
+    pub fn connect(plan: &MountSpec) -> Result<Self, MountFailure> {
+        let plan = MountSpec {
+            settings: settled(&plan.settings),
+            ..plan.clone()
+        };
+        let environment = Environment {
+            clock: Arc::new(MonotonicClock),
+            background: Arc::new(BackgroundThreads::new(BACKGROUND_THREADS)),
+            observer: None,
+        };
+        let events = Arc::new(TransportEventCounter::default());
+        let mounted = connect::connect(&plan, &environment, &events, &mut |_| ())?;
+        let client = connect::client(&mounted, &mut plan.settings.clone(), &environment)?;
+        Ok(Self { client, mounted })
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for UnmountedClient {
+    fn drop(&mut self) {
+        self.mounted
+            .mount_service
+            .unmount(UNMOUNT_TIMEOUT, &Interrupt::never());
+    }
+}

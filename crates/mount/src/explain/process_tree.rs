@@ -1,0 +1,191 @@
+//! Which processes belong to a command.
+//!
+//! A process does if it descends from the process that explains. (That one is a subreaper, so that
+//! what a command leaves behind still belongs to it.) The kernel names the thread of each request;
+//! what is known of a thread is remembered together with what distinguishes it from a later one of
+//! the same number. Owns reading `/proc`.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Threads that are remembered at most.
+const THREADS_MAX: usize = 8192;
+/// The most generations to follow.
+const GENERATIONS_MAX: usize = 128;
+/// How long a thread's number is taken for the same thread without checking: numbers are assigned
+/// in turn.
+const SAME_THREAD: Duration = Duration::from_millis(10);
+
+/// A process of the command's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandProcess {
+    pub(super) pid: u32,
+    pub(super) name: String,
+}
+
+/// The processes below one.
+#[derive(Debug)]
+pub(super) struct ProcessTree {
+    head: u32,
+    threads: HashMap<u32, CachedThread>,
+}
+
+#[derive(Clone, Debug)]
+struct CachedThread {
+    member: Option<CommandProcess>,
+    /// Inode of `/proc/TID`.
+    start: u64,
+    seen_at: Instant,
+}
+
+impl ProcessTree {
+    /// Those below `head`, and `head` itself.
+    pub(super) fn new(head: u32) -> Self {
+        Self {
+            head,
+            threads: HashMap::new(),
+        }
+    }
+
+    /// Whether `head` is still there.
+    pub(super) fn has_head(&self) -> bool {
+        start_of(self.head).is_some()
+    }
+
+    /// The process of a thread, if it belongs to the family.
+    pub(super) fn member(&mut self, thread: u32) -> Option<CommandProcess> {
+        if thread == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let known = self.threads.get_mut(&thread);
+        let start = match &known {
+            Some(known) if now.duration_since(known.seen_at) < SAME_THREAD => return known.member.clone(),
+            Some(_) | None => start_of(thread),
+        };
+        match (known, start) {
+            // It is gone; its last requests are still its own.
+            (Some(known), None) => return known.member.clone(),
+            (Some(known), Some(start)) if known.start == start => {
+                known.seen_at = now;
+                return known.member.clone();
+            }
+            (None, None) => return None,
+            (_, Some(_)) => {}
+        }
+        let member = self.look(thread);
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear();
+        }
+        let known = CachedThread {
+            member: member.clone(),
+            start: start.unwrap_or(0),
+            seen_at: now,
+        };
+        self.threads.insert(thread, known);
+        member
+    }
+
+    fn look(&self, thread: u32) -> Option<CommandProcess> {
+        let status = ProcStatus::of(thread)?;
+        let member = CommandProcess {
+            pid: status.process,
+            name: status.name,
+        };
+        let (mut process, mut parent) = (status.process, status.parent);
+        for _ in 0..GENERATIONS_MAX {
+            if process == self.head {
+                return Some(member);
+            }
+            if parent == 0 {
+                return None;
+            }
+            process = parent;
+            parent = ProcStatus::of(process)?.parent;
+        }
+        None
+    }
+}
+
+fn start_of(thread: u32) -> Option<u64> {
+    rustix::fs::stat(format!("/proc/{thread}"))
+        .ok()
+        .map(|stat| stat.st_ino)
+}
+
+struct ProcStatus {
+    name: String,
+    process: u32,
+    parent: u32,
+}
+
+impl ProcStatus {
+    fn of(thread: u32) -> Option<Self> {
+        Self::parse(&std::fs::read(format!("/proc/{thread}/status")).ok()?)
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(text);
+        let word = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim().to_owned())
+        };
+        Some(Self {
+            name: word("Name:")?,
+            process: word("Tgid:")?.parse().ok()?,
+            parent: word("PPid:")?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
+
+    use super::*;
+
+    #[test]
+    fn children_and_their_children_belong_and_parents_do_not() {
+        let mut family = ProcessTree::new(std::process::id());
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        assert_eq!(family.member(child.id()).unwrap().pid, child.id());
+        assert_eq!(family.member(grandchild).unwrap().pid, grandchild);
+        assert!(family.member(std::process::id()).is_some());
+        assert_eq!(family.member(std::os::unix::process::parent_id()), None);
+        assert_eq!(family.member(0), None);
+        let pid = rustix::process::Pid::from_raw(i32::try_from(grandchild).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(
+            family.member(child.id()).is_some(),
+            "its last requests are its own"
+        );
+    }
+
+    #[test]
+    fn a_thread_belongs_to_its_process() {
+        let mut family = ProcessTree::new(std::process::id());
+        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let _ = thread.join().unwrap();
+        let me = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        assert_eq!(family.member(me).unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn nonsense_is_no_status() {
+        assert!(ProcStatus::parse(b"Name:\tx\nTgid:\t7\n").is_none());
+        let status = ProcStatus::parse(b"Name:\ta b\nTgid:\t7\nPPid:\t1\n").unwrap();
+        assert_eq!(
+            (status.name.as_str(), status.process, status.parent),
+            ("a b", 7, 1)
+        );
+    }
+}

@@ -1,0 +1,477 @@
+//! What a caller does on a connection from sending its call to leaving with the reply.
+//!
+//! One loop: look (under the lock) whether it is over, take every role that is free, then wait the
+//! way the roles want. Dropping a [`CallInProgress`] gives the roles back, at whatever point the
+//! caller leaves.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::event::PollFlags;
+
+use super::{
+    CallError, CallReply, CallStatistics, Interrupt, ReplySink,
+    connection::{ClientConnection, ClientConnectionState, PendingCall},
+    outgoing::{OutgoingRecord, RecordWriter},
+    timer::{CallTimeout, RetransmitTimer},
+    waiter::{CallWaiter, PollOutcome},
+};
+use crate::receive_buffer::ReceiveBuffer;
+use curt_trace::probe;
+
+/// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the
+/// output.
+const SMALL: usize = 4096;
+
+/// A wait that has no deadline is interrupted after this time, to check whether to go on.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a caller that has its reply reads on for others, at most: dozens of large replies,
+/// beside which handing the reading over costs nothing, and no delay that a program notices.
+const READ_FOR_OTHERS_MAX: Duration = Duration::from_millis(20);
+
+/// Why a call ended on this connection.
+pub(super) enum CallEnd {
+    /// It is over.
+    Done(Result<CallReply, CallError>),
+    /// The connection is gone; the call may be sent again on another.
+    ConnectionLost,
+    /// All retries are over and no reply came; the call has left the connection.
+    TimedOut,
+}
+
+/// What a call is made with, on whichever connection it is sent.
+pub(super) struct CallParameters<'a> {
+    pub(super) xid: u32,
+    pub(super) outgoing: OutgoingRecord<'a>,
+    /// How many bytes the results may have at most.
+    pub(super) results_max: usize,
+    pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) waiter: &'a Arc<CallWaiter>,
+    pub(super) began: Instant,
+}
+
+pub(super) struct CallInProgress<'a> {
+    connection: &'a ClientConnection,
+    xid: u32,
+    outgoing: OutgoingRecord<'a>,
+    interrupt: &'a Interrupt,
+    waiter: &'a CallWaiter,
+    /// Whether nothing of the caller's own record has been given to the writer yet.
+    unsent: bool,
+    /// How many replies had come when the record was sent.
+    replies_at_send: u64,
+    /// When the call began, and its statistics.
+    began: Instant,
+    statistics: &'a mut CallStatistics,
+    receive_buffer: Option<ReceiveBuffer>,
+    writing: Option<RecordWriter>,
+    /// Since when this caller has had its own reply, if it stays to read for others.
+    reading_for_others_since: Option<Instant>,
+}
+
+/// How to wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NextWait {
+    Write,
+    Poll,
+    Park,
+    /// The caller's own call is over; it reads on for others until then.
+    ReadForOthers(Instant),
+    /// The reading thread is running the call's taker, which decides the outcome, however long it
+    /// takes.
+    SinkRunning,
+}
+
+impl<'a> CallInProgress<'a> {
+    /// Joins the connection. `None` if it is closed.
+    pub(super) fn start(
+        connection: &'a ClientConnection,
+        parameters: &CallParameters<'a>,
+        statistics: &'a mut CallStatistics,
+    ) -> Option<Self> {
+        let CallParameters {
+            xid,
+            outgoing,
+            results_max,
+            sink,
+            interrupt,
+            waiter,
+            began,
+        } = *parameters;
+        let mut state = connection.lock();
+        if state.closed {
+            return None;
+        }
+        let slot = PendingCall {
+            waiter: Arc::clone(waiter),
+            results_max,
+            received: 0,
+            sink: sink.cloned(),
+            sink_running: false,
+            outcome: None,
+        };
+        state.calls.insert(xid, slot);
+        let under_way = state.calls.len();
+        state.statistics.note_in_flight(under_way);
+        drop(state);
+        Some(Self {
+            connection,
+            xid,
+            outgoing,
+            interrupt,
+            waiter,
+            unsent: true,
+            replies_at_send: 0,
+            began,
+            statistics,
+            receive_buffer: None,
+            writing: None,
+            reading_for_others_since: None,
+        })
+    }
+
+    /// Whether the server may have received the call.
+    pub(super) fn was_sent(&self) -> bool {
+        !self.unsent || self.writing.as_ref().is_some_and(RecordWriter::own_begun)
+    }
+
+    /// Sends the call and waits for the reply. `patient`: never [`CallEnd::TimedOut`].
+    /// `quiet` is called whenever nothing has come for a while.
+    pub(super) fn run(&mut self, timer: &mut RetransmitTimer, patient: bool, quiet: &dyn Fn()) -> CallEnd {
+        loop {
+            let looked = {
+                let mut state = self.connection.lock();
+                let looked = self.next_wait(&mut state);
+                if looked.is_err() {
+                    // From now on nobody uses its results.
+                    state.calls.remove(&self.xid);
+                }
+                looked
+            };
+            let next = match looked {
+                Ok(next) => next,
+                Err(end) => return end,
+            };
+            match next {
+                NextWait::ReadForOthers(end) => {
+                    let _ = self.poll(end);
+                    continue;
+                }
+                NextWait::SinkRunning => {
+                    self.waiter.park(Instant::now() + RECHECK_INTERVAL);
+                    continue;
+                }
+                NextWait::Write | NextWait::Poll | NextWait::Park => {}
+            }
+            // Asked each time: whoever reads for others may have something to do beyond its own
+            // deadline.
+            if Instant::now() >= timer.deadline() {
+                self.waiter.finish_poll();
+                if self.handle_timeout(timer, patient) && self.withdraw() {
+                    return CallEnd::TimedOut;
+                }
+                continue;
+            }
+            match next {
+                NextWait::Write => self.write(),
+                NextWait::Poll
+                    if self.poll(timer.deadline()) == PollOutcome::Quiet && self.receive_buffer.is_some() =>
+                {
+                    quiet()
+                }
+                NextWait::Poll => {}
+                NextWait::Park | NextWait::ReadForOthers(_) | NextWait::SinkRunning => {
+                    self.waiter.park(timer.deadline())
+                }
+            }
+        }
+    }
+
+    /// Does what is due after a call has waited. Returns whether the call is to be given up.
+    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> bool {
+        match timer.due(Instant::now()) {
+            CallTimeout::NotYet => {}
+            CallTimeout::Minor => self.retry(),
+            CallTimeout::Major => {
+                self.connection.activity().note_timeout(timer.major_timeout());
+                if !patient {
+                    return true;
+                }
+                self.retry();
+            }
+        }
+        false
+    }
+
+    /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the
+    /// last check, or if its taker is running: a taker must not use the results of a call that has
+    /// failed.
+    fn withdraw(&self) -> bool {
+        let mut state = self.connection.lock();
+        let waits = |slot: &PendingCall| !slot.sink_running && slot.outcome.is_none();
+        let may = state.calls.get(&self.xid).is_none_or(waits);
+        if may {
+            state.calls.remove(&self.xid);
+        }
+        may
+    }
+
+    /// Is it over? If not, takes the roles that are free, and says how to wait.
+    fn next_wait(&mut self, state: &mut ClientConnectionState) -> Result<NextWait, CallEnd> {
+        if let Some(end) = self.reads_for_others_until(state) {
+            self.waiter.prepare_poll(self.wakeup());
+            return Ok(NextWait::ReadForOthers(end));
+        }
+        let slot = state.calls.get_mut(&self.xid);
+        if slot.as_ref().is_some_and(|slot| slot.sink_running) {
+            return Ok(NextWait::SinkRunning);
+        }
+        if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
+            self.statistics.bytes_received += received as u64;
+            self.statistics.reading_for_others += self
+                .reading_for_others_since
+                .take()
+                .map_or(Duration::ZERO, |since| since.elapsed());
+            return Err(CallEnd::Done(outcome));
+        }
+        if self.interrupt.is_raised() {
+            return Err(CallEnd::Done(Err(CallError::Interrupted)));
+        }
+        if state.closed {
+            if self.statistics.transmissions > 0 {
+                self.statistics.lost = Some(self.began.elapsed());
+            }
+            return Err(CallEnd::ConnectionLost);
+        }
+        if self.become_writer(state) {
+            return Ok(NextWait::Write);
+        }
+        if self.receive_buffer.is_none() {
+            self.receive_buffer = state.receive_buffer.take();
+        }
+        if self.receive_buffer.is_none() && self.writing.is_none() {
+            return Ok(NextWait::Park);
+        }
+        // Said under the lock: whoever changes the state from now on rings the bell.
+        self.waiter.prepare_poll(self.wakeup());
+        Ok(NextWait::Poll)
+    }
+
+    /// Until when the caller, whose own results were taken, reads on for other calls with takers;
+    /// `None` if it leaves. So one thread and one buffer serve a stream of such replies, and no
+    /// thread has to be woken.
+    fn reads_for_others_until(&mut self, state: &ClientConnectionState) -> Option<Instant> {
+        let slot = state.calls.get(&self.xid);
+        let taken = slot.is_some_and(|slot| matches!(&slot.outcome, Some(Ok(reply)) if reply.was_consumed()));
+        let needed = self.receive_buffer.is_some() && self.writing.is_none();
+        let may = !state.closed && !self.interrupt.is_raised();
+        if !(taken && needed && may && state.has_sinks()) {
+            return None;
+        }
+        let now = Instant::now();
+        let end = *self.reading_for_others_since.get_or_insert(now) + READ_FOR_OTHERS_MAX;
+        (now < end).then_some(end)
+    }
+
+    /// Takes the role of writing if it is free and there is something to write; otherwise makes
+    /// sure that the caller's record is written by others, or when its turn comes.
+    fn become_writer(&mut self, state: &mut ClientConnectionState) -> bool {
+        let nothing_to_write = !self.unsent && state.pending.is_empty();
+        if self.writing.is_some() || nothing_to_write {
+            return false;
+        }
+        let small = self.outgoing.len() <= SMALL;
+        let my_turn = small || state.queue.front().is_none_or(|first| *first == self.xid);
+        if !state.writing && my_turn {
+            state.writing = true;
+            state.queue.retain(|xid| *xid != self.xid);
+            self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), self.unsent));
+            return true;
+        }
+        if self.unsent && small {
+            self.outgoing.copy_rest(0, &mut state.pending);
+            self.sent(state);
+        } else if self.unsent && !state.queue.contains(&self.xid) {
+            state.queue.push_back(self.xid);
+        }
+        false
+    }
+
+    /// The record was sent completely. The events may be reported under the lock, because their
+    /// receivers only count.
+    fn sent(&mut self, state: &mut ClientConnectionState) {
+        self.unsent = false;
+        self.replies_at_send = state.statistics.receives;
+        state.note_sent();
+        self.statistics.transmissions += 1;
+        self.statistics.bytes_sent += self.outgoing.len() as u64;
+        self.statistics.queued = self.began.elapsed();
+        self.connection.activity().events().sent(self.outgoing.len());
+    }
+
+    /// Writes until the socket takes no more or nothing is left; in the latter case gives the
+    /// output back.
+    fn write(&mut self) {
+        let connection = self.connection;
+        loop {
+            let Some(writing) = &mut self.writing else { return };
+            match writing.push(&connection.socket, &self.outgoing) {
+                Err(errno) => return connection.lost(&errno.to_string()),
+                Ok(false) => return,
+                Ok(true) => {}
+            }
+            let own_done = writing.own_done(&self.outgoing);
+            let mut state = connection.lock();
+            if own_done && self.unsent {
+                self.sent(&mut state);
+            }
+            if state.pending.is_empty() {
+                state.writing = false;
+                self.writing = None;
+                if !state.queue.is_empty() {
+                    state.wake_next_owners();
+                }
+                return;
+            }
+            self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), false));
+        }
+    }
+
+    fn wakeup(&self) -> &'a Arc<super::waiter::WakeupFd> {
+        if self.receive_buffer.is_some() {
+            &self.connection.read_wakeup
+        } else {
+            &self.connection.write_wakeup
+        }
+    }
+
+    /// Waits for the socket, and serves it.
+    fn poll(&mut self, deadline: Instant) -> PollOutcome {
+        // A last look, now that `raise` will ring the bell.
+        if self.interrupt.is_raised() {
+            self.waiter.finish_poll();
+            return PollOutcome::Woken;
+        }
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, self.receive_buffer.is_some());
+        events.set(PollFlags::OUT, self.writing.is_some());
+        let polled = self
+            .waiter
+            .poll(&self.connection.socket, events, self.wakeup(), deadline);
+        if polled == PollOutcome::Ready {
+            if let Some(inbox) = &mut self.receive_buffer {
+                self.connection.receive(inbox);
+            }
+            self.write();
+        }
+        polled
+    }
+
+    /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
+    /// only a server that answered others since can have dropped it.
+    fn retry(&mut self) {
+        let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
+        if !self.unsent && self.writing.is_none() && answers_others {
+            self.unsent = true;
+            self.connection.activity().events().retransmitted();
+            probe!(RpcRetransmit {
+                xid: self.xid,
+                server: self.connection.activity().server(),
+                reason: "no reply"
+            });
+        }
+    }
+}
+
+impl Drop for CallInProgress<'_> {
+    fn drop(&mut self) {
+        let mut state = self.connection.lock();
+        state.calls.remove(&self.xid);
+        state.queue.retain(|xid| *xid != self.xid);
+        if let Some(writing) = self.writing.take() {
+            let mut rest = writing.leave(&self.outgoing);
+            rest.append(&mut state.pending);
+            state.pending = rest;
+            state.writing = false;
+        }
+        if let Some(inbox) = self.receive_buffer.take() {
+            state.receive_buffer = Some(inbox);
+        }
+        if state.calls.is_empty() {
+            self.connection.idle();
+        }
+        state.wake_next_owners();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::{
+        super::{activity::ServerActivity, connect::KeepAlive, events::NoTransportEvents},
+        *,
+    };
+    use crate::buffer::BufferPool;
+
+    struct Nobody;
+
+    impl ReplySink for Nobody {
+        fn consume(&self, _: &[u8]) -> bool {
+            unreachable!("no reply comes")
+        }
+    }
+
+    #[test]
+    fn a_call_whose_time_is_over_leaves_only_if_its_reply_is_nowhere() {
+        let (near, _far) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("there are sockets");
+        let activity = Arc::new(ServerActivity::new("nobody".into(), Arc::new(NoTransportEvents)));
+        let keep_alive = KeepAlive {
+            interval: Duration::from_secs(60),
+            count: 3,
+        };
+        let connection =
+            ClientConnection::new(near, activity, Arc::new(BufferPool::new(1)), 1 << 20, keep_alive)
+                .expect("there are descriptors");
+        let (interrupt, waiter) = (Interrupt::never(), CallWaiter::current());
+        let (taker, mut journey): (Arc<dyn ReplySink>, _) = (Arc::new(Nobody), CallStatistics::default());
+        let parameters = CallParameters {
+            xid: 7,
+            outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
+            results_max: 1 << 20,
+            sink: Some(&taker),
+            interrupt: &interrupt,
+            waiter: &waiter,
+            began: Instant::now(),
+        };
+        let turn = CallInProgress::start(&connection, &parameters, &mut journey);
+        let turn = turn.expect("the connection is open");
+        let change = |change: &dyn Fn(&mut PendingCall)| {
+            change(connection.lock().calls.get_mut(&7).expect("it has not left"));
+        };
+        // The reply came after the last look, and whoever reads has given it to the taker.
+        change(&|slot| slot.sink_running = true);
+        assert!(!turn.withdraw());
+        change(&|slot| {
+            slot.sink_running = false;
+            slot.outcome = Some(Ok(CallReply::consumed()));
+        });
+        assert!(!turn.withdraw(), "it succeeded");
+        change(&|slot| slot.outcome = None);
+        assert!(turn.withdraw());
+        assert!(
+            connection.lock().calls.is_empty(),
+            "a reply that comes now is nobody's"
+        );
+    }
+}

@@ -1,0 +1,366 @@
+//! One of a transport's connections: there, lost, or being made again.
+//!
+//! Owns who makes the connection (a thread that lives only as long as that takes, so that no caller
+//! is stuck in a resolver) and who waits for it. Invariant: while somebody waits and the transport
+//! is open, a thread is connecting, or there is a connection.
+
+use std::{
+    io,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curt_trace::{events::ShortText, probe};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::{
+    CallError, Interrupt,
+    connect::{PACE, connect, jittered},
+    connection::ClientConnection,
+    interrupt::Wake,
+    options::PortSource,
+    statistics::{ConnectStatistics, ConnectionStatistics},
+    tcp::TcpTransportInner,
+    timer::{CallTimeout, RetransmitTimer},
+    waiter::CallWaiter,
+};
+
+/// The pause after the first failure; doubled by each further one.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// The longest pause between two attempts at a server that refuses them.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What an attempt's thread needs; its work is a few system calls and a resolver.
+const STACK_SIZE: usize = 256 << 10;
+
+#[derive(Default)]
+pub(super) struct ConnectionSlot {
+    pub(super) state: Mutex<ConnectionSlotState>,
+    /// Rung when the transport is closed, to end a pause.
+    closing: Condvar,
+    outstanding: AtomicUsize,
+}
+
+#[derive(Default)]
+pub(super) struct ConnectionSlotState {
+    pub(super) connection: Option<Arc<ClientConnection>>,
+    /// A thread is making a connection, or trying whether the server answers on one.
+    pub(super) connecting: bool,
+    pub(super) closed: bool,
+    /// There was a connection before.
+    was_connected: bool,
+    /// Attempts that failed, and connections that were lost before the server answered, since it
+    /// last did.
+    failures: u32,
+    last_failure: Option<io::ErrorKind>,
+    /// Connections in succession that fell silent without any reply to a call, after the server had
+    /// answered on them.
+    pub(super) fruitless: u32,
+    waiters: Vec<Arc<CallWaiter>>,
+    /// What passed over connections that are gone.
+    past_statistics: ConnectionStatistics,
+    pub(super) connect_statistics: ConnectStatistics,
+}
+
+/// How often an attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectAttempts {
+    /// Once; a failure ends the wait.
+    Once,
+    /// Until there is a connection or nobody waits for it.
+    UntilConnected,
+}
+
+/// A call that counts as one of the lane's.
+pub(super) struct OutstandingCall<'a>(&'a ConnectionSlot);
+
+impl ConnectionSlot {
+    pub(super) fn outstanding(&self) -> usize {
+        // A hint for spreading calls; nothing is ordered by it.
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_call(&self) -> OutstandingCall<'_> {
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        OutstandingCall(self)
+    }
+
+    /// The lane's connection, waiting for it as long as `timer`, `patient` and `interrupt` allow.
+    pub(super) fn connection(
+        self: &Arc<Self>,
+        shared: &Arc<TcpTransportInner>,
+        waiter: &Arc<CallWaiter>,
+        interrupt: &Interrupt,
+        timer: &mut RetransmitTimer,
+        patient: bool,
+        attempts: ConnectAttempts,
+    ) -> Result<Arc<ClientConnection>, CallError> {
+        let mut attempted = false;
+        loop {
+            let mut state = self.state.lock();
+            forget(&mut state.waiters, waiter);
+            if state.closed {
+                return Err(CallError::Closed);
+            }
+            if let Some(connection) = state.usable() {
+                return Ok(connection);
+            }
+            if interrupt.is_raised() {
+                return Err(CallError::Interrupted);
+            }
+            if attempts == ConnectAttempts::Once && attempted && !state.connecting {
+                let kind = state.last_failure.unwrap_or(io::ErrorKind::Other);
+                return Err(CallError::Unreachable(kind));
+            }
+            state.waiters.push(Arc::clone(waiter));
+            attempted |= self.start(shared, &mut state, attempts);
+            // Without a thread nobody will wake this one: it tries again itself.
+            let retry_at = if state.connecting {
+                timer.deadline()
+            } else {
+                Instant::now() + PAUSE_MAX
+            };
+            drop(state);
+            waiter.park(retry_at.min(timer.deadline()));
+            if timer.due(Instant::now()) == CallTimeout::Major {
+                shared.activity.note_timeout(timer.major_timeout());
+                if !patient {
+                    forget(&mut self.state.lock().waiters, waiter);
+                    return Err(shared.timed_out());
+                }
+            }
+        }
+    }
+
+    /// Adds the lane's traffic and connecting times to these; returns the connection, if there is
+    /// one.
+    pub(super) fn add_statistics(
+        &self,
+        traffic: &mut ConnectionStatistics,
+        made: &mut ConnectStatistics,
+    ) -> Option<Arc<ClientConnection>> {
+        let state = self.state.lock();
+        let connection = state.connection.clone();
+        traffic.add(&state.past_statistics);
+        made.add(&state.connect_statistics);
+        drop(state);
+        let connection = connection?;
+        let state = connection.lock();
+        traffic.add(&state.statistics);
+        let is_open = !state.closed;
+        drop(state);
+        is_open.then_some(connection)
+    }
+
+    /// Closes the connection; all who wait for it give up.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let connection = state.connection.take();
+        if let Some(connection) = &connection {
+            state.past_statistics.add(&connection.lock().statistics);
+        }
+        state.wake_all();
+        self.closing.notify_all();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.close();
+        }
+    }
+
+    /// Starts a thread that connects, unless there is one. Returns whether there was none.
+    fn start(
+        self: &Arc<Self>,
+        shared: &Arc<TcpTransportInner>,
+        state: &mut ConnectionSlotState,
+        attempts: ConnectAttempts,
+    ) -> bool {
+        if state.connecting {
+            return false;
+        }
+        self.spawn(shared, state, move |lane, shared| {
+            connect_until_done(lane, shared, attempts)
+        });
+        true
+    }
+
+    /// Has a thread of its own make a connection by `work`.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        shared: &Arc<TcpTransportInner>,
+        state: &mut ConnectionSlotState,
+        work: impl FnOnce(&Weak<Self>, &Weak<TcpTransportInner>) + Send + 'static,
+    ) {
+        let (lane, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
+        let thread = thread::Builder::new()
+            .name("curt-connect".into())
+            .stack_size(STACK_SIZE);
+        state.connecting = true;
+        if let Err(error) = thread.spawn(move || work(&lane, &shared)) {
+            tracing::warn!("no thread to connect with: {error}");
+            state.connecting = false;
+            state.last_failure = Some(error.kind());
+        }
+    }
+
+    /// Waits before the next attempt; the state that is returned is locked.
+    pub(super) fn pause<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, ConnectionSlotState>,
+    ) -> MutexGuard<'a, ConnectionSlotState> {
+        if state.failures > 0 {
+            let doubled = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(16));
+            let longest = if state.last_failure.is_some_and(is_of_network) {
+                jittered(PACE)
+            } else {
+                PAUSE_MAX
+            };
+            let end = Instant::now() + doubled.min(longest);
+            while !state.closed && !self.closing.wait_until(&mut state, end).timed_out() {}
+        }
+        state
+    }
+}
+
+/// Whether the network is what failed, and not the server: what asks it again costs the server
+/// nothing.
+const fn is_of_network(failure: io::ErrorKind) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(
+        failure,
+        TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown
+    )
+}
+
+/// The thread that connects. It holds neither lane nor transport while it waits for the network, so
+/// that both can be dropped.
+pub(super) fn connect_until_done(
+    lane: &Weak<ConnectionSlot>,
+    shared: &Weak<TcpTransportInner>,
+    attempts: ConnectAttempts,
+) {
+    loop {
+        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+            return;
+        };
+        let mut state = lane_now.state.lock();
+        if attempts == ConnectAttempts::UntilConnected {
+            state = lane_now.pause(state);
+        }
+        if state.closed || state.waiters.is_empty() {
+            state.connecting = false;
+            return;
+        }
+        drop(state);
+        let options = shared_now.options.clone();
+        drop((lane_now, shared_now));
+
+        let began = Instant::now();
+        let made = connect(&options);
+        let time = began.elapsed();
+
+        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+            return;
+        };
+        let made = made.and_then(|socket| shared_now.adopt(socket));
+        let mut state = lane_now.state.lock();
+        state.connect_statistics.add(&ConnectStatistics {
+            binds: u64::from(matches!(options.port, PortSource::Lookup(_))),
+            connects: u64::from(made.is_ok()),
+            time,
+        });
+        let over = state.finish(made, &shared_now, attempts);
+        if over || attempts == ConnectAttempts::Once {
+            state.connecting = false;
+            state.wake_all();
+            return;
+        }
+    }
+}
+
+impl ConnectionSlotState {
+    /// The connection, if it can be used; one that was lost is dropped.
+    fn usable(&mut self) -> Option<Arc<ClientConnection>> {
+        let connection = self.connection.take()?;
+        if connection.is_closed() {
+            self.past_statistics.add(&connection.lock().statistics);
+            if connection.has_replied() {
+                self.failures = 0;
+            } else {
+                self.failures = self.failures.saturating_add(1);
+            }
+            return None;
+        }
+        self.connection = Some(Arc::clone(&connection));
+        Some(connection)
+    }
+
+    /// Takes over the result of an attempt. Returns whether no further attempt is needed.
+    pub(super) fn finish(
+        &mut self,
+        made: io::Result<Arc<ClientConnection>>,
+        shared: &TcpTransportInner,
+        attempts: ConnectAttempts,
+    ) -> bool {
+        match made {
+            Ok(connection) if self.closed => {
+                connection.close();
+                true
+            }
+            Ok(connection) => {
+                shared.activity.events().connected(self.was_connected);
+                probe!(RpcConnect {
+                    server: shared.activity.server(),
+                    again: self.was_connected
+                });
+                self.was_connected = true;
+                // It may take the place of one that was lost and not looked at since.
+                if let Some(lost) = self.connection.replace(connection) {
+                    self.past_statistics.add(&lost.lock().statistics);
+                }
+                true
+            }
+            Err(error) => {
+                probe!(RpcConnectFailed {
+                    server: shared.activity.server(),
+                    reason: ShortText::of(&error).bytes()
+                });
+                // Who tries once is told by the result.
+                if self.failures == 0 && attempts == ConnectAttempts::UntilConnected {
+                    tracing::info!("cannot connect to server {}: {error}", shared.activity.server());
+                }
+                self.failures = self.failures.saturating_add(1);
+                self.last_failure = Some(error.kind());
+                self.closed
+            }
+        }
+    }
+
+    /// Whether any call waits for a connection.
+    pub(super) const fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    pub(super) fn wake_all(&self) {
+        for waiter in &self.waiters {
+            waiter.wake();
+        }
+    }
+}
+
+fn forget(waiters: &mut Vec<Arc<CallWaiter>>, waiter: &Arc<CallWaiter>) {
+    if let Some(at) = waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+        waiters.swap_remove(at);
+    }
+}
+
+impl Drop for OutstandingCall<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,96 @@
+//! Statistics: of one call, beside its outcome, and of a connection.
+
+use std::time::Duration;
+
+use curt_trace::TransportFigure;
+use curt_trace::{Counter as _, Snapshot};
+
+/// How a call was sent and answered. Known of calls that fail, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallStatistics {
+    /// How many times it was sent completely.
+    pub transmissions: u32,
+    /// The time from its start until the last loss of a connection over which it had been sent
+    /// completely. `None`: none was lost.
+    pub lost: Option<Duration>,
+    /// Bytes that were sent for it, record marks included.
+    pub bytes_sent: u64,
+    /// Bytes of the reply, its record mark not included.
+    pub bytes_received: u64,
+    /// The time from its start until it was sent for the last time.
+    pub queued: Duration,
+    /// How long the caller stayed after its reply was there, to read for others.
+    pub reading_for_others: Duration,
+}
+
+/// The traffic of one connection, or the sum of several. Changed under a lock that its users hold
+/// anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnectionStatistics {
+    pub(super) sends: u64,
+    pub(super) receives: u64,
+    pub(super) unknown_xids: u64,
+    pub(super) in_flight_sum: u64,
+    pub(super) sending_sum: u64,
+    pub(super) pending_sum: u64,
+    pub(super) most_at_once: u64,
+}
+
+/// The connections that were made, and the time that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnectStatistics {
+    pub(super) binds: u64,
+    pub(super) connects: u64,
+    pub(super) time: Duration,
+}
+
+impl ConnectionStatistics {
+    /// A request was sent while `sending` others waited for the socket, and `pending` for the
+    /// socket or a reply.
+    pub(super) fn sent(&mut self, sending: usize, pending: usize) {
+        self.sends += 1;
+        self.in_flight_sum += self.sends.saturating_sub(self.receives);
+        self.sending_sum += sending as u64;
+        self.pending_sum += pending as u64;
+    }
+
+    /// `requests` requests are in progress.
+    pub(super) fn note_in_flight(&mut self, requests: usize) {
+        self.most_at_once = self.most_at_once.max(requests as u64);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sends += other.sends;
+        self.receives += other.receives;
+        self.unknown_xids += other.unknown_xids;
+        self.in_flight_sum += other.in_flight_sum;
+        self.sending_sum += other.sending_sum;
+        self.pending_sum += other.pending_sum;
+        self.most_at_once = self.most_at_once.max(other.most_at_once);
+    }
+
+    /// The values for the table of transport figures.
+    pub(super) fn figures(&self, connecting: &ConnectStatistics) -> Snapshot<TransportFigure> {
+        let figure = |figure: &TransportFigure| match figure {
+            TransportFigure::Binds => connecting.binds,
+            TransportFigure::Connects => connecting.connects,
+            TransportFigure::ConnectTime => u64::try_from(connecting.time.as_nanos()).unwrap_or(u64::MAX),
+            TransportFigure::Sends => self.sends,
+            TransportFigure::Receives => self.receives,
+            TransportFigure::UnknownXids => self.unknown_xids,
+            TransportFigure::InFlight => self.in_flight_sum,
+            TransportFigure::Backlog => 0,
+            TransportFigure::Sending => self.sending_sum,
+            TransportFigure::Pending => self.pending_sum,
+        };
+        TransportFigure::ALL.iter().map(figure).collect()
+    }
+}
+
+impl ConnectStatistics {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.binds += other.binds;
+        self.connects += other.connects;
+        self.time += other.time;
+    }
+}

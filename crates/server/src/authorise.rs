@@ -1,0 +1,239 @@
+//! Resolves a handle and a credential to a [`VerifiedHandle`]: signature, export, rules, identity.
+//! Each step is skipped where the connection remembers its result ([`AuthorisationCache`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use curt_proto::nfs3::{FileHandle, NfsStat3};
+use curt_rpc::auth::AuthStatus;
+use curt_rpc::server::CallFailure;
+use curt_trace::events::{ShortText, handle_hash};
+use curt_trace::stages::{self, RequestStage};
+use curt_trace::{ServerCounter, probe};
+use curt_vfs::MayBlock;
+
+use crate::authorisation_cache::{Authorisation, AuthorisationCache, CallerCredential};
+use crate::exports::{Export, ExportDecision, ExportRules, ManagedGroups, subtree};
+use crate::file_handle::HandleContents;
+use crate::identity::SquashedIdentity;
+use crate::request::{NfsRequest, Refusal, VerifiedHandle};
+
+impl<'r, 'c> NfsRequest<'r, 'c> {
+    /// Resolves a handle for this caller.
+    pub(crate) fn resolve(&mut self, handle: &FileHandle) -> Result<VerifiedHandle<'r>, Refusal> {
+        let _stage = stages::enter(RequestStage::Handle, "handle");
+        let who = self.caller_credential()?;
+        let grants = self.authorisation_cache();
+        // Read before anything is decided under it: a reload in between then makes the grant
+        // outdated.
+        let generation = self.service.exports.generation();
+        let counters = &self.service.counters;
+        let known = grants.and_then(|grants| grants.find(generation, handle, &who));
+        let hit = known.is_some();
+        let grant = if let Some(grant) = known {
+            counters.count(ServerCounter::TokenHit);
+            verified(handle, hit, NfsStat3::Ok);
+            grant
+        } else {
+            counters.count(ServerCounter::TokenMiss);
+            let signed = self.service.key.verify(handle);
+            verified(
+                handle,
+                hit,
+                signed.as_ref().err().copied().unwrap_or(NfsStat3::Ok),
+            );
+            let signed = signed?;
+            let grant = self.authorise(generation, handle, signed, who)?;
+            match grants {
+                Some(grants) => grants.insert(grant),
+                None => Arc::new(grant),
+            }
+        };
+        self.check_request(grant)
+    }
+
+    /// Resolves the contents of a handle that this server made, for this caller.
+    pub(crate) fn target(&mut self, signed: HandleContents) -> Result<VerifiedHandle<'r>, Refusal> {
+        let who = self.caller_credential()?;
+        let generation = self.service.exports.generation();
+        let handle = self.service.key.sign(&signed);
+        let grant = self.authorise(generation, &handle, signed, who)?;
+        self.check_request(Arc::new(grant))
+    }
+
+    fn caller_credential(&self) -> Result<CallerCredential, Refusal> {
+        CallerCredential::of(self.credential).ok_or_else(|| CallFailure::Denied(AuthStatus::TooWeak).into())
+    }
+
+    /// What this connection remembers.
+    fn authorisation_cache(&self) -> Option<&'c Arc<AuthorisationCache>> {
+        self.context
+            .service_data(|| self.service.authorisations.new_cache())
+    }
+
+    /// Decides export, rules and identity, as far as the connection does not remember them.
+    fn authorise(
+        &mut self,
+        generation: u64,
+        handle: &FileHandle,
+        signed: HandleContents,
+        who: CallerCredential,
+    ) -> Result<Authorisation, Refusal> {
+        let (export, rules) = self.decide(generation, &signed, &who)?;
+        let identity = self.identify(generation, &rules, who)?;
+        Ok(Authorisation {
+            generation,
+            handle: *handle,
+            who,
+            signed,
+            export,
+            rules,
+            identity,
+        })
+    }
+
+    /// Checks what has to be checked on every request. If anything may take long, another thread
+    /// goes on reading the connection.
+    fn check_request(&mut self, grant: Arc<Authorisation>) -> Result<VerifiedHandle<'r>, Refusal> {
+        // subtree_check searches the file system: the path up, and a directory, perhaps a long one,
+        // for the file's name.
+        if grant.export.vfs.may_block() == MayBlock::Always || grant.rules.subtree_check {
+            self.context.may_block();
+        }
+        if grant.rules.subtree_check {
+            let _stage = stages::enter(RequestStage::Permission, "subtree");
+            let HandleContents { node, parent, .. } = &grant.signed;
+            let (tree, places) = (&*grant.export.vfs, &grant.export.subtree_cache);
+            subtree::check(tree, places, &grant.identity.caller(), node, parent.as_ref())?;
+        }
+        Ok(VerifiedHandle::new(self.service, grant))
+    }
+
+    /// The export that a handle belongs to, and the rules for this caller.
+    fn decide(
+        &mut self,
+        generation: u64,
+        signed: &HandleContents,
+        who: &CallerCredential,
+    ) -> Result<(Arc<Export>, ExportRules), Refusal> {
+        let _stage = stages::enter(RequestStage::Export, "export");
+        let service = self.service;
+        let (exports, counters) = (&service.exports, &service.counters);
+        let of = (signed.export, signed.file_system);
+        let known = self
+            .authorisation_cache()
+            .and_then(|grants| grants.find_decision(generation, of, who.flavor));
+        if let Some(known) = known {
+            counters.count(ServerCounter::ExportHit);
+            decided(&known.0, self.context.peer(), true);
+            return Ok(known);
+        }
+        counters.count(ServerCounter::ExportMiss);
+        let deadline = exports.deadline();
+        let (export, rules) = loop {
+            let peer = self.context.peer();
+            match exports
+                .current()
+                .decide(peer, Some(who.flavor), signed.export, signed.file_system)
+            {
+                ExportDecision::Open(export, rules) => break (export, rules),
+                ExportDecision::Refused(refusal) => return Err(refusal),
+                ExportDecision::Unknown(question) => {
+                    // No lock is held while waiting, and other calls of this connection need not
+                    // wait as well.
+                    self.context.may_block();
+                    if !exports.names().wait(&question, deadline) {
+                        return Err(NfsStat3::Jukebox.into());
+                    }
+                }
+            }
+        };
+        decided(&export, self.context.peer(), false);
+        if let Some(grants) = self.authorisation_cache() {
+            grants.insert_decision(generation, of, who.flavor, &export, rules);
+        }
+        Ok((export, rules))
+    }
+
+    /// The caller's identity under an export's rules.
+    fn identify(
+        &mut self,
+        generation: u64,
+        rules: &ExportRules,
+        who: CallerCredential,
+    ) -> Result<Arc<SquashedIdentity>, Refusal> {
+        let _stage = stages::enter(RequestStage::Identity, "identity");
+        let counters = &self.service.counters;
+        let known = self
+            .authorisation_cache()
+            .and_then(|grants| grants.find_identity(generation, &who, rules));
+        if let Some(known) = known {
+            counters.count(ServerCounter::IdentityHit);
+            probe!(NfsdIdentity {
+                uid: known.caller().uid,
+                hit: true
+            });
+            return Ok(known);
+        }
+        counters.count(ServerCounter::IdentityMiss);
+        let sent = SquashedIdentity::of(self.credential, rules)
+            .map_err(|status| Refusal::Call(CallFailure::Denied(status)))?;
+        let identity = Arc::new(match SquashedIdentity::managed_uid(self.credential, rules) {
+            Some(uid) => self.with_groups_of(uid, sent, rules)?,
+            // The anonymous user has no groups but its own where those of users are this machine's
+            // to say.
+            None if self.service.exports.manages_groups() => sent.without_groups(),
+            None => sent,
+        });
+        probe!(NfsdIdentity {
+            uid: identity.caller().uid,
+            hit: false
+        });
+        if let Some(grants) = self.authorisation_cache() {
+            grants.insert_identity(generation, who, *rules, &identity);
+        }
+        Ok(identity)
+    }
+
+    /// The caller with the groups that this machine knows for it, if `--manage-gids` is on.
+    fn with_groups_of(
+        &mut self,
+        uid: u32,
+        sent: SquashedIdentity,
+        rules: &ExportRules,
+    ) -> Result<SquashedIdentity, Refusal> {
+        let exports = &self.service.exports;
+        let deadline = exports.deadline();
+        loop {
+            match exports.groups_of(uid) {
+                ManagedGroups::AsSent => return Ok(sent),
+                ManagedGroups::Groups(groups) => return Ok(sent.with_groups(groups, rules)),
+                ManagedGroups::Unknown(question) => {
+                    self.context.may_block();
+                    if !exports.names().wait(&question, deadline) {
+                        return Err(NfsStat3::Jukebox.into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Emits the event that a handle was verified or refused; `hit`: the connection remembered it.
+fn verified(handle: &FileHandle, hit: bool, status: NfsStat3) {
+    probe!(NfsdFhVerify {
+        fhandle: handle_hash(handle.as_bytes()),
+        hit,
+        status: status as u32
+    });
+}
+
+/// Emits the event that a client may use an export.
+fn decided(export: &Export, peer: SocketAddr, hit: bool) {
+    probe!(NfsdExport {
+        export: export.path(),
+        peer: ShortText::of(peer).bytes(),
+        hit,
+        status: 0_u32
+    });
+}

@@ -1,0 +1,88 @@
+//! The kernel's decisions about callers' rights to objects, cached while an object's permissions
+//! (mode, owner, group, ctime) stay the same. A verdict about an object whose ctime is not yet past
+//! is not cached, because the object could change once more within the same step of the clock.
+
+use std::hash::BuildHasher;
+
+use super::file_cache::{OwnedFsCred, PermissionStamp};
+use super::hashing::HandleHashBuilder;
+use super::lookup_cache::is_settled;
+use super::second_chance_cache::SecondChanceCache;
+use crate::attributes::{Attributes, Timestamp};
+use crate::caller::FsCred;
+use crate::handle::NodeHandle;
+use crate::result::AccessRights;
+
+/// How many verdicts are kept.
+const ENTRIES_MAX: usize = 16 << 10;
+
+struct CachedAccessCheck {
+    object: NodeHandle,
+    cred: OwnedFsCred,
+    stamp: PermissionStamp,
+    asked: AccessRights,
+    granted: AccessRights,
+}
+
+pub(super) struct AccessCheckCache {
+    entries: SecondChanceCache<CachedAccessCheck>,
+    hasher: HandleHashBuilder,
+}
+
+impl AccessCheckCache {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: SecondChanceCache::new(ENTRIES_MAX),
+            hasher: HandleHashBuilder::new(),
+        }
+    }
+
+    fn hash(&self, caller: &FsCred<'_>, object: &NodeHandle) -> u64 {
+        self.hasher.hash_one((object, caller.uid, caller.gid))
+    }
+
+    /// What of `asked` is granted, if that is known of the object as it is now.
+    pub(super) fn find(
+        &self,
+        caller: &FsCred<'_>,
+        object: &NodeHandle,
+        now: &Attributes,
+        asked: AccessRights,
+    ) -> Option<AccessRights> {
+        let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
+        let read = |verdict: &CachedAccessCheck| {
+            let holds = verdict.stamp == PermissionStamp::of(now) && verdict.asked.contains(asked);
+            holds.then(|| verdict.granted.and(asked))
+        };
+        self.entries.read(self.hash(caller, object), is, read).flatten()
+    }
+
+    /// Keeps a verdict about an object that was so before the kernel was asked; `clock` is the time
+    /// now.
+    pub(super) fn insert(
+        &self,
+        caller: &FsCred<'_>,
+        object: &NodeHandle,
+        before: &Attributes,
+        asked: AccessRights,
+        granted: AccessRights,
+        clock: Timestamp,
+    ) {
+        if !is_settled(before.ctime, clock) {
+            return;
+        }
+        let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
+        let verdict = CachedAccessCheck {
+            object: *object,
+            cred: OwnedFsCred::of(caller),
+            stamp: PermissionStamp::of(before),
+            asked,
+            granted,
+        };
+        self.entries.put(self.hash(caller, object), is, verdict);
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.entries.forget_all();
+    }
+}

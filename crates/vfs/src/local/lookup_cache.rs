@@ -1,0 +1,304 @@
+//! A cache of the objects that names led to, so that a repeated LOOKUP costs one call for the
+//! attributes (which the reply needs anyway) and neither an open nor a request for the handle.
+//!
+//! A name is taken to lead to the same object if device, inode number and birth time are the same.
+//! A file system may reuse the inode of a removed file within the same step of its clock (ext4 of
+//! Linux 6.1 does; the handle then differs although all three are the same). So only objects that
+//! were some time old when they were seen are cached.
+//!
+//! Names that were looked up and names from listings are kept in two tables, so that listing a
+//! large directory does not evict names that are looked up again and again.
+
+use std::hash::BuildHasher;
+
+use super::hashing::HandleHashBuilder;
+use super::second_chance_cache::SecondChanceCache;
+use super::stat::StatxResult;
+use crate::attributes::Timestamp;
+use crate::handle::NodeHandle;
+
+/// How many names are remembered that were asked for, and how many that listings have told.
+const NAMES_MAX: usize = 32 << 10;
+
+/// How old an object has to be: more than any step of a file system's clock whose birth times have
+/// parts of a second, in nanoseconds.
+const AGE_MIN: i128 = 20_000_000;
+
+struct CachedLookup {
+    directory: NodeHandle,
+    name: Box<[u8]>,
+    object: CachedObject,
+}
+
+/// An object that a name led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CachedObject {
+    object: NodeHandle,
+    birth: BirthStamp,
+}
+
+/// How a name came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameSource {
+    /// It was asked for.
+    Lookup,
+    /// A listing told it.
+    Listing,
+}
+
+impl CachedObject {
+    /// Where the name led then.
+    pub(super) const fn object(&self) -> &NodeHandle {
+        &self.object
+    }
+
+    /// The object's handle, if that is what has this status now.
+    pub(super) fn handle(&self, now: &StatxResult) -> Option<NodeHandle> {
+        (BirthStamp::of(now) == Some(self.birth)).then_some(self.object)
+    }
+}
+
+/// What tells an object from a later one at the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BirthStamp {
+    fsid: u64,
+    fileid: u64,
+    time: Timestamp,
+}
+
+impl BirthStamp {
+    fn of(status: &StatxResult) -> Option<Self> {
+        Some(Self {
+            fsid: status.attributes.fsid,
+            fileid: status.attributes.fileid,
+            time: status.birth?,
+        })
+    }
+}
+
+pub(super) struct NameLookupCache {
+    looked_up: SecondChanceCache<CachedLookup>,
+    listed: SecondChanceCache<CachedLookup>,
+    hasher: HandleHashBuilder,
+}
+
+impl NameLookupCache {
+    pub(super) fn new() -> Self {
+        Self {
+            looked_up: SecondChanceCache::new(NAMES_MAX),
+            listed: SecondChanceCache::new(NAMES_MAX),
+            hasher: HandleHashBuilder::new(),
+        }
+    }
+
+    fn hash(&self, directory: &NodeHandle, name: &[u8]) -> u64 {
+        self.hasher.hash_one((directory, name))
+    }
+
+    /// Where a name led when it was last seen; looked for first where `by` has it remembered.
+    pub(super) fn find(&self, by: NameSource, directory: &NodeHandle, name: &[u8]) -> Option<CachedObject> {
+        let hash = self.hash(directory, name);
+        let find = |known: &SecondChanceCache<CachedLookup>| {
+            let is = |child: &CachedLookup| child.is(directory, name);
+            known.read(hash, is, |child| child.object)
+        };
+        let (first, second) = match by {
+            NameSource::Lookup => (&self.looked_up, &self.listed),
+            NameSource::Listing => (&self.listed, &self.looked_up),
+        };
+        find(first).or_else(|| find(second))
+    }
+
+    /// A name leads elsewhere now.
+    pub(super) fn forget(&self, directory: &NodeHandle, name: &[u8]) {
+        let hash = self.hash(directory, name);
+        for known in [&self.looked_up, &self.listed] {
+            known.forget(hash, |child| child.is(directory, name));
+        }
+    }
+
+    /// Remembers where a name led, if that is safe; `clock` is the time now, or was a moment ago.
+    pub(super) fn insert(
+        &self,
+        by: NameSource,
+        directory: &NodeHandle,
+        name: &[u8],
+        object: &NodeHandle,
+        status: &StatxResult,
+        clock: Timestamp,
+    ) {
+        let Some(birth) = BirthStamp::of(status).filter(|birth| age(birth.time, clock) >= AGE_MIN) else {
+            return;
+        };
+        let child = CachedLookup {
+            directory: *directory,
+            name: name.into(),
+            object: CachedObject {
+                object: *object,
+                birth,
+            },
+        };
+        let known = match by {
+            NameSource::Lookup => &self.looked_up,
+            NameSource::Listing => &self.listed,
+        };
+        known.put(
+            self.hash(directory, name),
+            |child| child.is(directory, name),
+            child,
+        );
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.looked_up.forget_all();
+        self.listed.forget_all();
+    }
+}
+
+impl CachedLookup {
+    fn is(&self, directory: &NodeHandle, name: &[u8]) -> bool {
+        self.directory == *directory && *self.name == *name
+    }
+}
+
+/// Nanoseconds from one time to another.
+fn age(from: Timestamp, to: Timestamp) -> i128 {
+    let nanoseconds =
+        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    nanoseconds(to) - nanoseconds(from)
+}
+
+/// Whether a time is long enough ago that the clock of a file system must have moved on since.
+pub(super) fn is_settled(time: Timestamp, clock: Timestamp) -> bool {
+    age(time, clock) >= AGE_MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::{Attributes, Device, FileKind};
+    use crate::handle::HandleScheme;
+
+    fn handle(number: u8) -> NodeHandle {
+        NodeHandle::new(HandleScheme::Kernel, 1, &[number; 8]).expect("it is short")
+    }
+
+    fn at(milliseconds: i64) -> Timestamp {
+        Timestamp {
+            seconds: 1_000 + milliseconds.div_euclid(1000),
+            nanoseconds: u32::try_from(milliseconds.rem_euclid(1000)).expect("below 1000") * 1_000_000,
+        }
+    }
+
+    fn status(fileid: u64, birth: Option<Timestamp>) -> StatxResult {
+        StatxResult {
+            attributes: Attributes {
+                kind: FileKind::Regular,
+                mode: 0o644,
+                nlink: 1,
+                uid: 0,
+                gid: 0,
+                size: 0,
+                used: 0,
+                rdev: Device::default(),
+                fsid: 7,
+                fileid,
+                atime: at(0),
+                mtime: at(0),
+                ctime: at(0),
+            },
+            birth,
+        }
+    }
+
+    #[test]
+    fn only_what_was_20_ms_old_when_it_was_seen_is_believed_later() {
+        for (birth, seen, believed) in [
+            (0, 20, true),
+            (0, 19, false),
+            (990, 1010, true),
+            (990, 1009, false),
+            (5, 0, false),
+        ] {
+            let children = NameLookupCache::new();
+            let born = status(5, Some(at(birth)));
+            children.insert(
+                NameSource::Lookup,
+                &handle(1),
+                b"name",
+                &handle(2),
+                &born,
+                at(seen),
+            );
+            let found = children.find(NameSource::Lookup, &handle(1), b"name");
+            let found = found.and_then(|found| found.handle(&born));
+            assert_eq!(
+                found,
+                believed.then(|| handle(2)),
+                "born at {birth}, seen at {seen}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_inode_birth_or_place_is_another_object() {
+        let children = NameLookupCache::new();
+        let known = status(5, Some(at(0)));
+        children.insert(
+            NameSource::Lookup,
+            &handle(1),
+            b"name",
+            &handle(2),
+            &known,
+            at(1000),
+        );
+        assert_eq!(children.find(NameSource::Lookup, &handle(1), b"other"), None);
+        assert_eq!(children.find(NameSource::Lookup, &handle(3), b"name"), None);
+        let found = children
+            .find(NameSource::Lookup, &handle(1), b"name")
+            .expect("it was noted");
+        let mut elsewhere = known.clone();
+        elsewhere.attributes.fsid = 8;
+        for other in [
+            status(6, Some(at(0))),
+            status(5, Some(at(1))),
+            status(5, None),
+            elsewhere,
+        ] {
+            assert_eq!(found.handle(&other), None, "{other:?}");
+        }
+        children.forget(&handle(1), b"name");
+        assert_eq!(children.find(NameSource::Lookup, &handle(1), b"name"), None);
+    }
+
+    #[test]
+    fn a_large_listing_has_nothing_forgotten_that_was_asked_for_and_is_bounded() {
+        let children = NameLookupCache::new();
+        let known = status(5, Some(at(0)));
+        let object = handle(2);
+        children.insert(NameSource::Lookup, &handle(1), b"name", &object, &known, at(1000));
+        let names = || (0..4 * NAMES_MAX).map(|number| number.to_string().into_bytes());
+        for name in names() {
+            children.insert(NameSource::Listing, &handle(1), &name, &object, &known, at(1000));
+        }
+        assert!(children.find(NameSource::Lookup, &handle(1), b"name").is_some());
+        let kept = names().filter(|name| children.find(NameSource::Lookup, &handle(1), name).is_some());
+        assert!((1..=NAMES_MAX).contains(&kept.count()));
+        children.forget_all();
+        assert!(names().all(|name| children.find(NameSource::Lookup, &handle(1), &name).is_none()));
+    }
+
+    #[test]
+    fn without_birth_times_nothing_is_remembered() {
+        let children = NameLookupCache::new();
+        children.insert(
+            NameSource::Lookup,
+            &handle(1),
+            b"name",
+            &handle(2),
+            &status(5, None),
+            at(1000),
+        );
+        assert_eq!(children.find(NameSource::Lookup, &handle(1), b"name"), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Removing, renaming and linking names. What loses or gets a name changes with its directory (its
+//! ctime, its number of names): so its lock is held as well, and a write to it at the same moment
+//! tells of nothing but itself.
+//!
+//! The object behind a name is found before the locks are held, which are taken in one order, and
+//! has to be the same once they are; if it is not, all of it begins again. Where nobody changed
+//! names in the directory through us meanwhile it is the same: others on this machine are kept away
+//! by no lock, neither before the name is looked at again nor after. It is found by its handle and
+//! kept open only if it is large: then it is closed, and its blocks are freed, when no lock is held
+//! any more.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD};
+use rustix::path::Arg;
+
+use super::data::proc_path;
+use super::handles::status_of_name;
+use super::{LocalVfs, attributes_of};
+use crate::attributes::{Attributes, FileKind};
+use crate::caller::FsCred;
+use crate::error::Error;
+use crate::handle::NodeHandle;
+use crate::name::check_new_name;
+use crate::result::{LinkResult, RenameResult, WccBefore, WccResult};
+
+/// From so many bytes on a file is held open while its name is removed: freeing its blocks takes a
+/// while.
+const HELD_OPEN_MIN: u64 = 1 << 20;
+
+/// How often a change goes round when its names come to stand for other objects before their locks
+/// are held.
+const NAME_TRIES_MAX: usize = 16;
+
+impl LocalVfs {
+    /// What a name stands for, for a caller who may search the directory.
+    fn resolve_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<NamedObject> {
+        let handle = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
+        let handle = handle.ok()?;
+        let held = match self.open_caches.opath_cache.find(&handle) {
+            None if self.is_large(directory, name) => self.open_name(directory, name).ok().map(Arc::new),
+            held => held,
+        };
+        Some(NamedObject { handle, _held: held })
+    }
+
+    fn is_large(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        let found = name.into_with_c_str(|name| status_of_name(directory, name));
+        found.is_ok_and(|status| status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN)
+    }
+
+    /// Whether a name stands for what it stood for. None: for nothing.
+    fn is_unchanged(&self, directory: BorrowedFd<'_>, name: &[u8], named: Option<&NamedObject>) -> bool {
+        let now = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
+        now.ok().as_ref() == named.map(|named| &named.handle)
+    }
+
+    pub(super) fn remove_name(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        flags: AtFlags,
+    ) -> WccResult<()> {
+        let mut tries = 0..NAME_TRIES_MAX;
+        loop {
+            let last = tries.next().is_none();
+            let turns = self.locks.name_changes(directory);
+            // It changes as well, so it is locked, too.
+            let victim = self.peek(caller, directory, name);
+            let others = victim.iter().map(|victim| &victim.handle);
+            let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
+                check_new_name(name)?;
+                let is_same = self.locks.name_changes(directory) == turns
+                    || self.is_unchanged(parent, name, victim.as_ref());
+                if !last && !is_same {
+                    return Ok(false);
+                }
+                rustix::fs::unlinkat(parent, name, flags)?;
+                Ok(true)
+            });
+            if matches!(changed.value, Ok(false)) {
+                continue;
+            }
+            let WccResult { before, after, value } = self.made_durable(changed, directory, parent);
+            let value = value.map(|_| ());
+            if let (Some(victim), Ok(())) = (victim, &value) {
+                self.after_unlink(&victim, directory, name);
+            }
+            return WccResult { before, after, value };
+        }
+    }
+
+    /// As [`LocalVfs::resolve_name`], before any lock is held.
+    fn peek(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<NamedObject> {
+        check_new_name(name).ok()?;
+        let parent = self.resolve(directory).ok()?;
+        self.identity.switch_to(caller).ok()?;
+        self.resolve_name(parent.as_fd(), name)
+    }
+
+    /// Lets go of what was kept for an object that had this name.
+    fn after_unlink(&self, victim: &NamedObject, directory: &NodeHandle, name: &[u8]) {
+        self.handles.forget(&victim.handle, directory, name);
+        self.open_caches.file_cache.release(&victim.handle);
+        let kept = [
+            self.open_caches.opath_cache.find(&victim.handle),
+            self.open_caches.unstable_files.watched(&victim.handle),
+        ];
+        // Any other failure does not say that it is gone: what is kept serves those who still have
+        // a name of it.
+        let is_gone = |fd: &Arc<OwnedFd>| attributes_of(fd.as_fd()) == Err(Error::STALE);
+        if kept.iter().flatten().next().is_some_and(is_gone) {
+            self.open_caches.opath_cache.release(&victim.handle);
+            self.open_caches.unstable_files.forget(&victim.handle);
+        }
+    }
+
+    pub(super) fn link_name(
+        &self,
+        caller: &FsCred<'_>,
+        node: &NodeHandle,
+        directory: &NodeHandle,
+        name: &[u8],
+    ) -> LinkResult {
+        let object = self.resolve(node);
+        let (changed, parent) = self.change_with(caller, directory, [node], |parent, _| {
+            check_new_name(name)?;
+            let object = or_why_not(&object)?;
+            attributes_of(object.as_fd())?;
+            // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object
+            // itself that is linked.
+            let path = proc_path(object.as_fd());
+            rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+            Ok(())
+        });
+        let changed = self.recorded(changed, |()| *node, directory, name);
+        let changed = self.made_durable(changed, directory, parent);
+        let attributes = object.ok().and_then(|object| attributes_of(object.as_fd()).ok());
+        LinkResult {
+            node: attributes,
+            directory: changed,
+        }
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        caller: &FsCred<'_>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+    ) -> RenameResult {
+        let (source, target) = (self.resolve(from), self.resolve(to));
+        let assumed = self.identity.switch_to(caller).map_err(Error::from);
+        let mut tries = 0..NAME_TRIES_MAX;
+        let (before, value, after) = loop {
+            let last = tries.next().is_none();
+            let turns = [from, to].map(|directory| self.locks.name_changes(directory));
+            let moved = self.peek(caller, from, from_name);
+            let replaced = self.peek(caller, to, to_name);
+            let others = moved.iter().chain(&replaced).map(|named| &named.handle);
+            let held = self.locks.hold_all([from, to].into_iter().chain(others));
+            let before = [(from, &source), (to, &target)]
+                .map(|(handle, directory)| self.getattr(handle, or_why_not(directory)?));
+            // What is gone but is still open counts as gone, whatever the kernel would say first.
+            let are_there = before.iter().try_for_each(|found| or_why_not(found).map(|_| ()));
+            let value = are_there.and(assumed).and_then(|()| {
+                let (source, target) = (or_why_not(&source)?, or_why_not(&target)?);
+                check_new_name(from_name)?;
+                check_new_name(to_name)?;
+                let is_same = [from, to].map(|directory| self.locks.name_changes(directory)) == turns
+                    || self.is_unchanged(source.as_fd(), from_name, moved.as_ref())
+                        && self.is_unchanged(target.as_fd(), to_name, replaced.as_ref());
+                if !last && !is_same {
+                    return Ok(None);
+                }
+                // Whatever failed above, the kernel says it again, and what comes first for it.
+                rustix::fs::renameat(source, from_name, target, to_name)?;
+                let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to_name));
+                Ok(Some((moved, replaced)))
+            });
+            let after = [&source, &target].map(attributes_if_open);
+            drop(held);
+            if let Some(value) = value.transpose() {
+                break (before, value, after);
+            }
+        };
+        let value = value.and_then(|(moved, replaced)| {
+            self.after_rename(moved, replaced, from, from_name, to, to_name)?;
+            in_order_of_syncs((from, &source), (to, &target)).try_for_each(|(handle, directory)| {
+                match directory {
+                    Ok(directory) => self.make_durable(handle, directory.as_fd(), FileKind::Directory),
+                    Err(_) => Ok(()),
+                }
+            })
+        });
+        let wcc = |before: Result<Attributes, Error>| before.ok().as_ref().map(WccBefore::from);
+        let [from_before, to_before] = before;
+        let [from_after, to_after] = after;
+        RenameResult {
+            from: (wcc(from_before), from_after),
+            to: (wcc(to_before), to_after),
+            value,
+        }
+    }
+
+    fn after_rename(
+        &self,
+        moved: Option<NamedObject>,
+        replaced: Option<NamedObject>,
+        from: &NodeHandle,
+        from_name: &[u8],
+        to: &NodeHandle,
+        to_name: &[u8],
+    ) -> Result<(), Error> {
+        let is_replaced = |moved: &NamedObject| {
+            replaced
+                .as_ref()
+                .is_some_and(|named| named.handle == moved.handle)
+        };
+        // Two names of one file stay both.
+        if moved.as_ref().is_some_and(is_replaced) {
+            return Ok(());
+        }
+        if let Some(replaced) = replaced {
+            self.after_unlink(&replaced, to, to_name);
+        }
+        if let Some(moved) = moved {
+            self.handles.record(&moved.handle, to, to_name)?;
+            self.handles.forget(&moved.handle, from, from_name);
+        }
+        Ok(())
+    }
+}
+
+/// The directories of a rename in the order in which they are made durable: first the one that got
+/// the name. Where the file system does not write both as one, the object then has two names after
+/// a loss of power between, and not none. One is synced once.
+fn in_order_of_syncs<'a, D>(
+    from: (&'a NodeHandle, D),
+    to: (&'a NodeHandle, D),
+) -> impl Iterator<Item = (&'a NodeHandle, D)> {
+    let other = (from.0 != to.0).then_some(from);
+    [to].into_iter().chain(other)
+}
+
+/// What a name stood for.
+struct NamedObject {
+    handle: NodeHandle,
+    _held: Option<Arc<OwnedFd>>,
+}
+
+fn or_why_not<T>(found: &Result<T, Error>) -> Result<&T, Error> {
+    found.as_ref().map_err(|error| *error)
+}
+
+fn attributes_if_open(directory: &Result<Arc<OwnedFd>, Error>) -> Option<Attributes> {
+    directory
+        .as_ref()
+        .ok()
+        .and_then(|fd| attributes_of(fd.as_fd()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::HandleScheme;
+
+    #[test]
+    fn the_directory_that_got_a_name_is_synced_before_the_one_that_lost_it_and_a_common_one_once() {
+        let handle = |byte: u8| NodeHandle::new(HandleScheme::Kernel, 1, &[byte; 8]).expect("it is short");
+        let (from, to) = (handle(1), handle(2));
+        let order = |from, to| in_order_of_syncs((from, "from"), (to, "to")).map(|(_, which)| which);
+        assert!(order(&from, &to).eq(["to", "from"]));
+        assert!(order(&from, &from).eq(["to"]));
+    }
+}

@@ -1,0 +1,338 @@
+//! Which system calls a thread that serves may make.
+//!
+//! A list of what is allowed, made from what the server does: nothing on it starts a program, looks
+//! into a process, mounts, or makes a connection, so whoever takes a serving thread over by a fault
+//! of ours can do what NFS can do and little else. What is not on the list fails with EPERM or, if
+//! so asked, ends the process; the tests serve every procedure in the latter way. Memory is never
+//! executable unless it was from the start, and processes are never made, only threads.
+
+use anyhow::{Context, Result};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+/// What becomes of a thread that makes another call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ViolationAction {
+    /// The call fails with EPERM.
+    Fails,
+    /// The process ends, as by SIGSYS.
+    Ends,
+}
+
+/// Files and directories by handle, descriptor and name, and what is in them.
+const FILES: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    SYS_FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_ftruncate,
+    libc::SYS_truncate,
+    libc::SYS_fallocate,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_umask,
+    libc::SYS_flock,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_syncfs,
+    libc::SYS_sync_file_range,
+    SYS_CACHESTAT,
+];
+
+/// Bytes to and from files, and from files to clients.
+const DATA: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_fadvise64,
+    libc::SYS_readahead,
+];
+
+/// Connections that were made by clients.
+const CONNECTIONS: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_shutdown,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_ppoll,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+];
+
+/// As whom a thread works.
+const IDENTITY: &[libc::c_long] = &[
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_getgroups,
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+];
+
+/// What every thread of a program does: memory, locks, time, signals, its beginning and end.
+const RUNTIME: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_prlimit64,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    libc::SYS_getrandom,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Calls of Linux 6.5 and 6.6 that the libc crate has no name for; they have one number everywhere.
+const SYS_CACHESTAT: libc::c_long = 451;
+const SYS_FCHMODAT2: libc::c_long = 452;
+
+/// Asks for what the kernel told the program at its start, such as the size of a page (Linux 6.4;
+/// the libc crate has no name for it).
+const PR_GET_AUXV: i32 = 0x4155_5856;
+
+/// Older calls that some libraries still make on this processor.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[libc::c_long] = &[
+    libc::SYS_open,
+    libc::SYS_poll,
+    libc::SYS_epoll_wait,
+    libc::SYS_readlink,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_dup2,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[libc::c_long] = &[];
+
+/// Filters that are ready to be put on threads.
+pub(super) struct SeccompFilters {
+    /// clone3 does not exist: its flags could not be looked at, and glibc then uses clone.
+    without_clone3: BpfProgram,
+    allowed: BpfProgram,
+}
+
+impl SeccompFilters {
+    /// Makes them for this processor.
+    pub(super) fn new(offence: ViolationAction) -> Result<Self> {
+        let architecture = TargetArch::try_from(std::env::consts::ARCH)
+            .context("there is no filter of system calls for this processor: use --seccomp off")?;
+        let build = |rules: Vec<(libc::c_long, Vec<SeccompRule>)>, otherwise, listed| {
+            SeccompFilter::new(rules.into_iter().collect(), otherwise, listed, architecture)
+                .and_then(BpfProgram::try_from)
+                .context("making the filter of system calls")
+        };
+        let offence = match offence {
+            ViolationAction::Fails => SeccompAction::Errno(errno(libc::EPERM)),
+            ViolationAction::Ends => SeccompAction::KillProcess,
+        };
+        Ok(Self {
+            without_clone3: build(
+                vec![(libc::SYS_clone3, Vec::new())],
+                SeccompAction::Allow,
+                SeccompAction::Errno(errno(libc::ENOSYS)),
+            )?,
+            allowed: build(allowed()?, offence, SeccompAction::Allow)?,
+        })
+    }
+
+    /// Puts them on this thread, and so on those that it starts, for good.
+    pub(super) fn apply(&self) -> Result<()> {
+        for program in [&self.without_clone3, &self.allowed] {
+            seccompiler::apply_filter(program)
+                .context("this kernel takes no filter of system calls (use --seccomp off)")?;
+        }
+        Ok(())
+    }
+}
+
+fn errno(number: i32) -> u32 {
+    number.unsigned_abs()
+}
+
+/// Every call that is allowed, with the conditions on its arguments.
+fn allowed() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>> {
+    let lists = [FILES, DATA, CONNECTIONS, IDENTITY, RUNTIME, OLD];
+    let mut allowed: Vec<_> = lists
+        .concat()
+        .into_iter()
+        .map(|call| (call, Vec::new()))
+        .collect();
+    // The first filter answers it; here it only must not be an offence.
+    allowed.push((libc::SYS_clone3, Vec::new()));
+    let (thread, executable) = (mask(libc::CLONE_THREAD), mask(libc::PROT_EXEC));
+    allowed.push((libc::SYS_clone, vec![masked(0, thread, thread)?]));
+    // A thread takes a umask of its own, and nothing else that it shared.
+    allowed.push((
+        libc::SYS_unshare,
+        vec![masked(0, u64::MAX, mask(libc::CLONE_FS))?],
+    ));
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        allowed.push((call, vec![masked(2, executable, 0)?]));
+    }
+    let options = [
+        libc::PR_SET_NAME,
+        libc::PR_GET_NAME,
+        libc::PR_SET_VMA,
+        PR_GET_AUXV,
+    ];
+    let options = options.map(|option| masked(0, u64::MAX, mask(option)));
+    allowed.push((libc::SYS_prctl, options.into_iter().collect::<Result<_>>()?));
+    Ok(allowed)
+}
+
+fn mask(flag: i32) -> u64 {
+    u64::from(flag.unsigned_abs())
+}
+
+/// That argument `index` has `value` in the bits of `mask`.
+fn masked(index: u8, mask: u64, value: u64) -> Result<SeccompRule> {
+    let operator = SeccompCmpOp::MaskedEq(mask);
+    SeccompCondition::new(index, SeccompCmpArgLen::Qword, operator, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .context("making the filter of system calls")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+    use crate::serve::sys;
+
+    /// Filters are a thread's own, and end with it.
+    fn filtered<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+        let filters = SeccompFilters::new(ViolationAction::Fails).expect("a filter for this processor");
+        thread::scope(|scope| {
+            let test = scope.spawn(move || {
+                filters.apply().expect("a kernel with filters");
+                test()
+            });
+            test.join().expect("the filtered thread")
+        })
+    }
+
+    #[test]
+    fn programs_processes_connections_and_executable_memory_are_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        filtered(move || {
+            let refused = |what: &str, kind: Option<ErrorKind>| {
+                assert_eq!(kind, Some(ErrorKind::PermissionDenied), "{what}");
+            };
+            refused(
+                "connect",
+                TcpStream::connect(address).err().map(|error| error.kind()),
+            );
+            refused(
+                "bind",
+                UdpSocket::bind("127.0.0.1:0").err().map(|error| error.kind()),
+            );
+            refused("execve", Some(Command::new("/bin/true").exec().kind()));
+            refused(
+                "fork",
+                Command::new("/bin/true").spawn().err().map(|error| error.kind()),
+            );
+            for (what, call) in sys::FORBIDDEN {
+                assert_eq!(call(), Err(rustix::io::Errno::PERM), "{what}");
+            }
+        });
+    }
+
+    #[test]
+    fn threads_inherit_it_and_still_start_work_and_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("its address")).expect("a client");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        filtered(move || {
+            let served = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("accept");
+                std::fs::write(&path, "text").expect("write");
+                stream
+                    .write_all(&std::fs::read(&path).expect("read"))
+                    .expect("send");
+                TcpStream::connect("127.0.0.1:1").err().map(|error| error.kind())
+            });
+            assert_eq!(
+                served.join().expect("a thread of a filtered thread"),
+                Some(ErrorKind::PermissionDenied)
+            );
+        });
+        let mut text = String::new();
+        client.read_to_string(&mut text).expect("the answer");
+        assert_eq!(text, "text");
+    }
+}
