@@ -98,6 +98,10 @@ pub(crate) struct OpContext {
     pub(crate) began: Moment,
     /// When the server's last restart was noticed.
     server_since: Moment,
+    /// The options that were in force when it began.
+    pub(crate) options: CacheOptions,
+    /// The present, as far as it is known not to have passed: until a request is sent or awaited.
+    now: Cell<Option<Moment>>,
     /// The server was silent for as long as `softreval` waits: cached data have to do.
     pub(crate) uses_cache: Cell<bool>,
 }
@@ -107,14 +111,33 @@ impl OpContext {
         self.server_since
     }
 
-    pub(crate) fn new(identity: Arc<InternedCaller>, interrupt: Interrupt, began: Moment) -> Self {
+    pub(crate) fn new(
+        core: &MountCore,
+        identity: Arc<InternedCaller>,
+        interrupt: Interrupt,
+        began: Moment,
+    ) -> Self {
         Self {
             identity,
             interrupt,
             began,
             server_since: Moment::default(),
+            options: core.options(),
+            now: Cell::new(None),
             uses_cache: Cell::new(false),
         }
+    }
+
+    /// The present. The clock is read once, and again after each wait.
+    pub(crate) fn now(&self, core: &MountCore) -> Moment {
+        let now = self.now.get().unwrap_or_else(|| core.now());
+        self.now.set(Some(now));
+        now
+    }
+
+    /// Time passes: something is waited for.
+    pub(crate) fn waits(&self) {
+        self.now.set(None);
     }
 
     /// The rounds of deciding and asking. Each has asked the server something, so attributes that
@@ -129,6 +152,7 @@ impl OpContext {
     }
 
     pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
+        self.waits();
         RpcCaller {
             credential: &self.identity.credential,
             interrupt: &self.interrupt,
@@ -327,9 +351,11 @@ impl Client {
 
     pub(crate) fn op_context(&self, caller: &Caller) -> OpContext {
         let identity = self.core.identities.of(caller);
+        let began = self.core.now();
         OpContext {
             server_since: self.core.server_since(),
-            ..OpContext::new(identity, caller.interrupt.clone(), self.core.now())
+            now: Cell::new(Some(began)),
+            ..OpContext::new(&self.core, identity, caller.interrupt.clone(), began)
         }
     }
 

@@ -11,12 +11,13 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use curt_policy::{Moment, NameLabel};
+use curt_policy::Moment;
 
 use crate::{
     client::{Client, OpContext},
+    dentry_cache::CachedDentry,
     identity::InodeId,
-    inode::Inode,
+    inode::InodeFacts,
 };
 
 /// For how long a name has to be tried before the server is asked for it.
@@ -66,20 +67,22 @@ impl Client {
         self.core.serves_kernel.load(Relaxed)
     }
 
-    /// Whether `inode`, which is about to be answered from memory, is to be asked for since it is
-    /// all that is asked for in `directory`, and nothing is done with it.
+    /// Whether what a kept name leads to, which is about to be answered from memory, is to be asked
+    /// for since it is all that is asked for in the directory whose `facts` these are, and nothing
+    /// is done with it.
     pub(crate) fn is_create_probe(
         &self,
         asked: &OpContext,
-        directory: &Inode,
-        inode: &Inode,
-        label: NameLabel,
+        facts: &mut InodeFacts,
+        kept: &CachedDentry,
     ) -> bool {
-        if !self.serves_a_kernel() || label.sent_at >= asked.began {
+        let Some(inode) = kept.child.as_ref().filter(|_| self.serves_a_kernel()) else {
+            return false;
+        };
+        if kept.label.sent_at >= asked.began {
             return false;
         }
         let is_unused = inode.mark_looked_up();
-        let mut facts = directory.facts();
         let insistence = &mut facts.by_type.directory().create_probe;
         match insistence {
             Some(insistence) if is_unused => insistence.is_due(inode.id(), asked.began),

@@ -11,23 +11,20 @@ use curt_trace::ClientCounter;
 use crate::{
     client::Client,
     dentry_cache::CachedDentry,
-    inode::{Inode, TypeState as ByKind},
+    inode::{Inode, InodeFacts, TypeState as ByKind},
 };
 
 impl Client {
     /// What is kept of `name`, unless the server said that it leads to nothing any more.
     pub(crate) fn cached_dentry(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         if name == b".." {
-            let facts = directory.facts();
-            let ByKind::Directory(kept) = &facts.by_type else {
-                return None;
-            };
-            let (parent, label) = kept.parent.as_ref()?;
-            return Some(CachedDentry {
-                child: Some(parent.upgrade()?),
-                label: *label,
-            });
+            return directory.facts().parent();
         }
+        self.cached_name(directory, name)
+    }
+
+    /// The same for a name that is not `..`.
+    pub(crate) fn cached_name(&self, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
         let kept = self.dentries.find(directory.id(), name)?;
         if kept.child.as_ref().is_some_and(|child| child.is_stale()) {
             // The server said that this object is gone; its name may lead to another one by now.
@@ -136,5 +133,19 @@ impl Client {
             self.count(ClientCounter::NegFalse);
             self.core.proven_coarse(directory.fsid().unwrap_or(0));
         }
+    }
+}
+
+impl InodeFacts {
+    /// What `..` leads to, if that is kept.
+    pub(crate) fn parent(&self) -> Option<CachedDentry> {
+        let ByKind::Directory(kept) = &self.by_type else {
+            return None;
+        };
+        let (parent, label) = kept.parent.as_ref()?;
+        Some(CachedDentry {
+            child: Some(parent.upgrade()?),
+            label: *label,
+        })
     }
 }

@@ -46,7 +46,9 @@ impl Client {
         let inode = held
             .or_else(|| self.core.registry.forgotten(id))
             .ok_or(Errno::STALE)?;
-        self.send_getattr(&self.op_context(caller), &inode)?;
-        self.found(&inode, &inode, None).map(LookupResult::Positive)
+        let asked = self.op_context(caller);
+        self.send_getattr(&asked, &inode)?;
+        self.found(&asked, &inode, &inode, None)
+            .map(LookupResult::Positive)
     }
 }

@@ -35,6 +35,9 @@
 //! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of
 //! open files and of turns are leaves. No lock is held across a request.
 
+#[cfg(test)]
+extern crate self as curt_client;
+
 mod api;
 pub mod caller;
 mod client;

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, AccessReason, Moment, Rights, access::decide_access, attributes::GetattrDecision,
-    attributes::decide_getattr,
+    AccessDecision, AccessReason, Moment, Rights,
+    access::{AllowedBy, decide_access},
+    attributes::{GetattrDecision, decide_getattr},
 };
 use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, scope};
@@ -137,6 +138,7 @@ impl Client {
         let mut departure = match self.getattrs_in_flight.join(inode.id()) {
             Ok(flight) => {
                 self.count(ClientCounter::AttrShared);
+                asked.waits();
                 return match flight.wait(&asked.interrupt) {
                     Some(InFlightEnd::Done) => Ok(()),
                     Some(InFlightEnd::Silent) => {
@@ -179,7 +181,13 @@ impl Client {
             return ask(asked).map(Some);
         };
         let wait = patience.begin(&asked.interrupt);
-        let soft = OpContext::new(Arc::clone(&asked.identity), wait.interrupt.clone(), asked.began);
+        let soft = OpContext::new(
+            &self.core,
+            Arc::clone(&asked.identity),
+            wait.interrupt.clone(),
+            asked.began,
+        );
+        asked.waits();
         match ask(&soft) {
             Err(Errno::INTR) if !asked.interrupt.is_raised() => {
                 self.fall_back_to_cache(asked);
@@ -360,22 +368,20 @@ impl Client {
         needs: Rights,
         why: Option<AccessReason>,
     ) {
-        match why {
-            _ if needs.is_empty() => {}
-            Some(AccessReason::ConfirmDenial) => self.count(ClientCounter::AccessDenyOverturned),
-            Some(AccessReason::Unasked | AccessReason::ForeignData) => {}
-            None => {
-                let now = self.core.now();
-                let facts = inode.facts();
-                let entry = inode.access_view(&facts, &asked.identity, false, now).entry;
-                let by_server = entry.is_some_and(|entry| entry.granted.contains(needs));
-                drop(facts);
-                self.count(if by_server {
-                    ClientCounter::AccessHitPositive
-                } else {
-                    ClientCounter::AccessLocalAllow
-                });
-            }
+        if !needs.is_empty() {
+            let now = asked.now(&self.core);
+            let view = inode.access_view(&inode.facts(), &asked.identity, false, now);
+            self.count_allowed_by(view.allowed_by(needs), why);
+        }
+    }
+
+    /// The same; `by` says so, unless the server was asked for the reason `why`.
+    pub(crate) fn count_allowed_by(&self, by: AllowedBy, why: Option<AccessReason>) {
+        match (why, by) {
+            (Some(AccessReason::ConfirmDenial), _) => self.count(ClientCounter::AccessDenyOverturned),
+            (Some(AccessReason::Unasked | AccessReason::ForeignData), _) => {}
+            (None, AllowedBy::Server) => self.count(ClientCounter::AccessHitPositive),
+            (None, AllowedBy::ModeBits) => self.count(ClientCounter::AccessLocalAllow),
         }
     }
 

@@ -33,7 +33,7 @@ impl Client {
         let has_copies = inode
             .data_if_any()
             .is_some_and(|data| data.may_be_copied() && !data.has_unsent());
-        let asked = OpContext::new(file.opener(), interrupt.clone(), self.core.now());
+        let asked = OpContext::new(&self.core, file.opener(), interrupt.clone(), self.core.now());
         if !has_copies || inode.facts().can_be_served(&asked, asked.began, &options) {
             return Ok(false);
         }

@@ -57,7 +57,7 @@ impl Client {
             return self.setattr(caller, file.id(), set);
         }
         let asked = self.op_context(caller);
-        let opener = OpContext::new(file.opener(), asked.interrupt.clone(), asked.began);
+        let opener = OpContext::new(&self.core, file.opener(), asked.interrupt.clone(), asked.began);
         self.set_attributes(&opener, &file.inode, set)?;
         self.stat(&asked, &file.inode)
     }

@@ -258,6 +258,26 @@ pub struct AccessView {
     pub foreign_data: bool,
 }
 
+/// By whose word a caller is allowed something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AllowedBy {
+    /// The server's answer.
+    Server,
+    /// The mode bits.
+    ModeBits,
+}
+
+impl AccessView {
+    /// By whose word a caller with this view is allowed `needs`.
+    #[must_use]
+    pub fn allowed_by(&self, needs: Rights) -> AllowedBy {
+        match self.entry {
+            Some(entry) if entry.granted.contains(needs) => AllowedBy::Server,
+            Some(_) | None => AllowedBy::ModeBits,
+        }
+    }
+}
+
 /// Why the server has to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessReason {

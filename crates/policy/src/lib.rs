@@ -25,6 +25,7 @@ pub mod facts;
 pub mod fill;
 pub mod kernel_cache;
 pub mod listing;
+pub mod lookup;
 pub mod names;
 pub mod open;
 pub mod options;

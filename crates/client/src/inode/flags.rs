@@ -58,7 +58,7 @@ impl Inode {
     /// been used since they last did.
     pub(crate) fn mark_refreshed_in(&self, home: &Arc<Self>) -> bool {
         self.clear_stale();
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         let is_known = facts
             .listed_in
             .as_ref()
@@ -161,12 +161,12 @@ impl Inode {
 
     /// The directory that told of it last together with others.
     pub(crate) fn listed_in(&self) -> Option<Arc<Self>> {
-        self.facts.lock().listed_in.as_ref()?.upgrade()
+        self.facts().listed_in.as_ref()?.upgrade()
     }
 
     /// It is not where it was any more.
     pub(crate) fn clear_listed_in(&self) {
-        let former = self.facts.lock().listed_in.take();
+        let former = self.facts().listed_in.take();
         drop(former);
     }
 }

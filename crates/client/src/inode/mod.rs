@@ -66,6 +66,13 @@ pub(crate) struct Inode {
     flags: AtomicU8,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// An inode, and how often this thread has locked its facts.
+    pub(crate) static FACTS_LOCKED: std::cell::Cell<(InodeId, u32)> =
+        const { std::cell::Cell::new((InodeId(0), 0)) };
+}
+
 /// What changes of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeFacts {
@@ -124,6 +131,12 @@ impl Inode {
     }
 
     pub(crate) fn facts(&self) -> MutexGuard<'_, InodeFacts> {
+        #[cfg(test)]
+        if let (id, count) = FACTS_LOCKED.get()
+            && id == self.id
+        {
+            FACTS_LOCKED.set((id, count + 1));
+        }
         self.facts.lock()
     }
 
@@ -146,7 +159,7 @@ impl Inode {
             convert::server_time(attributes.ctime),
             received_at,
         );
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         let before = facts.state.facts();
         let report = AttributeReport {
             facts: convert::facts(attributes),
@@ -161,7 +174,7 @@ impl Inode {
     /// A request of ours that may change the object is about to be sent. Each call is answered by
     /// one of [`Self::end_mutation`].
     pub(crate) fn begin_mutation(&self) {
-        self.facts.lock().state.begin_mutation();
+        self.facts().state.begin_mutation();
     }
 
     /// It ended, however it did. Empty `wcc` if no reply came.
@@ -191,7 +204,7 @@ impl Inode {
                 Some(_) | None => self.core.learn_time(after.fsid, ctime, received_at),
             }
         }
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         let before = facts.state.facts();
         let mutation = Mutation {
             before: wcc.before.as_ref().map(convert::to_pre_op_state),
@@ -208,7 +221,7 @@ impl Inode {
     /// Where size and mtime are those that were known, what is cached of the data is still good.
     pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
         self.begin_mutation();
-        let before = self.facts.lock().state.facts().and_then(|known| {
+        let before = self.facts().state.facts().and_then(|known| {
             let curt_policy::ChangeStamp::Times { mtime, ctime } = known.stamp else {
                 return None;
             };
@@ -305,7 +318,7 @@ impl Inode {
     /// The attributes that are known, however old, with our own inode number and the size that
     /// programs here must see.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
-        let facts = self.facts.lock();
+        let facts = self.facts();
         self.attributes_in(&facts)
     }
 
@@ -320,7 +333,7 @@ impl Inode {
 
     /// The server's file system that it is in, by the attributes that are known.
     pub(crate) fn fsid(&self) -> Option<u64> {
-        self.facts.lock().stat_only.map(|rest| rest.fsid)
+        self.facts().fsid()
     }
 
     /// Whether bytes written here are not yet with the server.
@@ -331,7 +344,7 @@ impl Inode {
     /// The server said that the handle leads nowhere: names that lead here are not served any more.
     pub(crate) fn mark_stale(&self) {
         let now = self.core.now();
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         self.trace_invalidate(&facts, "names", "its handle is stale");
         self.set_stale();
         facts.state.distrust(now);
@@ -341,7 +354,7 @@ impl Inode {
     /// Believe no attributes that are known now: something that happened changed them.
     pub(crate) fn distrust_attributes(&self) {
         let now = self.core.now();
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         self.trace_invalidate(&facts, "attributes", "something changed them");
         facts.state.distrust(now);
     }
@@ -387,6 +400,11 @@ impl InodeFacts {
         let decision = decide_getattr(freshness, false, options);
         let is_believed = decision == curt_policy::attributes::GetattrDecision::Serve;
         self.state.facts().filter(|_| is_believed).map(|known| known.size)
+    }
+
+    /// The server's file system that it is in, by the attributes that are known.
+    pub(crate) fn fsid(&self) -> Option<u64> {
+        self.stat_only.map(|rest| rest.fsid)
     }
 
     /// The contents' epoch, if what is known fits together.

@@ -43,7 +43,7 @@ impl Inode {
         granted: Rights,
         sent_at: Moment,
     ) {
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         let bits = facts
             .state
             .facts()
@@ -76,7 +76,7 @@ impl Inode {
 
     /// A request of `identity` succeeded that takes these rights.
     pub(crate) fn prove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         let former = facts.access_cache.find(identity.number);
         let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
         self.keep_answer(&mut facts, identity, entry);
@@ -84,7 +84,7 @@ impl Inode {
 
     /// The server refused `identity` what a former answer or the mode bits allowed.
     pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
-        let mut facts = self.facts.lock();
+        let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
         facts.state.dispute_rights();
         let epoch = facts.state.rights();

@@ -67,7 +67,7 @@ impl Client {
         listener: &mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
     ) -> Result<(), Errno> {
         let identity = Arc::clone(&directory.identity);
-        let asked = OpContext::new(identity, caller.interrupt.clone(), self.core.now());
+        let asked = OpContext::new(&self.core, identity, caller.interrupt.clone(), self.core.now());
         if cookie == 0 {
             self.begin_reading(&asked, directory)?;
         } else {
@@ -357,7 +357,7 @@ impl Client {
     /// Tells one name; false if the listener is full.
     fn emit(&self, reader: &mut ReaddirCall<'_>, entry: &ListedEntry<'_>) -> bool {
         let found = if reader.plus {
-            self.found_listed(reader.directory, entry)
+            self.found_listed(reader.asked, reader.directory, entry)
         } else {
             None
         };
@@ -379,7 +379,12 @@ impl Client {
     }
 
     /// What a look-up of a listed name would give, if it would give it without a request.
-    fn found_listed(&self, directory: &OpenDirectory, entry: &ListedEntry<'_>) -> Option<FoundInode> {
+    fn found_listed(
+        &self,
+        asked: &OpContext,
+        directory: &OpenDirectory,
+        entry: &ListedEntry<'_>,
+    ) -> Option<FoundInode> {
         if matches!(entry.name, b"." | b"..") {
             return None;
         }
@@ -394,12 +399,11 @@ impl Client {
         if child.is_stale() {
             return None;
         }
-        let now = self.core.now();
-        let options = self.core.options();
-        if child.facts().state.remaining(now, &options).is_zero() {
+        let now = asked.now(&self.core);
+        if child.facts().state.remaining(now, &asked.options).is_zero() {
             return None;
         }
-        self.found(inode, &child, Some(kept.label)).ok()
+        self.found(asked, inode, &child, Some(kept.label)).ok()
     }
 }
 

@@ -7,8 +7,11 @@ mod request;
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, NameDecision, NameIntent, NameLabel, NameView, Rights, kernel_cache,
-    names::{DentryState as Known, LookupReason, LookupTime, decide_lookup},
+    AccessReason, NameLabel, ObjectKind, Rights,
+    access::AllowedBy,
+    kernel_cache,
+    lookup::{LookupDecision, LookupView, decide_cached_lookup},
+    names::{DentryState as Known, LookupReason, LookupTime},
 };
 use curt_trace::{Cause, ClientCounter, scope};
 use curt_trace::{events::Event, probe};
@@ -20,7 +23,7 @@ use crate::{
     dentry_cache::CachedDentry,
     errno,
     identity::{Caller, InodeId},
-    inode::Inode,
+    inode::{Inode, InodeFacts, TypeState},
     listing::FillOutcome,
 };
 
@@ -40,13 +43,43 @@ enum NameHitSource {
     Listing,
 }
 
+/// Who looks a name up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LookupBy {
+    /// A kernel or a program.
+    User,
+    /// Another operation of this client.
+    Operation,
+}
+
+/// An answer from memory.
+#[derive(Debug, Clone, Copy)]
+struct NameHit {
+    source: NameHitSource,
+    /// How long the asker may keep it without asking.
+    entry_valid: Duration,
+    allowed_by: AllowedBy,
+    /// The server is to be asked all the same: the asker may be about to make the name.
+    is_create_probe: bool,
+}
+
 /// What a look-up is to do next.
 enum LookupStep {
-    Serve(ResolvedName, NameHitSource),
+    Serve(ResolvedName, NameHit),
     Revalidate,
-    AskAccess(curt_policy::AccessReason),
+    AskAccess(AccessReason),
     Deny,
     Lookup(LookupReason, Option<CachedDentry>),
+}
+
+impl CachedDentry {
+    fn state(&self) -> Known {
+        if self.child.is_some() {
+            Known::Positive
+        } else {
+            Known::Negative
+        }
+    }
 }
 
 impl Client {
@@ -60,69 +93,76 @@ impl Client {
     /// EACCES if the caller may not search the directory, ENAMETOOLONG, ENOTDIR, ESTALE, those of
     /// LOOKUP.
     pub fn lookup(&self, caller: &Caller, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
-        let directory = self.find_directory(directory)?;
+        let directory = self.find_inode(directory)?;
         let asked = self.op_context(caller);
-        self.note_stat(&directory);
-        let resolved = self.resolve_for_kernel(&asked, &directory, name)?;
-        match self.hold_for_open(&asked, caller, &directory, name, resolved)? {
+        let (mut resolved, mut hit) = self.resolve_by(&asked, &directory, name, LookupBy::User)?;
+        if let (
+            ResolvedName::Object(inode, Some(label)),
+            Some(NameHit {
+                is_create_probe: true,
+                ..
+            }),
+        ) = (&resolved, hit)
+        {
+            let kept = CachedDentry {
+                child: Some(Arc::clone(inode)),
+                label: *label,
+            };
+            self.count_lookup(LookupReason::Unknown, Some(&kept));
+            let _why = scope::with_cause(Cause::NameAgain);
+            resolved = self.revalidate_name(&asked, &directory, name, LookupReason::Unknown, Some(kept))?;
+            hit = None;
+        }
+        if !self.stale_opens.is_empty() {
+            resolved = self.hold_for_open(&asked, caller, &directory, name, resolved)?;
+            hit = None;
+        }
+        let entry_valid = |known, label| match hit {
+            Some(hit) => hit.entry_valid,
+            None => self.name_lifetime(&asked, &directory, known, label),
+        };
+        match resolved {
             ResolvedName::Object(inode, label) => {
-                let found = self.found(&directory, &inode, label)?;
+                let valid = entry_valid(Known::Positive, label);
+                let found = self.found_for(&asked, &directory, &inode, valid)?;
                 Ok(LookupResult::Positive(found))
             }
             ResolvedName::Missing(label) => Ok(LookupResult::Negative {
-                entry_valid: self.name_lifetime(&directory, Known::Negative, label),
+                entry_valid: entry_valid(Known::Negative, label),
             }),
         }
     }
 
-    /// What `name` leads to, from memory only if whoever asks cannot be known to be about to make
-    /// it.
-    fn resolve_for_kernel(
-        &self,
-        asked: &OpContext,
-        directory: &Arc<Inode>,
-        name: &[u8],
-    ) -> Result<ResolvedName, Errno> {
-        let kept = match self.resolve(asked, directory, name)? {
-            ResolvedName::Object(inode, Some(label))
-                if self.is_create_probe(asked, directory, &inode, label) =>
-            {
-                CachedDentry {
-                    child: Some(inode),
-                    label,
-                }
-            }
-            resolved => return Ok(resolved),
-        };
-        self.count_lookup(LookupReason::Unknown, Some(&kept));
-        let _why = scope::with_cause(Cause::NameAgain);
-        self.revalidate_name(asked, directory, name, LookupReason::Unknown, Some(kept))
-    }
-
-    /// What is told of an object that was found; holds a look-up of it.
+    /// What is told of an object that was found under a name; holds a look-up of it.
     pub(crate) fn found(
         &self,
+        asked: &OpContext,
         directory: &Inode,
         inode: &Arc<Inode>,
         label: Option<NameLabel>,
     ) -> Result<FoundInode, Errno> {
-        let entry_valid = self.name_lifetime(directory, Known::Positive, label);
-        let (attributes, attributes_valid) = {
-            let now = self.core.now();
-            let options = self.core.options();
+        let entry_valid = self.name_lifetime(asked, directory, Known::Positive, label);
+        self.found_for(asked, directory, inode, entry_valid)
+    }
+
+    fn found_for(
+        &self,
+        asked: &OpContext,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        entry_valid: Duration,
+    ) -> Result<FoundInode, Errno> {
+        let now = asked.now(&self.core);
+        let (attributes, valid) = {
             let facts = inode.facts();
             let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
             (
                 attributes,
-                kernel_cache::attribute_lifetime(&facts.state, now, &options),
+                kernel_cache::attribute_lifetime(&facts.state, now, &asked.options),
             )
         };
         // Times and size of what is not sent yet are the server's to tell: stat has to come back.
-        let attributes_valid = if inode.has_unsent() {
-            Duration::ZERO
-        } else {
-            attributes_valid
-        };
+        let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
         directory.tells_a_name();
         self.hold(inode);
         Ok(FoundInode {
@@ -133,25 +173,23 @@ impl Client {
         })
     }
 
-    pub(crate) fn name_lifetime(
+    fn name_lifetime(
         &self,
+        asked: &OpContext,
         directory: &Inode,
         known: Known,
         label: Option<NameLabel>,
     ) -> Duration {
         let Some(label) = label else { return Duration::ZERO };
-        let now = self.core.now();
-        let options = self.core.options();
-        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
+        let now = asked.now(&self.core);
         let facts = directory.facts();
-        kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &options)
+        let clock = self.core.server_clock(facts.fsid().unwrap_or(0));
+        kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &asked.options)
     }
 
     /// A child of `directory` was asked about: listings with attributes are worth while.
     pub(crate) fn note_stat(&self, directory: &Inode) {
-        if let crate::inode::TypeState::Directory(kept) = &mut directory.facts().by_type {
-            kept.names_since_stat = 0;
-        }
+        directory.facts().note_stat();
     }
 
     /// Finds what `name` leads to, from memory where that is allowed.
@@ -161,31 +199,47 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<ResolvedName, Errno> {
+        let (resolved, _) = self.resolve_by(asked, directory, name, LookupBy::Operation)?;
+        Ok(resolved)
+    }
+
+    /// The same; also tells how it was answered from memory, if it was.
+    fn resolve_by(
+        &self,
+        asked: &OpContext,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        by: LookupBy,
+    ) -> Result<(ResolvedName, Option<NameHit>), Errno> {
         self.check_name(name)?;
-        if name == b"." {
+        let itself = match name {
+            b"." => Some(ClientCounter::DotHit),
+            b".." if Arc::ptr_eq(directory, &self.root) => Some(ClientCounter::DotdotHit),
+            _ => None,
+        };
+        if let Some(counter) = itself {
+            if by == LookupBy::User {
+                directory.facts().begin_lookup()?;
+            }
             self.require(asked, directory, Rights::LOOKUP)?;
-            self.count(ClientCounter::DotHit);
-            return Ok(ResolvedName::Object(Arc::clone(directory), None));
-        }
-        if name == b".." && Arc::ptr_eq(directory, &self.root) {
-            self.require(asked, directory, Rights::LOOKUP)?;
-            self.count(ClientCounter::DotdotHit);
-            return Ok(ResolvedName::Object(Arc::clone(directory), None));
+            self.count(counter);
+            return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
         }
         let mut why = None;
         let (mut was_filled, mut filled) = (false, FillOutcome::Nothing);
         // Once: where others change the directory all the time, what comes with others is void at
         // once.
         let mut was_asked_for = false;
-        for _ in asked.rounds() {
-            match self.next_step(asked, directory, name) {
-                LookupStep::Serve(resolved, source) => {
-                    if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (source, &resolved)
+        for round in asked.rounds() {
+            match self.next_step(asked, directory, name, by, round)? {
+                LookupStep::Serve(resolved, hit) => {
+                    if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) =
+                        (hit.source, &resolved)
                     {
                         self.note_negative_from_listing(directory, name, *label, filled);
                     }
-                    self.count_allowed(asked, directory, Rights::LOOKUP, why);
-                    return Ok(resolved);
+                    self.count_allowed_by(hit.allowed_by, why);
+                    return Ok((resolved, Some(hit)));
                 }
                 LookupStep::Deny => {
                     self.count_denied(why);
@@ -216,7 +270,7 @@ impl Client {
                     let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
                     let resolved = self.revalidate_name(asked, directory, name, reason, former)?;
                     self.compare_with_listing(directory, name, reason, &resolved);
-                    return Ok(resolved);
+                    return Ok((resolved, None));
                 }
             }
         }
@@ -260,68 +314,120 @@ impl Client {
         Ok(())
     }
 
-    fn next_step(&self, asked: &OpContext, directory: &Inode, name: &[u8]) -> LookupStep {
-        let kept = self.cached_dentry(directory, name);
-        let decision = self.decide_name(asked, directory, kept.as_ref());
-        let (mut decision, mut kept, mut source) = (decision, kept, NameHitSource::Name);
-        if let NameDecision::Lookup(_) = decision
+    /// Decides under one lock of the directory, unless its listing has to be searched.
+    fn next_step(
+        &self,
+        asked: &OpContext,
+        directory: &Inode,
+        name: &[u8],
+        by: LookupBy,
+        round: usize,
+    ) -> Result<LookupStep, Errno> {
+        let is_parent = name == b"..";
+        let kept = if is_parent {
+            None
+        } else {
+            self.cached_name(directory, name)
+        };
+        let mut facts = directory.facts();
+        if by == LookupBy::User && round == 0 {
+            facts.begin_lookup()?;
+        }
+        let kept = if is_parent { facts.parent() } else { kept };
+        let decision = self.decide_name(asked, directory, &facts, kept.as_ref());
+        let is_create_probe = match (decision, &kept) {
+            (LookupDecision::Serve { .. }, Some(kept)) if by == LookupBy::User => {
+                self.is_create_probe(asked, &mut facts, kept)
+            }
+            _ => false,
+        };
+        drop(facts);
+        if let LookupDecision::Lookup(_) = decision
             && let Some(absence) = self.negative_from_listing(directory, name)
         {
-            match self.decide_name(asked, directory, Some(&absence)) {
-                NameDecision::Lookup(why) => decision = NameDecision::Lookup(why),
-                better => (decision, kept, source) = (better, Some(absence), NameHitSource::Listing),
-            }
+            let facts = directory.facts();
+            let by_listing = self.decide_name(asked, directory, &facts, Some(&absence));
+            drop(facts);
+            return Ok(match by_listing {
+                LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
+                better => self.step(
+                    directory,
+                    name,
+                    better,
+                    Some(absence),
+                    NameHitSource::Listing,
+                    false,
+                ),
+            });
         }
-        let may_search = || self.access_decision(asked, directory, Rights::LOOKUP, false);
+        Ok(self.step(
+            directory,
+            name,
+            decision,
+            kept,
+            NameHitSource::Name,
+            is_create_probe,
+        ))
+    }
+
+    fn step(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        decision: LookupDecision,
+        kept: Option<CachedDentry>,
+        source: NameHitSource,
+        is_create_probe: bool,
+    ) -> LookupStep {
         match (decision, kept) {
-            (NameDecision::ServePositive | NameDecision::ServeNegative, Some(kept)) => match may_search() {
-                AccessDecision::Allow => {
-                    self.note_hit(directory, name, &kept);
-                    let resolved = match kept.child {
-                        Some(child) => ResolvedName::Object(child, Some(kept.label)),
-                        None => ResolvedName::Missing(Some(kept.label)),
-                    };
-                    LookupStep::Serve(resolved, source)
-                }
-                AccessDecision::Deny => LookupStep::Deny,
-                AccessDecision::Revalidate => LookupStep::Revalidate,
-                AccessDecision::Ask(why) => LookupStep::AskAccess(why),
-            },
-            // An answer about access brings the directory's attributes as well.
-            (NameDecision::RevalidateDirectory, _) => match may_search() {
-                AccessDecision::Ask(why) => LookupStep::AskAccess(why),
-                AccessDecision::Deny => LookupStep::Deny,
-                AccessDecision::Allow | AccessDecision::Revalidate => LookupStep::Revalidate,
-            },
-            (NameDecision::Lookup(why), kept) => LookupStep::Lookup(why, kept),
             (
-                NameDecision::ServePositive | NameDecision::ServeNegative | NameDecision::LeaveToServer,
-                kept,
-            ) => LookupStep::Lookup(LookupReason::Unknown, kept),
+                LookupDecision::Serve {
+                    entry_valid,
+                    allowed_by,
+                },
+                Some(kept),
+            ) => {
+                self.note_hit(directory, name, &kept);
+                let resolved = match kept.child {
+                    Some(child) => ResolvedName::Object(child, Some(kept.label)),
+                    None => ResolvedName::Missing(Some(kept.label)),
+                };
+                let hit = NameHit {
+                    source,
+                    entry_valid,
+                    allowed_by,
+                    is_create_probe,
+                };
+                LookupStep::Serve(resolved, hit)
+            }
+            (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
+            (LookupDecision::Deny, _) => LookupStep::Deny,
+            (LookupDecision::Revalidate, _) => LookupStep::Revalidate,
+            (LookupDecision::AskAccess(reason), _) => LookupStep::AskAccess(reason),
+            (LookupDecision::Lookup(reason), kept) => LookupStep::Lookup(reason, kept),
         }
     }
 
-    fn decide_name(&self, asked: &OpContext, directory: &Inode, kept: Option<&CachedDentry>) -> NameDecision {
-        let options = self.core.options();
-        let clock = self.core.server_clock(directory.fsid().unwrap_or(0));
-        let wanted = LookupTime {
-            began: asked.began,
-            now: self.core.now(),
+    fn decide_name(
+        &self,
+        asked: &OpContext,
+        directory: &Inode,
+        facts: &InodeFacts,
+        kept: Option<&CachedDentry>,
+    ) -> LookupDecision {
+        let now = asked.now(&self.core);
+        let view = LookupView {
+            entry: kept.map(|kept| (kept.state(), kept.label)),
+            directory: &facts.state,
+            freshness: facts.freshness(asked, now, &asked.options),
+            access: directory.access_view(facts, &asked.identity, false, now),
+            clock: &self.core.server_clock(facts.fsid().unwrap_or(0)),
+            wanted: LookupTime {
+                began: asked.began,
+                now,
+            },
         };
-        let facts = directory.facts();
-        let mut view = match kept {
-            Some(kept) => {
-                let known = if kept.child.is_some() {
-                    Known::Positive
-                } else {
-                    Known::Negative
-                };
-                NameView::of(known, kept.label, &facts.state, &clock, wanted, &options)
-            }
-            None => NameView::absent(&facts.state, wanted, &options),
-        };
-        view.directory = facts.freshness(asked, wanted.now, &options);
-        decide_lookup(&view, NameIntent::Use, &options)
+        decide_cached_lookup(&view, &asked.options)
     }
 
     fn note_hit(&self, directory: &Inode, name: &[u8], kept: &CachedDentry) {
@@ -350,3 +456,28 @@ impl Client {
         });
     }
 }
+
+impl InodeFacts {
+    /// A name in it is looked up, by somebody who may ask about what it leads to.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is known to be none.
+    fn begin_lookup(&mut self) -> Result<(), Errno> {
+        match self.state.facts().map(|known| known.kind) {
+            Some(ObjectKind::Directory) | None => {
+                self.note_stat();
+                Ok(())
+            }
+            Some(ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special) => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn note_stat(&mut self) {
+        if let TypeState::Directory(kept) = &mut self.by_type {
+            kept.names_since_stat = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

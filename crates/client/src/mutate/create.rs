@@ -66,7 +66,7 @@ impl Client {
         match made {
             Ok((inode, ended)) => {
                 let opening = OpenGuard::of_new(self, &inode);
-                let found = self.found_made(&directory, name, &inode, ended)?;
+                let found = self.found_made(&asked, &directory, name, &inode, ended)?;
                 drop(turn);
                 // Whoever makes a file may use it as asked, whatever its mode says.
                 let flags = OpenFlags {
@@ -82,7 +82,7 @@ impl Client {
                 match self.send_lookup(&asked, &directory, name, None)? {
                     ResolvedName::Object(inode, label) => {
                         let opened = self.open_inode(&asked, &inode, flags, None)?;
-                        let found = self.found(&directory, &inode, label)?;
+                        let found = self.found(&asked, &directory, &inode, label)?;
                         Ok((found, opened))
                     }
                     ResolvedName::Missing(_) => Err(Errno::NOENT),
@@ -223,7 +223,7 @@ impl Client {
                 v3::create(&self.core.rpc, asked.rpc_caller(), place, name, &how)
             })
         })?;
-        self.found_made(&directory, name, &inode, ended)
+        self.found_made(&asked, &directory, name, &inode, ended)
     }
 
     fn make_found(
@@ -239,7 +239,7 @@ impl Client {
         self.check_new_name(name)?;
         let send = |place: &FileHandle| send(&asked, place);
         let (inode, ended) = self.make(&asked, &directory, name, Some(making), send)?;
-        self.found_made(&directory, name, &inode, ended)
+        self.found_made(&asked, &directory, name, &inode, ended)
     }
 
     /// The names `.` and `..` are there always.
@@ -252,13 +252,14 @@ impl Client {
 
     fn found_made(
         &self,
+        asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
         inode: &Arc<Inode>,
         ended: NameChangeOutcome,
     ) -> Result<FoundInode, Errno> {
         let label = self.learn_own(directory, name, Some(inode), ended);
-        let found = self.found(directory, inode, label)?;
+        let found = self.found(asked, directory, inode, label)?;
         Ok(found)
     }
 

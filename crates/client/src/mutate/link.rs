@@ -32,7 +32,7 @@ impl Client {
         self.check_new_name(name)?;
         let ended = self.link_at_server(&asked, &inode, &directory, name)?;
         let label = self.learn_own(&directory, name, Some(&inode), ended);
-        let found = self.found(&directory, &inode, label)?;
+        let found = self.found(&asked, &directory, &inode, label)?;
         Ok(found)
     }
 

@@ -277,7 +277,7 @@ impl Client {
     /// name behind, with a log line.
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
         let identity = Arc::clone(&silly.identity);
-        let asked = OpContext::new(identity, Interrupt::never(), self.core.now());
+        let asked = OpContext::new(&self.core, identity, Interrupt::never(), self.core.now());
         let has_other_names = inode.attributes().is_some_and(|attributes| attributes.links > 1);
         let _going = self.silly_directories.begin_removal(silly.directory.id());
         let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);

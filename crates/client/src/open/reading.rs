@@ -69,7 +69,7 @@ impl Client {
         if let DataError::Status(status) = error {
             // READ is sent with the opener's credential.
             let identity = Arc::clone(&file.identity);
-            let opener = OpContext::new(identity, asked.interrupt.clone(), asked.began);
+            let opener = OpContext::new(&self.core, identity, asked.interrupt.clone(), asked.began);
             self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
         }
         self.data_error(&file.inode, error)

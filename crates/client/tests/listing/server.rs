@@ -92,6 +92,8 @@ pub(crate) struct Scripted {
     refused: AtomicU64,
     changes: AtomicU64,
     removed: Mutex<HashSet<u64>>,
+    /// Microseconds that have passed beside those of the clock's readings.
+    passed: Arc<AtomicU64>,
 }
 
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -143,6 +145,7 @@ impl Scripted {
             refused: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             removed: Mutex::default(),
+            passed: Arc::default(),
         })
     }
 
@@ -153,6 +156,11 @@ impl Scripted {
 
     pub(crate) fn lookups(&self) -> u64 {
         self.lookups.load(Relaxed)
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&self, microseconds: u64) {
+        self.passed.fetch_add(microseconds, Relaxed);
     }
 
     /// Somebody else changes the directory.
@@ -349,11 +357,16 @@ impl Transport for Scripted {
 }
 
 #[derive(Debug)]
-struct Ticking(Instant, AtomicU64);
+struct Ticking {
+    base: Instant,
+    readings: AtomicU64,
+    passed: Arc<AtomicU64>,
+}
 
 impl Clock for Ticking {
     fn now(&self) -> Instant {
-        self.0 + Duration::from_micros(self.1.fetch_add(1, Relaxed))
+        let passed = self.readings.fetch_add(1, Relaxed) + self.passed.load(Relaxed);
+        self.base + Duration::from_micros(passed)
     }
 
     fn pause(&self, _: Duration, _: &Interrupt) {}
@@ -380,7 +393,11 @@ pub(crate) fn mount_in(
     behaviour: &ClientOptions,
     background: Arc<dyn Background>,
 ) -> Client {
-    let clock: Arc<dyn Clock> = Arc::new(Ticking(Instant::now(), AtomicU64::new(0)));
+    let clock: Arc<dyn Clock> = Arc::new(Ticking {
+        base: Instant::now(),
+        readings: AtomicU64::new(0),
+        passed: Arc::clone(&server.passed),
+    });
     let wire = Arc::new(RpcClient::new(server.clone(), Arc::clone(&clock)));
     let root = MountedRoot {
         handle: FileHandle::new(&DIRECTORY.to_be_bytes()).unwrap(),

@@ -44,6 +44,7 @@ const BEGIN: i64 = 1_700_000_001;
 pub(crate) struct Scripted {
     base: Instant,
     passed: AtomicU64,
+    read: AtomicU64,
 }
 
 impl Scripted {
@@ -54,6 +55,11 @@ impl Scripted {
 }
 
 impl Scripted {
+    /// How often clients read it.
+    pub(crate) fn times_read(&self) -> u64 {
+        self.read.load(Relaxed)
+    }
+
     /// What has passed since the world began.
     pub(crate) fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
@@ -62,6 +68,7 @@ impl Scripted {
 
 impl Clock for Scripted {
     fn now(&self) -> Instant {
+        self.read.fetch_add(1, Relaxed);
         self.base + Duration::from_nanos(self.passed.load(Relaxed))
     }
 
@@ -160,6 +167,7 @@ impl World {
         let clock = Arc::new(Scripted {
             base: Instant::now(),
             passed: AtomicU64::new(0),
+            read: AtomicU64::new(0),
         });
         let time: Arc<dyn TimeSource> = Arc::new(ServerTime(Arc::clone(&clock)));
         let options = MemoryOptions {

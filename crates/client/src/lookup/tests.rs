@@ -1,0 +1,61 @@
+//! What a look-up that is answered from memory costs.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test may end in a panic; others use the rest"
+)]
+
+#[path = "../../../rpc/tests/warm/sys.rs"]
+mod sys;
+#[path = "../../tests/loopback/world.rs"]
+mod world;
+
+use curt_policy::CacheOptions;
+
+use self::world::{World, user};
+use crate::{InodeId, LookupResult, inode::FACTS_LOCKED};
+
+/// More than ever go by until no other test allocates meanwhile.
+const ROUNDS: usize = 1000;
+
+#[test]
+fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_allocates_nothing() {
+    let world = World::new();
+    let mounted = world.mount(CacheOptions::default());
+    mounted.client.serves_kernel();
+    mounted.teach_time(&world);
+    let (me, top) = (user(1000), mounted.client.root());
+    let directory = mounted.client.mkdir(&me, top, b"directory", 0o755).unwrap().id;
+    mounted.put(&me, directory, "file", 0o644, b"bytes");
+    world.pass(std::time::Duration::from_secs(1));
+    let lookup = |name: &[u8]| mounted.client.lookup(&me, directory, name).unwrap();
+    let forget = |result: LookupResult| match result {
+        LookupResult::Positive(found) => mounted.client.forget(found.id, 1),
+        LookupResult::Negative { .. } => {}
+    };
+    for name in [&b"file"[..], b"missing", b".."] {
+        // The kernel holds what it was told of.
+        let held = lookup(name);
+        for _ in 0..100 {
+            forget(lookup(name));
+        }
+        mounted.sent();
+        let cost = |id: InodeId| {
+            FACTS_LOCKED.set((id, 0));
+            let read = world.clock.times_read();
+            let allocated = sys::allocations();
+            let found = lookup(name);
+            let allocated = sys::allocations() - allocated;
+            let read = world.clock.times_read() - read;
+            forget(found);
+            (FACTS_LOCKED.get().1, read, allocated)
+        };
+        let undisturbed = (0..ROUNDS)
+            .map(|_| cost(directory))
+            .find(|(.., allocated)| *allocated == 0);
+        let (locks, read, _) = undisturbed.expect("a look-up allocates");
+        assert_eq!((locks, read), (1, 1), "{:?}", name.escape_ascii().to_string());
+        assert_eq!(mounted.sent(), "");
+        forget(held);
+    }
+}
