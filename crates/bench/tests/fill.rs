@@ -13,7 +13,7 @@ use curt_bench::library::{FollowLinks, InProcessMount, InProcessServer, Simulate
 use curt_bench::tree::WorkloadTree;
 use curt_client::protocol::{FileType, SetAttributes, SetTime};
 use curt_client::{
-    Caller, Client, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode,
+    Caller, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode, Superblock, ops,
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
@@ -149,14 +149,14 @@ fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
 fn list_and_look(world: &InProcessServer, mounted: &InProcessMount, count: u32) {
     const NAMES: u32 = 40_000;
     let client = &mounted.client;
-    let Ok(LookupResult::Positive(found)) = client.lookup(&me(), client.root(), b"d") else {
+    let Ok(LookupResult::Positive(found)) = ops::lookup(&client.op(&me()), client.root(), b"d") else {
         panic!("it is there");
     };
-    let open = client.opendir(&me(), found.id).unwrap();
+    let open = ops::opendir(&client.op(&me()), found.id).unwrap();
     let (mut cookie, mut before, mut listed) = (0, u64::MAX, 0);
     while cookie != before {
         before = cookie;
-        let told = client.readdir(&me(), &open, cookie, true, &mut |entry| {
+        let told = ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
             cookie = entry.cookie;
             listed += 1;
             DirEmit::Taken
@@ -202,26 +202,24 @@ fn names_of_a_large_listing_that_are_looked_up_in_another_order_come_with_those_
 
 /// What another client does to a directory before these names of it are wanted, and what they are
 /// called.
-type Changing = (fn(&Client, InodeId, Range<u32>), fn(u32) -> String);
+type Changing = (fn(&Superblock, InodeId, Range<u32>), fn(u32) -> String);
 
 fn root() -> Caller {
     Caller::new(0, 0, &[])
 }
 
-fn rename(client: &Client, directory: InodeId, from: &str, to: &str) {
+fn rename(client: &Superblock, directory: InodeId, from: &str, to: &str) {
     let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
-    client.rename(&root(), from, to, RenameMode::Replace).unwrap();
+    ops::rename(&client.op(&root()), from, to, RenameMode::Replace).unwrap();
 }
 
-fn make(client: &Client, directory: InodeId, name: &str) {
+fn make(client: &Superblock, directory: InodeId, name: &str) {
     let flags = OpenFlags {
         write: true,
         ..OpenFlags::default()
     };
-    let (_, opened) = client
-        .create(&root(), directory, name.as_bytes(), 0o644, flags)
-        .unwrap();
-    client.close(&root(), &opened.file).unwrap();
+    let (_, opened) = ops::create(&client.op(&root()), directory, name.as_bytes(), 0o644, flags).unwrap();
+    ops::close(&client.op(&root()), &opened.file).unwrap();
 }
 
 /// Of another name.
@@ -242,7 +240,7 @@ const NEW: Changing = (
         for number in wanted {
             make(client, directory, &format!("f{:03}", 200 + number));
             let old = format!("f{number:03}");
-            client.unlink(&root(), directory, old.as_bytes()).unwrap();
+            ops::unlink(&client.op(&root()), directory, old.as_bytes()).unwrap();
         }
     },
     |access| format!("f{:03}", 200 + access),
@@ -258,10 +256,11 @@ fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'s
         let options = options(AccessMode::ModeBits, fill);
         let (sent, _) = cost(&world(&lines), options, |world, mounted| {
             let other = world.mount(&ClientOptions::default(), REQUEST, None).unwrap();
-            let below = |client: &Client| match client.lookup(&me(), client.root(), b"d").unwrap() {
-                LookupResult::Positive(found) => found.id,
-                LookupResult::Negative { .. } => panic!("it is there"),
-            };
+            let below =
+                |client: &Superblock| match ops::lookup(&client.op(&me()), client.root(), b"d").unwrap() {
+                    LookupResult::Positive(found) => found.id,
+                    LookupResult::Negative { .. } => panic!("it is there"),
+                };
             let (own, others) = (below(&mounted.client), below(&other.client));
             for access in 0..1000 {
                 if access % accesses == 0 {
@@ -330,10 +329,10 @@ fn extract(world: &InProcessServer, mounted: &InProcessMount) {
         };
         // The kernel looks a name up before it has it made.
         assert!(is_missing(client, below, &name));
-        let (found, opened) = client.create(&me, below, name.as_bytes(), 0o644, flags).unwrap();
-        client.write(&me, &opened.file, 0, &[b'x'; 1024]).unwrap();
-        client.setattr(&me, found.id, &set).unwrap();
-        client.close(&me, &opened.file).unwrap();
+        let (found, opened) = ops::create(&client.op(&me), below, name.as_bytes(), 0o644, flags).unwrap();
+        ops::write(&client.op(&me), &opened.file, 0, &[b'x'; 1024]).unwrap();
+        ops::setattr(&client.op(&me), found.id, &set).unwrap();
+        ops::close(&client.op(&me), &opened.file).unwrap();
     }
 }
 
@@ -346,16 +345,18 @@ fn top_name(mounted: &InProcessMount) -> String {
     format!("top{count}")
 }
 
-fn is_missing(client: &Client, directory: InodeId, name: &str) -> bool {
-    match client.lookup(&me(), directory, name.as_bytes()).unwrap() {
+fn is_missing(client: &Superblock, directory: InodeId, name: &str) -> bool {
+    match ops::lookup(&client.op(&me()), directory, name.as_bytes()).unwrap() {
         LookupResult::Positive(_) => false,
         LookupResult::Negative { .. } => true,
     }
 }
 
-fn make_directory(client: &Client, parent: InodeId, name: &str) -> InodeId {
+fn make_directory(client: &Superblock, parent: InodeId, name: &str) -> InodeId {
     assert!(is_missing(client, parent, name));
-    client.mkdir(&me(), parent, name.as_bytes(), 0o755).unwrap().id
+    ops::mkdir(&client.op(&me()), parent, name.as_bytes(), 0o755)
+        .unwrap()
+        .id
 }
 
 #[test]
@@ -371,16 +372,16 @@ fn extracting_5000_files_costs_hardly_more() {
 }
 
 /// What rm -r does: lists a directory, removes what is in it, and then the directory itself.
-fn remove(world: &InProcessServer, client: &Client, parent: InodeId, name: &[u8]) {
+fn remove(world: &InProcessServer, client: &Superblock, parent: InodeId, name: &[u8]) {
     let me = me();
-    let Ok(LookupResult::Positive(found)) = client.lookup(&me, parent, name) else {
+    let Ok(LookupResult::Positive(found)) = ops::lookup(&client.op(&me), parent, name) else {
         panic!("{} is there", name.escape_ascii());
     };
-    let open = client.opendir(&me, found.id).unwrap();
+    let open = ops::opendir(&client.op(&me), found.id).unwrap();
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
         let before = cookie;
-        let listed = client.readdir(&me, &open, cookie, true, &mut |entry| {
+        let listed = ops::readdir(&client.op(&me), &open, cookie, true, &mut |entry| {
             cookie = entry.cookie;
             if !matches!(entry.name, b"." | b"..") {
                 names.push((entry.name.to_vec(), entry.kind));
@@ -398,15 +399,15 @@ fn remove(world: &InProcessServer, client: &Client, parent: InodeId, name: &[u8]
         match kind {
             Some(FileType::Directory) => remove(world, client, found.id, &below),
             _ => {
-                let Ok(LookupResult::Positive(_)) = client.lookup(&me, found.id, &below) else {
+                let Ok(LookupResult::Positive(_)) = ops::lookup(&client.op(&me), found.id, &below) else {
                     panic!("{} was listed", below.escape_ascii());
                 };
-                client.unlink(&me, found.id, &below).unwrap();
+                ops::unlink(&client.op(&me), found.id, &below).unwrap();
             }
         }
     }
     drop(open);
-    assert_eq!(client.rmdir(&me, parent, name), Ok::<(), Errno>(()));
+    assert_eq!(ops::rmdir(&client.op(&me), parent, name), Ok::<(), Errno>(()));
 }
 
 #[test]

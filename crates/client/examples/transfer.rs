@@ -13,10 +13,11 @@ use std::{
 };
 
 use curt_client::{
-    Caller, Client, ClientOptions, Environment, LookupResult, MountedRoot, OpenFlags,
+    Caller, ClientOptions, Environment, LookupResult, MountedRoot, OpenFlags, Superblock,
     caller::RpcSecurity,
     data::DataOptions,
     mounting::{self, ExportSource},
+    ops,
     threads::{BackgroundThreads, MonotonicClock},
 };
 use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
+fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
     let (host, port) = match server.split_once(':') {
         Some((host, port)) => (host, Some(port.parse()?)),
         None => (server, None),
@@ -90,7 +91,7 @@ fn mount(server: &str, export: &str) -> Result<Client, Box<dyn Error>> {
         limits: mounted.limits,
         path_limits: mounted.path_limits,
     };
-    Ok(Client::new(
+    Ok(Superblock::new(
         &root,
         mounted.rpc,
         security,
@@ -120,45 +121,46 @@ fn us() -> Caller {
     )
 }
 
-fn read(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
-    let LookupResult::Positive(found) = client.lookup(&us(), client.root(), name.as_bytes())? else {
+fn read(client: &Superblock, name: &str) -> Result<(), Box<dyn Error>> {
+    let LookupResult::Positive(found) = ops::lookup(&client.op(&us()), client.root(), name.as_bytes())?
+    else {
         return Err(format!("{name}: no such file").into());
     };
     let began = Instant::now();
-    let file = client.open(&us(), found.id, OpenFlags::reading())?.file;
+    let file = ops::open(&client.op(&us()), found.id, OpenFlags::reading())?.file;
     let mut buffer = vec![0; STEP];
     let mut position = 0;
     loop {
-        let count = client.read(&us(), &file, position, STEP)?.copy_to(&mut buffer);
+        let count = ops::read(&client.op(&us()), &file, position, STEP)?.copy_to(&mut buffer);
         if count == 0 {
             break;
         }
         position += count as u64;
     }
-    client.close(&us(), &file)?;
+    ops::close(&client.op(&us()), &file)?;
     report("read", position, began, client);
     Ok(())
 }
 
-fn write(client: &Client, name: &str, bytes: u64) -> Result<(), Box<dyn Error>> {
+fn write(client: &Superblock, name: &str, bytes: u64) -> Result<(), Box<dyn Error>> {
     let flags = OpenFlags {
         truncate: true,
         ..OpenFlags::writing()
     };
     let began = Instant::now();
-    let (_, opened) = client.create(&us(), client.root(), name.as_bytes(), 0o644, flags)?;
+    let (_, opened) = ops::create(&client.op(&us()), client.root(), name.as_bytes(), 0o644, flags)?;
     let buffer: Vec<u8> = (0..=u8::MAX).cycle().take(STEP).collect();
     let mut position = 0;
     while position < bytes {
         let step = usize::try_from(bytes - position).unwrap_or(STEP).min(STEP);
-        position += client.write(&us(), &opened.file, position, &buffer[..step])? as u64;
+        position += ops::write(&client.op(&us()), &opened.file, position, &buffer[..step])? as u64;
     }
-    client.close(&us(), &opened.file)?;
+    ops::close(&client.op(&us()), &opened.file)?;
     report("written and on disk", position, began, client);
     Ok(())
 }
 
-fn report(what: &str, bytes: u64, began: Instant, client: &Client) {
+fn report(what: &str, bytes: u64, began: Instant, client: &Superblock) {
     let seconds = began.elapsed().as_secs_f64();
     // Sizes of files are far below 2^52: nothing is lost.
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]

@@ -22,7 +22,7 @@ pub enum LookupResult {
 }
 
 /// An object that a name leads to. It counts as one look-up of the object, to be given back by
-/// [`crate::Client::forget`].
+/// [`crate::Superblock::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundInode {
     /// The object.
@@ -60,7 +60,7 @@ pub struct OpenFlags {
     pub truncate: bool,
     /// O_APPEND: each write goes to the end.
     pub append: bool,
-    /// O_EXCL, for [`crate::Client::create`] alone: the name must be new.
+    /// O_EXCL, for [`crate::ops::create`] alone: the name must be new.
     pub exclusive: bool,
     /// O_DIRECT.
     pub direct: bool,
@@ -104,7 +104,7 @@ pub enum PageCacheState {
 /// An open file and what the open found.
 #[derive(Debug)]
 pub struct OpenResult {
-    /// To be used by reads and writes and given to [`crate::Client::release`].
+    /// To be used by reads and writes and given to [`crate::ops::release`].
     pub file: Arc<crate::OpenFile>,
     /// Whether data cached from before are valid.
     pub data: PageCacheState,
@@ -160,8 +160,8 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What kind of object [`crate::Client::mknod`] makes is in [`crate::protocol::Node`]; a regular
-/// file is made by [`crate::Client::create`].
+/// What kind of object [`crate::ops::mknod`] makes is in [`crate::protocol::MknodType`]; a regular
+/// file is made by [`crate::ops::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemStatistics {
     /// Bytes of a block, in which the numbers of blocks below are counted.
@@ -213,4 +213,26 @@ pub trait ChangeObserver: Send + Sync + fmt::Debug {
     /// This client changed an object in the background: cached copies of its attributes are
     /// invalid.
     fn attributes_changed(&self, id: InodeId);
+}
+
+/// The fields that all events about an object have, in the terms of Linux's tracepoints. All zero
+/// if nothing is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InodeEventFields {
+    /// The server's number of its file system.
+    pub dev: u64,
+    /// Its number as programs see it.
+    pub fileid: u64,
+    /// The CRC-32 of its handle.
+    pub fhandle: u32,
+    /// Its type as the upper bits of its mode have it.
+    pub object_type: u8,
+    /// Its change time in a number that grows with it.
+    pub version: u64,
+    /// Its size as programs see it.
+    pub size: u64,
+    /// What is cached but invalid, in Linux's bits.
+    pub cache_validity: u32,
+    /// Special states, in Linux's bits.
+    pub nfsi_flags: u32,
 }

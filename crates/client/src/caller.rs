@@ -71,24 +71,30 @@ impl CallerTable {
         }
     }
 
-    /// The caller that thread `tid` is, when the kernel says that it acts as `uid` and `gid`.
+    /// The present, by the clock by which groups are believed.
     #[must_use]
-    pub fn caller(&self, tid: u32, uid: u32, gid: u32, interrupt: Interrupt) -> Caller {
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The caller that thread `tid` is at `now`, when the kernel says that it acts as `uid` and
+    /// `gid`.
+    #[must_use]
+    pub fn caller(&self, tid: u32, uid: u32, gid: u32, interrupt: Interrupt, now: Instant) -> Caller {
         Caller {
             uid,
             gid,
-            groups: self.groups(tid, uid, gid),
+            groups: self.groups(TaskKey { tid, uid, gid }, now),
             pid: tid,
             interrupt,
         }
     }
 
-    fn groups(&self, tid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
+    fn groups(&self, task: TaskKey, now: Instant) -> Arc<[u32]> {
+        let tid = task.tid;
         if tid == 0 {
             return Arc::default();
         }
-        let task = TaskKey { tid, uid, gid };
-        let now = self.clock.now();
         let is_fresh = |known: &CachedGroups| now.saturating_duration_since(known.read_at) < GROUPS_LIFETIME;
         let known = self
             .tasks
@@ -251,7 +257,10 @@ mod tests {
         expected.sort_unstable();
         expected.dedup();
         assert_eq!(
-            table.caller(tid, 1, 2, Interrupt::never()).groups.to_vec(),
+            table
+                .caller(tid, 1, 2, Interrupt::never(), table.now())
+                .groups
+                .to_vec(),
             expected
         );
     }
@@ -262,7 +271,7 @@ mod tests {
         for tid in [0, u32::MAX] {
             assert!(
                 table
-                    .caller(tid, 1000, 1000, Interrupt::never())
+                    .caller(tid, 1000, 1000, Interrupt::never(), table.now())
                     .groups
                     .is_empty()
             );
@@ -290,7 +299,11 @@ mod tests {
         };
         plant(1, 2, &planted, start);
         plant(3, 4, &planted, start.wrapping_add(1));
-        let groups = |uid, gid| table.caller(tid, uid, gid, Interrupt::never()).groups;
+        let groups = |uid, gid| {
+            table
+                .caller(tid, uid, gid, Interrupt::never(), table.now())
+                .groups
+        };
         clock.pause(SAME_TASK - Duration::from_millis(1), &Interrupt::never());
         assert_eq!(groups(3, 4), planted, "nothing is looked at within 10 ms");
         clock.pause(GROUPS_LIFETIME - SAME_TASK, &Interrupt::never());
@@ -305,7 +318,7 @@ mod tests {
         let clock = Arc::new(Stopped(Mutex::new(Instant::now())));
         let table = CallerTable::new(clock);
         for uid in 0..u32::try_from(TASKS_MAX).unwrap() + 10 {
-            drop(table.caller(std::process::id(), uid, 0, Interrupt::never()));
+            drop(table.caller(std::process::id(), uid, 0, Interrupt::never(), table.now()));
         }
         assert!(table.tasks.lock().len() <= TASKS_MAX);
     }

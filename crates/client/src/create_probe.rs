@@ -9,16 +9,11 @@
 //! Owns how that is known. Whoever uses the library without a kernel makes a name by asking for
 //! just that.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::time::Duration;
 
 use curt_policy::Moment;
 
-use crate::{
-    client::{Client, OpContext},
-    dentry_cache::CachedDentry,
-    identity::InodeId,
-    inode::InodeFacts,
-};
+use crate::identity::InodeId;
 
 /// For how long a name has to be tried before the server is asked for it.
 const FIRST_PROBE_AFTER: Duration = Duration::from_secs(1);
@@ -33,7 +28,7 @@ pub(crate) struct CreateProbe {
 }
 
 impl CreateProbe {
-    fn of(object: InodeId, now: Moment) -> Self {
+    pub(crate) fn of(object: InodeId, now: Moment) -> Self {
         Self {
             object,
             since: now,
@@ -42,7 +37,7 @@ impl CreateProbe {
     }
 
     /// Whether the server is to be asked for `object`, which is looked up at `now`.
-    fn is_due(&mut self, object: InodeId, now: Moment) -> bool {
+    pub(crate) fn is_due(&mut self, object: InodeId, now: Moment) -> bool {
         if self.object != object {
             *self = Self::of(object, now);
             return false;
@@ -52,45 +47,6 @@ impl CreateProbe {
             self.last_lookup = now;
         }
         is_due
-    }
-}
-
-impl Client {
-    /// Whoever asks is a kernel: it looks a name up before it makes it.
-    pub fn serves_kernel(&self) {
-        // Relaxed: who reads the old value answers as if the look-up had come before.
-        self.core.serves_kernel.store(true, Relaxed);
-    }
-
-    /// Whether whoever asks is a kernel.
-    pub(crate) fn serves_a_kernel(&self) -> bool {
-        self.core.serves_kernel.load(Relaxed)
-    }
-
-    /// Whether what a kept name leads to, which is about to be answered from memory, is to be asked
-    /// for since it is all that is asked for in the directory whose `facts` these are, and nothing
-    /// is done with it.
-    pub(crate) fn is_create_probe(
-        &self,
-        asked: &OpContext,
-        facts: &mut InodeFacts,
-        kept: &CachedDentry,
-    ) -> bool {
-        let Some(inode) = kept.child.as_ref().filter(|_| self.serves_a_kernel()) else {
-            return false;
-        };
-        if kept.label.sent_at >= asked.began {
-            return false;
-        }
-        let is_unused = inode.mark_looked_up();
-        let insistence = &mut facts.by_type.directory().create_probe;
-        match insistence {
-            Some(insistence) if is_unused => insistence.is_due(inode.id(), asked.began),
-            Some(_) | None => {
-                *insistence = Some(CreateProbe::of(inode.id(), asked.began));
-                false
-            }
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use curt_rpc::client::Interrupt;
 
 /// An inode of this client. Stable while its look-up count is above 0 (see
-/// [`crate::Client::forget`]); never used again for another object within one mount.
+/// [`crate::Superblock::forget`]); never used again for another object within one mount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(pub u64);
 

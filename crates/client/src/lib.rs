@@ -1,35 +1,35 @@
 //! The NFS client: inodes and what is known of them, and the plans that ask for the rest.
 //!
-//! A [`Client`] is one mounted export. Its methods are the operations of a file system; each waits
-//! for what it has to ask the server and answers the rest from memory, by the rules of nfs(5) and
-//! of the options in [`config::ClientOptions`]. The FUSE mount is one user of this library; a
-//! program can be another:
+//! A [`Superblock`] is one mounted export. The functions of [`ops`] are the operations of a file
+//! system; each is given an [`Op`], waits for what it has to ask the server and answers the rest
+//! from memory, by the rules of nfs(5) and of the options in [`config::ClientOptions`]. The FUSE
+//! mount is one user of this library; a program can be another:
 //!
 //! ```
-//! use curt_client::{Caller, Client, Entry, Errno, OpenFlags};
+//! use curt_client::{Caller, Errno, LookupResult, OpenFlags, Superblock, ops};
 //!
 //! /// The first 4 KiB of a file in the mount's root, if it is there.
-//! fn beginning(client: &Client, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+//! fn beginning(mount: &Superblock, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
 //!     let me = Caller::new(1000, 1000, &[]);
-//!     let Entry::Positive(found) = client.lookup(&me, client.root(), name)? else {
+//!     let LookupResult::Positive(found) = ops::lookup(&mount.op(&me), mount.root(), name)? else {
 //!         return Ok(None);
 //!     };
-//!     let opened = client.open(&me, found.id, OpenFlags::reading())?;
-//!     let bytes = client.read(&me, &opened.file, 0, 4096)?;
-//!     client.close(&me, &opened.file)?;
-//!     client.forget(found.id, 1);
+//!     let opened = ops::open(&mount.op(&me), found.id, OpenFlags::reading())?;
+//!     let bytes = ops::read(&mount.op(&me), &opened.file, 0, 4096)?;
+//!     ops::close(&mount.op(&me), &opened.file)?;
+//!     mount.forget(found.id, 1);
 //!     Ok(Some(bytes.to_vec()))
 //! }
 //! ```
 //!
-//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found out (the root's
-//! handle, the server's limits, a [`plan::Wire`] to it), with [`threads::Threads`] and
-//! [`threads::SystemClock`] as its [`Environment`].
+//! A [`Superblock`] is made by [`Superblock::new`] of what [`mounting::mount`] found out (the
+//! root's handle, the server's limits, a [`protocol::RpcClient`] to it), with
+//! [`threads::BackgroundThreads`] and [`threads::MonotonicClock`] in its [`Environment`].
 //!
-//! Where things are: `api` the values of operations, `client` the whole, one file per concept for
-//! the operations (`lookup`, `asking`, `open`, `setattr`, `mutate/`, `listing/`, `statistics`),
-//! `inode/` and `names/` what is known, `credentials` whom it is known of, [`plan`] what is sent,
-//! [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
+//! Where things are: `api` the values of operations, `superblock` what a mount has, `op` one
+//! request, [`ops`] one file per operation, `listing/` directories, `inode/` and `dentry_cache/`
+//! what is known, `credentials` whom it is known of, [`protocol`] what is sent, [`data`] the bytes
+//! of files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
 //! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of
@@ -40,49 +40,44 @@ extern crate self as curt_client;
 
 mod api;
 pub mod caller;
-mod client;
 pub mod config;
 mod core;
 mod create_probe;
 mod credentials;
 pub mod data;
 mod dentry_cache;
-mod dentry_update;
 pub mod environment;
 pub mod errno;
 mod fileid_map;
-mod forgotten;
 mod identity;
 mod inode;
 mod last_found;
 mod listing;
 mod looked_up;
-mod lookup;
 pub mod mounting;
-mod mutate;
-mod open;
+mod op;
+mod open_file;
 mod open_unlink;
+pub mod ops;
 pub mod protocol;
-mod revalidate;
-mod revalidate_open;
-mod setattr;
 mod sillyrename;
 mod softreval;
 mod stale_open;
 mod statfs;
+mod superblock;
 pub mod threads;
-mod unwritten;
 
+pub use api::InodeEventFields;
 pub use api::{
     ChangeObserver, DirEmit, DirEntry, FileSystemStatistics, FoundInode, InodeStat, LookupResult, OpenFlags,
     OpenResult, PageCacheState, RenameMode,
 };
 pub use caller::CallerTable;
-pub use client::{Client, MountedRoot};
 pub use config::{ClientOptions, Environment, Limits};
 pub use environment::{Background, BackgroundTask, Clock};
 pub use identity::{Caller, InodeId};
-pub use inode::tracepoints::InodeEventFields;
 pub use listing::OpenDirectory;
-pub use open::OpenFile;
+pub use op::Op;
+pub use open_file::OpenFile;
 pub use rustix::io::Errno;
+pub use superblock::{MountedRoot, Superblock};

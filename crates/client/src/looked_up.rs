@@ -3,8 +3,14 @@
 //! Owns the table from numbers to inodes. An entry takes 8 bytes, and the count is in the inode: a
 //! kernel can hold look-ups of as many inodes as there are names. Invariant: an inode is in the
 //! table exactly while its count is above 0.
+//!
+//! A kernel may ask by number for inodes of which it has given back all look-ups: its file handles
+//! (name_to_handle_at(2), a server that exports the mount) hold nothing else. Such an inode is
+//! found as long as it lives, which [`crate::inode::InodeRegistry`] knows of a bounded number:
+//! while its name is in the DentryCache, or it is one of the last that were given back.
 
 use std::{
+    collections::VecDeque,
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
@@ -12,7 +18,7 @@ use std::{
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use crate::{forgotten::LastForgotten, identity::InodeId, inode::Inode};
+use crate::{identity::InodeId, inode::Inode};
 
 /// All inodes of a mount with counted look-ups.
 #[derive(Debug, Default)]
@@ -52,5 +58,22 @@ impl LookedUpInodes {
             return None;
         }
         Some(entry.remove().0)
+    }
+}
+
+/// Inodes that live for no other reason, at most. Each takes some hundred bytes.
+const LAST_MAX: usize = 16_384;
+
+/// The last inodes of which all look-ups were given back, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct LastForgotten(Mutex<VecDeque<Arc<Inode>>>);
+
+impl LastForgotten {
+    pub(crate) fn add(&self, inode: Arc<Inode>) {
+        let mut last = self.0.lock();
+        let oldest = (last.len() == LAST_MAX).then(|| last.pop_front());
+        last.push_back(inode);
+        drop(last);
+        drop(oldest);
     }
 }

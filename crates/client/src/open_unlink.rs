@@ -23,9 +23,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    client::{Client, OpContext},
     identity::InodeId,
-    inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, OpenState, SillyName, TypeState},
+    inode::{InFlightCall, InFlightEnd, Inode, InodeFacts, TypeState},
 };
 
 /// The removal of a name of a file that nobody here has open. Dropping it ends it.
@@ -55,6 +54,14 @@ impl RemovalGuard {
         })
     }
 
+    /// The removal of a name whose file nobody uses any more and which has begun.
+    pub(crate) fn begun(inode: &Arc<Inode>) -> Self {
+        Self {
+            inode: Arc::clone(inode),
+            is_counted: true,
+        }
+    }
+
     /// What the name leads to.
     pub(crate) fn of(&self) -> &Arc<Inode> {
         &self.inode
@@ -74,69 +81,6 @@ impl Drop for RemovalGuard {
 fn end(removals: Option<Arc<InFlightCall>>) {
     if let Some(removals) = removals {
         removals.end(InFlightEnd::Done);
-    }
-}
-
-/// A file that is being opened. Dropping it gives the opening up, with what the last close of the
-/// file would do.
-#[must_use]
-pub(crate) struct OpenGuard<'a> {
-    client: &'a Client,
-    inode: &'a Arc<Inode>,
-    is_counted: bool,
-    is_granted: bool,
-}
-
-impl<'a> OpenGuard<'a> {
-    /// Counts an opening of `inode`, after the end of its removals. It may be gone then.
-    ///
-    /// # Errors
-    /// EINTR.
-    pub(crate) fn begin(client: &'a Client, asked: &OpContext, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
-        let is_counted = begin_open(inode, &asked.interrupt)?;
-        Ok(Self {
-            client,
-            inode,
-            is_counted,
-            is_granted: false,
-        })
-    }
-
-    /// Counts an opening of what this mount has just made, in the turn of its name.
-    pub(crate) fn of_new(client: &'a Client, inode: &'a Arc<Inode>) -> Self {
-        inode.facts().by_type.file().opening += 1;
-        Self {
-            client,
-            inode,
-            is_counted: true,
-            is_granted: false,
-        }
-    }
-
-    /// What is being opened.
-    pub(crate) fn inode(&self) -> &'a Arc<Inode> {
-        self.inode
-    }
-
-    /// The open was granted: it is counted as open from now on, until it is released. `note` enters
-    /// whose it is.
-    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
-        let mut facts = self.inode.facts();
-        let file = facts.by_type.file();
-        if self.is_counted {
-            file.opening = file.opening.saturating_sub(1);
-        }
-        file.opens += 1;
-        self.is_granted = true;
-        note(file)
-    }
-}
-
-impl Drop for OpenGuard<'_> {
-    fn drop(&mut self) {
-        if self.is_counted && !self.is_granted {
-            self.client.cancel_open(self.inode);
-        }
     }
 }
 
@@ -175,35 +119,6 @@ pub(crate) fn begin_open(inode: &Inode, interrupt: &Interrupt) -> Result<bool, E
 
 fn wait(flight: &Arc<InFlightCall>, interrupt: &Interrupt) -> Result<(), Errno> {
     flight.wait(interrupt).map(|_| ()).ok_or(Errno::INTR)
-}
-
-impl Client {
-    /// An opening that was counted comes to nothing.
-    pub(crate) fn cancel_open(&self, inode: &Arc<Inode>) {
-        let silly = match &mut inode.facts().by_type {
-            TypeState::File(file) => {
-                file.opening = file.opening.saturating_sub(1);
-                file.take_unused_silly_name()
-            }
-            TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
-        };
-        if let Some(silly) = silly {
-            self.remove_silly_name(inode, &silly);
-        }
-    }
-
-    /// Removes the name of a removed file that nobody has open any more;
-    /// [`OpenState::take_unused_silly_name`] has begun that.
-    ///
-    /// [`OpenState::take_unused_silly_name`]: crate::inode::OpenState::take_abandoned
-    pub(crate) fn remove_silly_name(&self, inode: &Arc<Inode>, silly: &SillyName) {
-        let removal = RemovalGuard {
-            inode: Arc::clone(inode),
-            is_counted: true,
-        };
-        self.remove_silly(inode, silly);
-        drop(removal);
-    }
 }
 
 /// A name in a directory.

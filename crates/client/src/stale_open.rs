@@ -21,24 +21,14 @@ use std::{
 
 use curt_policy::Moment;
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
-use crate::{
-    client::{Client, OpContext},
-    identity::Caller,
-    inode::Inode,
-    lookup::ResolvedName,
-    open_unlink::begin_open,
-};
+use crate::inode::Inode;
 
 /// Threads that were turned away, at most; more have to do without.
 const THREADS_MAX: usize = 1024;
 
 /// Who has not come back by then will not.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How often a name is looked up for one of them that leads elsewhere each time.
-const LOOKUPS_MAX: usize = 16;
 
 /// Threads whose opens failed so.
 #[derive(Debug, Default)]
@@ -48,13 +38,14 @@ pub(crate) struct StaleOpenRetries {
     count: AtomicUsize,
 }
 
+/// One of them.
 #[derive(Debug)]
-struct StaleOpenRetry {
+pub(crate) struct StaleOpenRetry {
     since: Moment,
-    held: Option<Arc<Inode>>,
+    pub(crate) held: Option<Arc<Inode>>,
     /// It was turned away because of its file's size, when copies had become void so often and been
     /// dropped.
-    copies_void: Option<u32>,
+    pub(crate) copies_void: Option<u32>,
 }
 
 impl StaleOpenRetries {
@@ -62,22 +53,9 @@ impl StaleOpenRetries {
         self.count.load(Relaxed) == 0
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, StaleOpenRetry>) -> T) -> T {
-        let mut threads = self.threads.lock();
-        let result = change(&mut threads);
-        self.count.store(threads.len(), Relaxed);
-        result
-    }
-}
-
-impl Client {
-    /// The open of `caller` fails with ESTALE; a kernel will look the name up again and come back
-    /// once. Whether that will be noticed.
-    pub(crate) fn note_stale_open(&self, caller: &Caller, now: Moment, copies_void: Option<u32>) -> bool {
-        if caller.pid == 0 || !self.serves_a_kernel() {
-            return false;
-        }
-        self.stale_opens.change(|threads| {
+    /// The open of thread `pid` failed at `now`; whether that will be noticed.
+    pub(crate) fn note(&self, pid: u32, now: Moment, copies_void: Option<u32>) -> bool {
+        self.change(|threads| {
             let has_room = threads.len() < THREADS_MAX;
             if has_room {
                 let waiter = StaleOpenRetry {
@@ -85,119 +63,43 @@ impl Client {
                     held: None,
                     copies_void,
                 };
-                threads.entry(caller.pid).or_insert(waiter);
+                threads.entry(pid).or_insert(waiter);
             }
             has_room
         })
     }
 
-    /// `caller` came back, or does not want to: whether it was turned away, and what is held for
-    /// it, to be given up when it has it.
-    pub(crate) fn take_stale_open(&self, caller: &Caller) -> Option<StaleOpenHold<'_>> {
-        if self.stale_opens.is_empty() {
-            return None;
-        }
-        let waiter = self.stale_opens.change(|threads| threads.remove(&caller.pid))?;
-        Some(StaleOpenHold {
-            client: self,
-            file: waiter.held,
-            copies_void: waiter.copies_void,
+    /// Whether the open of thread `pid` failed.
+    pub(crate) fn contains(&self, pid: u32) -> bool {
+        self.threads.lock().contains_key(&pid)
+    }
+
+    /// Thread `pid` came back, or does not want to.
+    pub(crate) fn take(&self, pid: u32) -> Option<StaleOpenRetry> {
+        self.change(|threads| threads.remove(&pid))
+    }
+
+    /// Holds `file` for thread `pid`; gives what is held for nobody then.
+    pub(crate) fn hold(&self, pid: u32, file: Arc<Inode>) -> Option<Arc<Inode>> {
+        self.change(|threads| match threads.get_mut(&pid) {
+            Some(waiter) => waiter.held.replace(file),
+            None => Some(file),
         })
     }
 
-    /// If `caller` was turned away, the file that `name` leads to is held for its next open. The
-    /// name led to `resolved`; it may lead elsewhere once the file's removals are over.
-    pub(crate) fn hold_for_open(
-        &self,
-        asked: &OpContext,
-        caller: &Caller,
-        directory: &Arc<Inode>,
-        name: &[u8],
-        mut resolved: ResolvedName,
-    ) -> Result<ResolvedName, Errno> {
-        self.expire_stale_opens(asked.began);
-        if !self.stale_opens.threads.lock().contains_key(&caller.pid) {
-            return Ok(resolved);
-        }
-        for _ in 0..LOOKUPS_MAX {
-            let ResolvedName::Object(found, _) = &resolved else {
-                drop(self.take_stale_open(caller));
-                break;
-            };
-            let found = Arc::clone(found);
-            if !begin_open(&found, &asked.interrupt)? {
-                break;
-            }
-            let held = StaleOpenHold {
-                client: self,
-                file: Some(Arc::clone(&found)),
-                copies_void: None,
-            };
-            resolved = self.resolve(asked, directory, name)?;
-            if matches!(&resolved, ResolvedName::Object(again, _) if Arc::ptr_eq(again, &found)) {
-                self.store_hold(caller, held);
-                break;
-            }
-        }
-        Ok(resolved)
-    }
-
-    fn store_hold<'a>(&'a self, caller: &Caller, mut held: StaleOpenHold<'a>) {
-        self.stale_opens.change(|threads| {
-            if let Some(waiter) = threads.get_mut(&caller.pid) {
-                std::mem::swap(&mut waiter.held, &mut held.file);
-            }
-        });
-        // What was held before is given up here, with no lock held.
-        drop(held);
-    }
-
-    fn expire_stale_opens(&self, now: Moment) {
+    /// Gives what is held for those who did not come back in time.
+    pub(crate) fn expire(&self, now: Moment) -> Vec<Arc<Inode>> {
         let is_late = |waiter: &mut StaleOpenRetry| now.since(waiter.since) >= RETRY_TIMEOUT;
-        let late: Vec<StaleOpenRetry> = self.stale_opens.change(|threads| {
+        self.change(|threads| {
             let late = threads.extract_if(|_, waiter| is_late(waiter));
-            late.map(|(_, waiter)| waiter).collect()
-        });
-        for waiter in late {
-            drop(StaleOpenHold {
-                client: self,
-                file: waiter.held,
-                copies_void: None,
-            });
-        }
+            late.filter_map(|(_, waiter)| waiter.held).collect()
+        })
     }
-}
 
-/// A file that counts as being opened for who was turned away, if there is one. Dropping it gives
-/// that up.
-#[must_use]
-pub(crate) struct StaleOpenHold<'a> {
-    client: &'a Client,
-    file: Option<Arc<Inode>>,
-    copies_void: Option<u32>,
-}
-
-impl StaleOpenHold<'_> {
-    /// Notes that the kernel knows the size of `inode`, if the look-up's reply certainly told it:
-    /// nothing was found of the file since it was turned away that would have had the kernel ignore
-    /// the reply.
-    pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
-        let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
-        let facts = inode.facts();
-        let is_quiet = facts.by_type.file_if_any().is_some_and(|file| {
-            Some(file.copies_invalidated) == self.copies_void
-                && file.copies_invalidated == file.copies_dropped
-        });
-        if looked_up && is_quiet {
-            inode.seems_no_larger();
-        }
-    }
-}
-
-impl Drop for StaleOpenHold<'_> {
-    fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            self.client.cancel_open(file);
-        }
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, StaleOpenRetry>) -> T) -> T {
+        let mut threads = self.threads.lock();
+        let result = change(&mut threads);
+        self.count.store(threads.len(), Relaxed);
+        result
     }
 }

@@ -1,17 +1,11 @@
-//! statfs(2), whose answer is cached for a moment.
+//! The last answer about the space of a file system.
 
 use std::time::Duration;
 
 use curt_policy::Moment;
-use rustix::io::Errno;
+use parking_lot::Mutex;
 
-use crate::{
-    api::FileSystemStatistics,
-    client::Client,
-    errno,
-    identity::{Caller, InodeId},
-    protocol::{FsstatReply, v3},
-};
+use crate::{api::FileSystemStatistics, identity::InodeId, protocol::FsstatReply};
 
 /// For how long an answer is believed.
 const FSSTAT_LIFETIME: Duration = Duration::from_secs(1);
@@ -21,7 +15,7 @@ const BLOCK: u32 = 4096;
 
 /// The last answer of a server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CachedFsstat {
+struct CachedFsstat {
     id: InodeId,
     fsid: Option<u64>,
     sent_at: Moment,
@@ -35,52 +29,55 @@ impl CachedFsstat {
     }
 }
 
-impl Client {
-    /// Space and files of the file system that `id` is in; at most a second old.
-    ///
-    /// # Errors
-    /// Those of FSSTAT.
-    pub fn statfs(&self, caller: &Caller, id: InodeId) -> Result<FileSystemStatistics, Errno> {
-        let inode = self.find_inode(id)?;
-        let asked = self.op_context(caller);
-        let known = *self.cached_fsstat.lock();
-        if let Some(known) =
-            known.filter(|known| known.id == id && self.core.now().since(known.sent_at) < FSSTAT_LIFETIME)
-        {
-            return Ok(known.statistics);
+/// The last answer, and the longest name of the mount.
+#[derive(Debug)]
+pub(crate) struct FsstatCache {
+    cached: Mutex<Option<CachedFsstat>>,
+    name_max: u32,
+}
+
+impl FsstatCache {
+    pub(crate) fn new(name_max: u32) -> Self {
+        Self {
+            cached: Mutex::default(),
+            name_max,
         }
-        let answer =
-            v3::fsstat(&self.core.rpc, asked.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
-        let sent_at = self.core.moment(answer.sent_at);
-        if let Some(attributes) = &answer.attributes {
-            let _ = inode.absorb(attributes, sent_at);
-        }
-        let space = answer
-            .outcome
-            .map_err(|status| self.note_failed_status(&inode, status))?;
-        let statistics = self.to_statistics(&space);
-        *self.cached_fsstat.lock() = Some(CachedFsstat {
+    }
+
+    /// The answer to a question about `id`, if it is young enough.
+    pub(crate) fn find(&self, id: InodeId, now: Moment) -> Option<FileSystemStatistics> {
+        let known = (*self.cached.lock())?;
+        (known.id == id && now.since(known.sent_at) < FSSTAT_LIFETIME).then_some(known.statistics)
+    }
+
+    /// Keeps and gives what the server said of the file system `fsid`, asked about `id`.
+    pub(crate) fn keep(
+        &self,
+        id: InodeId,
+        fsid: Option<u64>,
+        sent_at: Moment,
+        space: &FsstatReply,
+    ) -> FileSystemStatistics {
+        let statistics = self.statistics(space);
+        *self.cached.lock() = Some(CachedFsstat {
             id,
-            fsid: inode.fsid(),
+            fsid,
             sent_at,
             statistics,
         });
-        Ok(statistics)
+        statistics
     }
 
-    /// The last answer of [`Client::statfs`], however old, if that was about the file system that
-    /// `id` is in, and else zeros; without any request: for a server that does not answer.
-    #[must_use]
-    pub fn last_statistics(&self, id: InodeId) -> FileSystemStatistics {
-        let fsid = self.find_inode(id).ok().and_then(|inode| inode.fsid());
-        let known = *self.cached_fsstat.lock();
-        match known.filter(|known| known.is_of(fsid)) {
-            Some(known) => known.statistics,
-            None => self.to_statistics(&FsstatReply::default()),
-        }
+    /// The last answer about the file system `fsid`, however old; zeros if there is none.
+    pub(crate) fn last(&self, fsid: Option<u64>) -> FileSystemStatistics {
+        let known = self.cached.lock().filter(|known| known.is_of(fsid));
+        known.map_or_else(
+            || self.statistics(&FsstatReply::default()),
+            |known| known.statistics,
+        )
     }
 
-    fn to_statistics(&self, space: &FsstatReply) -> FileSystemStatistics {
+    fn statistics(&self, space: &FsstatReply) -> FileSystemStatistics {
         let block = u64::from(BLOCK);
         FileSystemStatistics {
             block_size: BLOCK,
@@ -89,7 +86,7 @@ impl Client {
             blocks_available: space.available_bytes / block,
             files: space.total_files,
             files_free: space.free_files,
-            name_max: self.path_limits.longest_name(),
+            name_max: self.name_max,
         }
     }
 }

@@ -9,9 +9,10 @@ use std::{
 };
 
 use curt_client::{
-    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, Environment, InodeId, LookupResult,
-    MountedRoot,
+    Background, BackgroundTask, Caller, ClientOptions, Clock, Environment, InodeId, LookupResult,
+    MountedRoot, Superblock,
     caller::RpcSecurity,
+    ops,
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, TimeoutRange};
@@ -105,7 +106,7 @@ fn resident() -> u64 {
 }
 
 /// A client of [`Endless`] that believes what it knows for as long as the test takes.
-fn client() -> Client {
+fn client() -> Superblock {
     let clock: Arc<dyn Clock> = Arc::new(Stopped(Instant::now()));
     let wire = Arc::new(RpcClient::new(Arc::new(Endless), Arc::clone(&clock)));
     let root = MountedRoot {
@@ -132,7 +133,7 @@ fn client() -> Client {
         cache,
         ..ClientOptions::default()
     };
-    Client::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap()
+    Superblock::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap()
 }
 
 // SEMANTICS: posix-7.
@@ -145,10 +146,11 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     // More than fit: the bound holds, and what has to go goes.
     for number in 0..NAMES + 1000 {
         let name = format!("{number:010}");
-        let LookupResult::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+        let LookupResult::Positive(found) = ops::lookup(&client.op(&me), top, name.as_bytes()).unwrap()
+        else {
             panic!("{name}")
         };
-        client.access(&me, found.id, 4).unwrap();
+        ops::access(&client.op(&me), found.id, 4).unwrap();
         // A kernel holds look-ups of all that it knows; of the first it does not any more, and they
         // go.
         if number < 1000 {
@@ -163,11 +165,15 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let requests = client.counters().requests.total();
     for number in (1000..NAMES + 1000).step_by(1009) {
         let name = format!("{number:010}");
-        let LookupResult::Positive(found) = client.lookup(&me, top, name.as_bytes()).unwrap() else {
+        let LookupResult::Positive(found) = ops::lookup(&client.op(&me), top, name.as_bytes()).unwrap()
+        else {
             panic!("{name}")
         };
-        client.access(&me, found.id, 4).unwrap();
-        assert_eq!(client.getattr(&me, found.id).unwrap().attributes.fileid, number);
+        ops::access(&client.op(&me), found.id, 4).unwrap();
+        assert_eq!(
+            ops::getattr(&client.op(&me), found.id).unwrap().attributes.fileid,
+            number
+        );
         client.forget(found.id, 1);
     }
     assert_eq!(
@@ -183,11 +189,7 @@ fn a_million_known_names_fit_in_half_a_gibibyte() {
     let taken = resident() - before;
     println!("{} bytes per name that a kernel has forgotten", taken / NAMES);
     assert!(taken <= BYTES_MAX, "{} MiB for {NAMES} names", taken >> 20);
-    let by_id = |number| {
-        client
-            .lookup_id(&me, InodeId(InodeId::ROOT.0 + 1 + number))
-            .map(drop)
-    };
+    let by_id = |number| ops::lookup_id(&client.op(&me), InodeId(InodeId::ROOT.0 + 1 + number)).map(drop);
     let oldest = NAMES + 1000 - FORGOTTEN_MAX;
     assert_eq!((by_id(oldest), by_id(oldest - 1)), (Ok(()), Err(Errno::STALE)));
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{RpcCaller, RpcClient, v3};
-use curt_client::{ChangeObserver, Client, ClientOptions, Environment, MountedRoot};
+use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::RpcCredential;
@@ -143,7 +143,7 @@ pub struct InProcessServer {
 /// A client of a [`InProcessServer`].
 pub struct InProcessMount {
     /// The client.
-    pub client: Client,
+    pub client: Superblock,
     requests: Arc<ProcedureCounters>,
     received: Arc<AtomicU64>,
     background: Arc<InlineBackground>,
@@ -252,7 +252,7 @@ impl InProcessServer {
         ));
         let root = ask_root(&wire)?;
         let client =
-            Client::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
+            Superblock::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
         Ok(InProcessMount {
             client,
             requests,

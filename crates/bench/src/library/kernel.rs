@@ -15,8 +15,8 @@ use std::time::Instant;
 use curt_client::environment::Clock;
 use curt_client::protocol::{Attributes, FileType};
 use curt_client::{
-    Caller, Client, DirEmit, FoundInode, InodeId, LookupResult, OpenDirectory, OpenFile, OpenFlags,
-    PageCacheState,
+    Caller, DirEmit, FoundInode, InodeId, LookupResult, OpenDirectory, OpenFile, OpenFlags, PageCacheState,
+    Superblock, ops,
 };
 use rustix::io::Errno;
 
@@ -48,7 +48,7 @@ pub struct SimulatedFile {
 /// The kernel's side of one mount, for one process.
 #[derive(Debug)]
 pub struct SimulatedKernel<'a> {
-    client: &'a Client,
+    client: &'a Superblock,
     caller: &'a Caller,
     clock: &'a dyn Clock,
     inodes: HashMap<InodeId, SimulatedInode>,
@@ -65,7 +65,7 @@ struct SimulatedInode {
 impl<'a> SimulatedKernel<'a> {
     /// A kernel that has nothing in its caches.
     #[must_use]
-    pub fn new(client: &'a Client, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
+    pub fn new(client: &'a Superblock, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
         Self {
             client,
             caller,
@@ -89,7 +89,7 @@ impl<'a> SimulatedKernel<'a> {
     /// Those of the system call.
     pub fn access(&mut self, path: &[u8], mask: u32) -> Result<(), Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
-        self.client.access(self.caller, id, mask)
+        ops::access(&self.client.op(self.caller), id, mask)
     }
 
     /// readlink(2).
@@ -101,7 +101,7 @@ impl<'a> SimulatedKernel<'a> {
         if self.kind(id) != Some(FileType::Symlink) {
             return Err(Errno::INVAL);
         }
-        self.client.readlink(self.caller, id)
+        ops::readlink(&self.client.op(self.caller), id)
     }
 
     /// open(2) of a file for reading. The pages that are kept are dropped if the open says so.
@@ -110,14 +110,14 @@ impl<'a> SimulatedKernel<'a> {
     /// Those of the system call.
     pub fn open(&mut self, path: &[u8]) -> Result<SimulatedFile, Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
-        let opened = self.client.open(self.caller, id, OpenFlags::reading())?;
+        let opened = ops::open(&self.client.op(self.caller), id, OpenFlags::reading())?;
         if opened.data == PageCacheState::Changed
             && let Some(inode) = self.inodes.get_mut(&id)
         {
             inode.pages.clear();
             inode.content.clear();
             inode.until = self.clock.now();
-            self.client.copies_dropped(&opened.file);
+            ops::copies_dropped(&opened.file);
         }
         Ok(SimulatedFile {
             file: opened.file,
@@ -134,7 +134,7 @@ impl<'a> SimulatedKernel<'a> {
         if self.kind(id) != Some(FileType::Directory) {
             return Err(Errno::NOTDIR);
         }
-        self.client.opendir(self.caller, id)
+        ops::opendir(&self.client.op(self.caller), id)
     }
 
     /// All names of an open directory but `.` and `..`, read as getdents(2) does.
@@ -147,8 +147,12 @@ impl<'a> SimulatedKernel<'a> {
         loop {
             let before = cookie;
             let (now, known) = (self.clock.now(), &mut self.inodes);
-            self.client
-                .readdir(self.caller, directory, cookie, true, &mut |entry| {
+            ops::readdir(
+                &self.client.op(self.caller),
+                directory,
+                cookie,
+                true,
+                &mut |entry| {
                     cookie = entry.cookie;
                     if entry.name != b"." && entry.name != b".." {
                         names.push(entry.name.to_vec());
@@ -157,7 +161,8 @@ impl<'a> SimulatedKernel<'a> {
                         remember(known, now, found);
                     }
                     DirEmit::Taken
-                })?;
+                },
+            )?;
             if cookie == before {
                 return Ok(names);
             }
@@ -194,7 +199,7 @@ impl<'a> SimulatedKernel<'a> {
     fn fill(&mut self, file: &SimulatedFile, page: u64, wanted: u64, size: u64) -> Result<(), Errno> {
         let pages = ahead(wanted).min(size.div_ceil(PAGE) - page);
         let count = usize::try_from(pages * PAGE).expect("a few pages");
-        let bytes = self.client.read(self.caller, &file.file, page * PAGE, count)?;
+        let bytes = ops::read(&self.client.op(self.caller), &file.file, page * PAGE, count)?;
         let inode = self.inodes.get_mut(&file.file.id()).ok_or(Errno::STALE)?;
         let mut bytes = bytes.to_vec();
         bytes.truncate(count);
@@ -223,19 +228,19 @@ impl<'a> SimulatedKernel<'a> {
             exclusive: true,
             ..OpenFlags::default()
         };
-        let (found, opened) = self.client.create(self.caller, directory, name, 0o644, flags)?;
+        let (found, opened) = ops::create(&self.client.op(self.caller), directory, name, 0o644, flags)?;
         let now = self.clock.now();
         remember(&mut self.inodes, now, &found);
-        let written = self.client.write(self.caller, &opened.file, 0, bytes);
-        self.client.close(self.caller, &opened.file)?;
+        let written = ops::write(&self.client.op(self.caller), &opened.file, 0, bytes);
+        ops::close(&self.client.op(self.caller), &opened.file)?;
         written.map(|_| ())
     }
 
     /// close(2).
     pub fn close(&mut self, file: &SimulatedFile) {
         // What close reports concerns what was written; nothing was.
-        let _ = self.client.flush(self.caller, &file.file);
-        self.client.release(&file.file);
+        let _ = ops::flush(&self.client.op(self.caller), &file.file);
+        ops::release(self.client, &file.file);
     }
 
     fn attributes(&mut self, id: InodeId) -> Result<Attributes, Errno> {
@@ -245,7 +250,7 @@ impl<'a> SimulatedKernel<'a> {
         {
             return Ok(inode.attributes);
         }
-        let stat = self.client.getattr(self.caller, id)?;
+        let stat = ops::getattr(&self.client.op(self.caller), id)?;
         let now = self.clock.now();
         keep(&mut self.inodes, id, stat.attributes, now + stat.valid);
         Ok(stat.attributes)
@@ -291,7 +296,7 @@ impl<'a> SimulatedKernel<'a> {
             let id = self.look_up(directory, name)?;
             let is_last = number + 1 == components.len();
             if self.kind(id) == Some(FileType::Symlink) && (!is_last || links == FollowLinks::Follow) {
-                let target = self.client.readlink(self.caller, id)?;
+                let target = ops::readlink(&self.client.op(self.caller), id)?;
                 let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
                 if target.first() == Some(&b'/') {
                     return Err(Errno::NOENT);
@@ -305,7 +310,7 @@ impl<'a> SimulatedKernel<'a> {
     }
 
     fn look_up(&mut self, directory: InodeId, name: &[u8]) -> Result<InodeId, Errno> {
-        match self.client.lookup(self.caller, directory, name)? {
+        match ops::lookup(&self.client.op(self.caller), directory, name)? {
             LookupResult::Positive(found) => {
                 remember(&mut self.inodes, self.clock.now(), &found);
                 Ok(found.id)

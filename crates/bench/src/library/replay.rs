@@ -6,7 +6,7 @@ use std::fmt;
 
 use curt_client::environment::Clock;
 use curt_client::protocol::{Attributes, FileType};
-use curt_client::{Caller, Client, OpenDirectory};
+use curt_client::{Caller, OpenDirectory, Superblock};
 use rustix::io::Errno;
 
 use super::kernel::{FollowLinks, SimulatedFile, SimulatedKernel};
@@ -34,7 +34,7 @@ struct LibraryReplay<'a> {
 /// is called before each operation, to let time pass or pause.
 #[must_use]
 pub fn replay(
-    client: &Client,
+    client: &Superblock,
     caller: &Caller,
     clock: &dyn Clock,
     trace: &WorkloadTrace,

@@ -7,7 +7,10 @@ use std::{
     collections::BTreeMap,
     fmt,
     ops::{Deref, DerefMut, Range},
-    sync::Arc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
@@ -16,8 +19,74 @@ use curt_rpc::auth::RpcCredential;
 use parking_lot::MutexGuard;
 
 use super::{
-    cache::DataBounds, errors::ErrorRecord, monitor::Monitor, read::ReadInFlight, segments::Segments,
+    cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
 };
+use crate::data::{DataError, SharedBytes};
+
+/// A READ under way.
+#[derive(Debug)]
+pub(super) struct ReadInFlight {
+    pub(super) range: Range<u64>,
+    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has
+    /// moved.
+    pub(super) resizes: u64,
+    /// Others than its asker wait for it. Changed and looked at under the file's lock.
+    pub(super) shared: AtomicBool,
+    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not
+    /// kept.
+    pub(super) usage: Option<SegmentUsage>,
+    pub(super) outcome: OnceLock<Result<FetchedRange, DataError>>,
+}
+
+impl ReadInFlight {
+    pub(super) fn new(range: Range<u64>, resizes: u64, usage: SegmentUsage) -> Arc<Self> {
+        Arc::new(Self {
+            range,
+            resizes,
+            shared: AtomicBool::new(false),
+            usage: Some(usage),
+            outcome: OnceLock::new(),
+        })
+    }
+
+    /// A READ past all caches: nobody but its asker knows of it.
+    pub(super) fn private(range: Range<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            range,
+            resizes: 0,
+            shared: AtomicBool::new(false),
+            usage: None,
+            outcome: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn is_private(&self) -> bool {
+        self.usage.is_none()
+    }
+
+    /// Whether others than its asker wait for it. Asked under the file's lock.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Relaxed)
+    }
+}
+
+/// What a READ brought.
+#[derive(Clone, Debug)]
+pub(super) struct FetchedRange {
+    pub(super) offset: u64,
+    pub(super) bytes: SharedBytes,
+    /// The server's file ends here.
+    pub(super) end: bool,
+    pub(super) sent_at: Instant,
+    /// [`FileState::resizes`] when its READ was begun.
+    pub(super) resizes: u64,
+}
+
+impl FetchedRange {
+    pub(super) fn until(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+}
 
 /// The shared part of a file's data: what workers hold while they are at work.
 pub(super) type FileCore = Monitor<FileState>;

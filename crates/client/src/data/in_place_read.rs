@@ -16,8 +16,8 @@ use curt_trace::{ClientCounter, ClientCounters, probe, scope};
 
 use super::{
     DataError, DataOwner, DataPlane, OpenData,
-    file::FileState,
-    read::{FetchedRange, ReadInFlight, ReadProgress},
+    file::{FetchedRange, FileState, ReadInFlight},
+    read::ReadProgress,
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };

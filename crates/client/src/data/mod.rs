@@ -39,7 +39,7 @@ use curt_proto::nfs3::{FileHandle, NfsStat3, WriteVerifier};
 use curt_rpc::client::CallError;
 
 use crate::{
-    inode::tracepoints::InodeEventFields,
+    api::InodeEventFields,
     protocol::{Attributes, Wcc},
 };
 

@@ -8,11 +8,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Instant,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use curt_rpc::client::Interrupt;
@@ -21,11 +17,11 @@ use curt_trace::{Cause, ClientCounter, scope};
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,
     cache::DataCache,
-    file::FileState,
+    file::{FetchedRange, FileState, ReadInFlight},
     in_place_read::{InPlaceRead, ReadTarget},
     readahead::{self, UNIT},
     segment::SegmentUsage,
-    shared_bytes::{ReadBytes, SharedBytes},
+    shared_bytes::ReadBytes,
 };
 use crate::protocol::RpcCaller;
 
@@ -36,33 +32,6 @@ const FETCHES_MAX: usize = 16;
 /// as it comes.
 const RESTARTS_MAX: u32 = 3;
 
-/// A READ under way.
-#[derive(Debug)]
-pub(super) struct ReadInFlight {
-    pub(super) range: Range<u64>,
-    /// [`FileState::resizes`] when it was begun: an end that it finds may be an old one if that has
-    /// moved.
-    pub(super) resizes: u64,
-    /// Others than its asker wait for it. Changed and looked at under the file's lock.
-    shared: AtomicBool,
-    /// Of its bytes when they are there: Idle if somebody needs them now; `None` if they are not
-    /// kept.
-    pub(super) usage: Option<SegmentUsage>,
-    outcome: OnceLock<Result<FetchedRange, DataError>>,
-}
-
-/// What a READ brought.
-#[derive(Clone, Debug)]
-pub(super) struct FetchedRange {
-    pub(super) offset: u64,
-    pub(super) bytes: SharedBytes,
-    /// The server's file ends here.
-    pub(super) end: bool,
-    pub(super) sent_at: Instant,
-    /// [`FileState::resizes`] when its READ was begun.
-    pub(super) resizes: u64,
-}
-
 /// What a reader has to do next.
 enum ReadStep {
     Done(ReadBytes),
@@ -72,44 +41,6 @@ enum ReadStep {
     Wait(Arc<ReadInFlight>),
     /// Send this READ, for the gap that begins there.
     Send(Arc<ReadInFlight>, u64),
-}
-
-impl ReadInFlight {
-    fn new(range: Range<u64>, resizes: u64, usage: SegmentUsage) -> Arc<Self> {
-        Arc::new(Self {
-            range,
-            resizes,
-            shared: AtomicBool::new(false),
-            usage: Some(usage),
-            outcome: OnceLock::new(),
-        })
-    }
-
-    /// A READ past all caches: nobody but its asker knows of it.
-    pub(super) fn private(range: Range<u64>) -> Arc<Self> {
-        Arc::new(Self {
-            range,
-            resizes: 0,
-            shared: AtomicBool::new(false),
-            usage: None,
-            outcome: OnceLock::new(),
-        })
-    }
-
-    pub(super) fn is_private(&self) -> bool {
-        self.usage.is_none()
-    }
-
-    /// Whether others than its asker wait for it. Asked under the file's lock.
-    pub(super) fn is_shared(&self) -> bool {
-        self.shared.load(Relaxed)
-    }
-}
-
-impl FetchedRange {
-    pub(super) fn until(&self) -> u64 {
-        self.offset + self.bytes.len() as u64
-    }
 }
 
 /// A read as it goes on.

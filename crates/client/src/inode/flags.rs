@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use super::{Inode, InodeFacts};
+use curt_policy::{ObjectKind, fill::MountFillRecord};
+
+use super::{Inode, InodeFacts, TypeState};
 
 /// Its name came because another was wanted, was not known before, and was not used since: whoever
 /// uses it is spared a request.
@@ -29,24 +31,46 @@ const TOLD_NAMES: u8 = 32;
 /// All look-ups of it were given back once, and the registry knows its number.
 const FORGOTTEN: u8 = 64;
 
-/// What the use of an object is the first of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InodeUse {
-    /// Since its attributes last came with those of others.
-    pub(crate) is_first: bool,
-    /// Since its name came with another, unasked for.
-    pub(crate) spares: bool,
-}
-
 impl Inode {
-    /// It is used.
-    pub(crate) fn mark_used(&self) -> InodeUse {
+    /// It is used, having been asked for by itself or answered about without a request; whether
+    /// that spares one since its name came with another, unasked for.
+    pub(crate) fn note_use(&self) -> bool {
         let marks = self.flags.load(Relaxed);
-        InodeUse {
-            is_first: marks & USED_SINCE_REFRESH == 0
-                && self.flags.fetch_or(USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH == 0,
-            spares: marks & PRIMED != 0 && self.flags.fetch_and(!PRIMED, Relaxed) & PRIMED != 0,
+        let is_first = marks & USED_SINCE_REFRESH == 0
+            && self.flags.fetch_or(USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH == 0;
+        if is_first && let Some(home) = self.listed_in() {
+            home.facts().by_type.directory().fill.used();
         }
+        marks & PRIMED != 0 && self.flags.fetch_and(!PRIMED, Relaxed) & PRIMED != 0
+    }
+
+    /// A name in it was answered for that nobody had asked for: a request was spared. Whether that
+    /// was due to a fill.
+    pub(crate) fn note_spared(&self) -> bool {
+        {
+            let mut facts = self.facts();
+            let record = &mut facts.by_type.directory().fill;
+            if !record.has_filled() {
+                return false;
+            }
+            record.spared();
+        }
+        if let Some(parent) = self.parent() {
+            parent.facts().by_type.directory().fill.spared_below();
+        }
+        self.core.learn_fill(MountFillRecord::spared);
+        true
+    }
+
+    /// The directory that this one is in, if that is known. Its facts are to be taken after those
+    /// of this one: the server may say that a directory is in itself, or that `..` leads to a file.
+    pub(crate) fn parent(&self) -> Option<Arc<Self>> {
+        let parent = match &self.facts().by_type {
+            TypeState::Directory(kept) => kept.parent.as_ref()?.0.upgrade()?,
+            TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
+        };
+        let kind = parent.facts().state.facts().map(|known| known.kind);
+        (kind == Some(ObjectKind::Directory)).then_some(parent)
     }
 
     /// Its name came because another was wanted, and was not known.

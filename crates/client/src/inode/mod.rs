@@ -35,13 +35,11 @@ use curt_trace::ClientCounter;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use flags::InodeUse;
 pub(crate) use registry::InodeRegistry;
 pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
 pub(crate) use type_state::{CachedLinkText, OpenState, SillyName, TypeState};
 
 use crate::{
-    client::OpContext,
     core::MountCore,
     data::FileData,
     identity::InodeId,
@@ -71,6 +69,18 @@ thread_local! {
     /// An inode, and how often this thread has locked its facts.
     pub(crate) static FACTS_LOCKED: std::cell::Cell<(InodeId, u32)> =
         const { std::cell::Cell::new((InodeId(0), 0)) };
+}
+
+/// When an operation needs attributes, and which it may believe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpTime {
+    /// When it began.
+    pub(crate) began: Moment,
+    pub(crate) now: Moment,
+    /// When the server's last restart was noticed.
+    pub(crate) server_since: Moment,
+    /// The server is silent: cached attributes have to do.
+    pub(crate) uses_cache: bool,
 }
 
 /// What changes of an inode.
@@ -361,25 +371,25 @@ impl Inode {
 }
 
 impl InodeFacts {
-    /// How good the attributes are for an operation of `asked`.
-    pub(crate) fn freshness(&self, asked: &OpContext, now: Moment, options: &CacheOptions) -> Freshness {
-        let freshness = self.state.freshness(asked.began, now, options);
+    /// How good the attributes are for an operation.
+    pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
+        let freshness = self.state.freshness(time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
-            across_restart(freshness, self.state.sent_at(), asked.server_since())
+            across_restart(freshness, self.state.sent_at(), time.server_since)
         } else {
             freshness
         };
         match freshness {
             // A silent server has been asked for long enough.
-            Freshness::Expired | Freshness::Fresh if asked.uses_cache.get() => Freshness::Confirmed,
+            Freshness::Expired | Freshness::Fresh if time.uses_cache => Freshness::Confirmed,
             freshness => freshness,
         }
     }
 
     /// Whether they may be served to such an operation as they are (there being no unsent data).
-    pub(crate) fn can_be_served(&self, asked: &OpContext, now: Moment, options: &CacheOptions) -> bool {
-        let decision = decide_getattr(self.freshness(asked, now, options), false, options);
+    pub(crate) fn can_be_served(&self, time: OpTime, options: &CacheOptions) -> bool {
+        let decision = decide_getattr(self.freshness(time, options), false, options);
         decision == curt_policy::attributes::GetattrDecision::Serve
     }
 

@@ -4,8 +4,9 @@ use std::{ops::Range, time::Instant};
 
 use curt_proto::nfs3::{FileHandle, WriteVerifier};
 
-use super::{Inode, tracepoints::InodeEventFields};
+use super::Inode;
 use crate::{
+    api::InodeEventFields,
     data::{DataOwner, FileData},
     protocol::{Attributes, Wcc},
 };

@@ -7,29 +7,7 @@ use curt_trace::{
 };
 
 use super::{Inode, InodeFacts, TypeState};
-use crate::protocol::FileType;
-
-/// The fields that all events about an object have, in the terms of Linux's tracepoints. All zero
-/// if nothing is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct InodeEventFields {
-    /// The server's number of its file system.
-    pub dev: u64,
-    /// Its number as programs see it.
-    pub fileid: u64,
-    /// The CRC-32 of its handle.
-    pub fhandle: u32,
-    /// Its type as the upper bits of its mode have it.
-    pub object_type: u8,
-    /// Its change time in a number that grows with it.
-    pub version: u64,
-    /// Its size as programs see it.
-    pub size: u64,
-    /// What is cached but invalid, in Linux's bits.
-    pub cache_validity: u32,
-    /// Special states, in Linux's bits.
-    pub nfsi_flags: u32,
-}
+use crate::{api::InodeEventFields, protocol::FileType};
 
 /// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
 const INVALID_DATA: u32 = 1 << 1;

@@ -6,8 +6,24 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use curt_proto::nfs3::CookieVerifier;
+
 use super::memory::ListingMemoryCharge;
 use crate::protocol::FileType;
+
+/// Where the next name is: in which chunk, and which of its names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ListingPosition {
+    pub(super) place: usize,
+    pub(super) name: usize,
+}
+
+/// What the server said of where a listing goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ReaddirCookie {
+    pub(super) cookie: u64,
+    pub(super) verifier: CookieVerifier,
+}
 
 /// Bytes that a name takes in the tables that find it, beside its slot.
 const INDEX_BYTES: usize = 10;

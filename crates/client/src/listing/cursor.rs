@@ -7,9 +7,9 @@ use std::sync::Arc;
 use curt_trace::probe;
 
 use super::{
-    chunk::ListingChunk,
+    chunk::{ListingChunk, ListingPosition, ReaddirCookie},
     cookie_loop::CookieLoopDetector,
-    directory_listing::{DirectoryListing, ListingPosition, ReaddirCookie},
+    directory_listing::DirectoryListing,
     memory::ListingMemory,
     returned_names::{HASH_BYTES, ReturnedNames},
 };

@@ -22,24 +22,10 @@ use curt_trace::{events::Event, probe};
 use parking_lot::Mutex;
 
 use super::{
-    chunk::{ChunkBuilder, ListingChunk},
-    memory::ListingMemory,
+    chunk::{ChunkBuilder, ListingChunk, ListingPosition, ReaddirCookie},
+    memory::{EvictNames, ListingMemory},
     state::{ChunkSlot, DirectoryListingState, cookie_at},
 };
-
-/// Where the next name is: in which chunk, and which of its names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ListingPosition {
-    pub(super) place: usize,
-    pub(super) name: usize,
-}
-
-/// What the server said of where a listing goes on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ReaddirCookie {
-    pub(super) cookie: u64,
-    pub(super) verifier: CookieVerifier,
-}
 
 /// What became of a reply's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,7 +268,7 @@ impl DirectoryListing {
             state.size = size;
             state.chunks.len() - 1
         };
-        self.memory.added(self, place, used_at);
+        self.memory.added(Arc::<Self>::downgrade(self), place, used_at);
         AppendOutcome::Added
     }
 
@@ -406,5 +392,15 @@ impl fmt::Debug for DirectoryListing {
             .field("names", &state.count)
             .field("is_complete", &state.is_complete)
             .finish_non_exhaustive()
+    }
+}
+
+impl EvictNames for DirectoryListing {
+    fn evict_names(&self, place: usize, used_at: u64) -> Result<bool, u64> {
+        let gone = self.evict(place, used_at)?;
+        if gone.is_some() {
+            self.trace_evicted(place);
+        }
+        Ok(gone.is_some())
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use curt_policy::{AttributeState, Epoch, MutationTicket, NameLabel, complete::ListingScan};
 
 use super::{
-    directory_listing::{DirectoryListing, ReaddirCookie},
+    chunk::ReaddirCookie,
+    directory_listing::DirectoryListing,
+    fetch::{ListingGap, ListingOrigin},
     in_flight::ReaddirInFlight,
     state::DirectoryListingState,
 };
@@ -24,29 +26,6 @@ pub(super) enum ReaddirStart {
     AtEnd,
     /// The server goes round in circles.
     Loop,
-}
-
-/// What is missing of a listing.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ListingGap {
-    /// Behind which name it is.
-    pub(super) cookie: ReaddirCookie,
-    /// How many replies are before it.
-    pub(super) index: usize,
-    /// What fills it is for others, too: the listing begins where the directory does.
-    pub(super) is_shared: bool,
-}
-
-/// By what a sequence was learned, for those who begin to read the directory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ListingOrigin {
-    pub(super) label: Option<NameLabel>,
-    /// What the directory was like before the first names were asked for.
-    pub(super) ticket: MutationTicket,
-    /// The same of the names that came last.
-    pub(super) last_ticket: MutationTicket,
-    /// The state of the directory's contents when it was asked.
-    pub(super) epoch: Option<Epoch>,
 }
 
 impl DirectoryListing {

@@ -5,17 +5,15 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Moment, MutationTicket, NameLabel, Rights, complete,
+    Epoch, Moment, MutationTicket, NameLabel, Rights, complete,
     listing::{ListingDecision, ListingView, decide_listing},
 };
 use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, events::Event, probe};
+use rustix::io::Errno;
 
-use super::{
-    directory_listing::ReaddirCookie,
-    extend::{ListingGap, ListingOrigin},
-};
+use super::chunk::ReaddirCookie;
 use crate::{
     core::MountCore,
     credentials::InternedCaller,
@@ -23,8 +21,29 @@ use crate::{
     inode::Inode,
     protocol::{NfsReply, ReaddirPage, RpcCaller, v3},
 };
-use curt_trace::{events::Event, probe};
-use rustix::io::Errno;
+
+/// What is missing of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListingGap {
+    /// Behind which name it is.
+    pub(super) cookie: ReaddirCookie,
+    /// How many replies are before it.
+    pub(super) index: usize,
+    /// What fills it is for others, too: the listing begins where the directory does.
+    pub(super) is_shared: bool,
+}
+
+/// By what a sequence was learned, for those who begin to read the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListingOrigin {
+    pub(super) label: Option<NameLabel>,
+    /// What the directory was like before the first names were asked for.
+    pub(super) ticket: MutationTicket,
+    /// The same of the names that came last.
+    pub(super) last_ticket: MutationTicket,
+    /// The state of the directory's contents when it was asked.
+    pub(super) epoch: Option<Epoch>,
+}
 
 /// Who asks for names, of which directory.
 #[derive(Clone)]

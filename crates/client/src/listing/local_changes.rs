@@ -13,9 +13,9 @@ use std::{
 use curt_policy::{NameLabel, complete, names::DentryUpdate};
 
 use super::{
-    chunk::{ChunkBuilder, ListedEntry},
-    directory_listing::{DirectoryListing, ListingPosition, ReaddirCookie},
-    extend::ListingGap,
+    chunk::{ChunkBuilder, ListedEntry, ListingPosition, ReaddirCookie},
+    directory_listing::DirectoryListing,
+    fetch::ListingGap,
     state::DirectoryListingState,
 };
 use crate::protocol::FileType;
@@ -250,7 +250,7 @@ mod tests {
     use curt_proto::nfs3::CookieVerifier;
 
     use super::{
-        super::{ListingMemory, directory_listing::AppendOutcome, extend::ListingOrigin},
+        super::{ListingMemory, directory_listing::AppendOutcome, fetch::ListingOrigin},
         *,
     };
 

@@ -16,8 +16,6 @@ use std::{
 use curt_trace::{ClientCounter, ClientCounters};
 use parking_lot::Mutex;
 
-use super::directory_listing::DirectoryListing;
-
 /// A reply's names take at most this part of the bound, so that several readers have room.
 const REPLY_FRACTION: u64 = 8;
 
@@ -38,6 +36,15 @@ pub(crate) struct ListingMemory {
     counters: Arc<ClientCounters>,
 }
 
+/// A listing whose replies' worths of names can go one by one.
+pub(crate) trait EvictNames: Send + Sync {
+    /// Evicts the names at `place` unless they were used after `used_at`; whether there were any.
+    ///
+    /// # Errors
+    /// When they were used since.
+    fn evict_names(&self, place: usize, used_at: u64) -> Result<bool, u64>;
+}
+
 /// What is kept, the longest unused first.
 #[derive(Default)]
 struct ListingLru {
@@ -49,7 +56,7 @@ struct ListingLru {
 
 /// A reply's worth of names, by when it was used when it was put into the line.
 struct ListingLruEntry {
-    listing: Weak<DirectoryListing>,
+    listing: Weak<dyn EvictNames>,
     place: usize,
     used_at: u64,
 }
@@ -121,12 +128,11 @@ impl ListingMemory {
         (pinned <= self.limit / PINNED_FRACTION).then_some(charge)
     }
 
-    /// A reply's names were added to `sequence`: it takes its place in the line, and what is over
+    /// A reply's names were added to `listing`: it takes its place in the line, and what is over
     /// the bound goes.
-    pub(crate) fn added(&self, sequence: &Arc<DirectoryListing>, place: usize, used_at: u64) {
-        let sequence = Arc::downgrade(sequence);
+    pub(crate) fn added(&self, listing: Weak<dyn EvictNames>, place: usize, used_at: u64) {
         self.lru.lock().push(ListingLruEntry {
-            listing: sequence,
+            listing,
             place,
             used_at,
         });
@@ -145,15 +151,10 @@ impl ListingMemory {
             let Some(sequence) = oldest.listing.upgrade() else {
                 continue;
             };
-            match sequence.evict(oldest.place, oldest.used_at) {
-                Ok(gone) => {
-                    if gone.is_some() {
-                        sequence.trace_evicted(oldest.place);
-                    }
-                    self.counters
-                        .add(ClientCounter::ListingEvicted, u64::from(gone.is_some()));
-                    drop(gone);
-                }
+            match sequence.evict_names(oldest.place, oldest.used_at) {
+                Ok(is_gone) => self
+                    .counters
+                    .add(ClientCounter::ListingEvicted, u64::from(is_gone)),
                 Err(used_at) => self
                     .lru
                     .lock()
@@ -208,20 +209,30 @@ impl fmt::Debug for ListingMemoryCharge {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::directory_listing::ReaddirCookie, *};
+    use super::*;
+
+    /// A listing without names.
+    struct Empty;
+
+    impl EvictNames for Empty {
+        fn evict_names(&self, _: usize, _: u64) -> Result<bool, u64> {
+            Ok(false)
+        }
+    }
+
+    fn add(memory: &ListingMemory, listing: &Arc<Empty>) {
+        memory.added(Arc::<Empty>::downgrade(listing), 0, memory.next_use());
+    }
 
     #[test]
     fn listings_that_are_gone_leave_the_line_although_there_is_room() {
         let memory = ListingMemory::new(1 << 20, Arc::default());
-        let kept: Vec<_> = (0..COMPACT_MIN)
-            .map(|_| DirectoryListing::new(&memory, ReaddirCookie::default()))
-            .collect();
-        for sequence in &kept {
-            memory.added(sequence, 0, memory.next_use());
+        let kept: Vec<_> = (0..COMPACT_MIN).map(|_| Arc::new(Empty)).collect();
+        for listing in &kept {
+            add(&memory, listing);
         }
         for _ in 0..20 * COMPACT_MIN {
-            let gone = DirectoryListing::new(&memory, ReaddirCookie::default());
-            memory.added(&gone, 0, memory.next_use());
+            add(&memory, &Arc::new(Empty));
         }
         let line = memory.lru.lock();
         assert!(line.entries.len() <= 2 * COMPACT_MIN, "{}", line.entries.len());

@@ -16,40 +16,33 @@
 //! because one is wanted; `absence` answers for names that a directory does not have; `ahead` waits
 //! for requests; `reading` returns names to the reader; `patch` enters this client's own changes.
 
-mod absence;
+pub(crate) mod absence;
 mod chunk;
 mod cookie_loop;
 mod cursor;
 mod directory_listing;
-mod emit;
+pub(crate) mod emit;
 mod extend;
 mod fetch;
-mod fill;
-mod fill_around_name;
+pub(crate) mod fill;
+pub(crate) mod fill_around_name;
 mod in_flight;
 mod local_changes;
 mod memory;
-mod priming;
-mod refresh;
-mod request;
+pub(crate) mod priming;
+pub(crate) mod refresh;
+pub(crate) mod request;
 mod returned_names;
 mod state;
 
 use std::sync::Arc;
 
-use curt_policy::Rights;
-use parking_lot::Mutex;
-use rustix::io::Errno;
-
-use crate::{
-    client::Client,
-    credentials::InternedCaller,
-    identity::{Caller, InodeId},
-    inode::Inode,
-};
 use cursor::ReaddirCursor;
+use parking_lot::Mutex;
+
+use crate::{credentials::InternedCaller, identity::InodeId, inode::Inode};
+
 pub(crate) use directory_listing::DirectoryListing;
-use directory_listing::ReaddirCookie;
 pub(crate) use fill::FillOutcome;
 pub(crate) use local_changes::{LocalChange, NamePresence};
 pub(crate) use memory::ListingMemory;
@@ -67,30 +60,5 @@ impl OpenDirectory {
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.inode.id()
-    }
-}
-
-impl Client {
-    /// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent
-    /// ahead of its reader.
-    ///
-    /// # Errors
-    /// EACCES, ENOTDIR; those of ACCESS and GETATTR.
-    pub fn opendir(&self, caller: &Caller, id: InodeId) -> Result<OpenDirectory, Errno> {
-        let inode = self.find_directory(id)?;
-        let asked = self.op_context(caller);
-        let intent = curt_policy::OpenIntent {
-            read: true,
-            ..curt_policy::OpenIntent::default()
-        };
-        debug_assert_eq!(intent.needs(), Rights::READ, "listing takes the right to read");
-        self.decide_open(&asked, &inode, intent)?;
-        let identity = Arc::clone(&asked.identity);
-        let nothing = DirectoryListing::new(&self.listing_memory, ReaddirCookie::default());
-        Ok(OpenDirectory {
-            inode,
-            identity,
-            cursor: Mutex::new(ReaddirCursor::new(nothing)),
-        })
     }
 }

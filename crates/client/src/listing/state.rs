@@ -8,9 +8,8 @@ use curt_proto::nfs3::CookieVerifier;
 use hashbrown::HashTable;
 
 use super::{
-    chunk::ListingChunk,
-    directory_listing::{ListingPosition, ReaddirCookie},
-    extend::ListingOrigin,
+    chunk::{ListingChunk, ListingPosition, ReaddirCookie},
+    fetch::ListingOrigin,
     in_flight::ReaddirInFlight,
     memory::ListingMemoryCharge,
 };

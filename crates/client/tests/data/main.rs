@@ -9,9 +9,10 @@ mod server;
 use std::{sync::Arc, time::Duration};
 
 use curt_client::{
-    Caller, Client, ClientOptions, OpenFile, OpenFlags,
+    Caller, ClientOptions, OpenFile, OpenFlags, Superblock,
     data::DataOptions,
     environment::{Background, BackgroundTask},
+    ops,
     protocol::SetAttributes,
     threads::BackgroundThreads,
 };
@@ -53,16 +54,21 @@ fn behaviour() -> ClientOptions {
     }
 }
 
-fn create(client: &Client, name: &[u8]) -> Arc<OpenFile> {
-    let (_, opened) = client
-        .create(&user(), client.root(), name, 0o644, OpenFlags::writing())
-        .unwrap();
+fn create(client: &Superblock, name: &[u8]) -> Arc<OpenFile> {
+    let (_, opened) = ops::create(
+        &client.op(&user()),
+        client.root(),
+        name,
+        0o644,
+        OpenFlags::writing(),
+    )
+    .unwrap();
     opened.file
 }
 
 /// A program that writes and reads one file, and knows what must be in it.
 struct Program {
-    client: Client,
+    client: Superblock,
     file: Arc<OpenFile>,
     model: Vec<u8>,
     random: Random,
@@ -78,12 +84,10 @@ impl Program {
             0..=34 => self.write(),
             35..=69 => self.read(),
             70..=77 => self.truncate(),
-            78..=83 => self.client.fsync(&user(), &self.file, false).unwrap(),
+            78..=83 => ops::fsync(&self.client.op(&user()), &self.file, false).unwrap(),
             84..=88 => self.reopen(),
             89..=93 => {
-                let size = self
-                    .client
-                    .getattr(&user(), self.file.id())
+                let size = ops::getattr(&self.client.op(&user()), self.file.id())
                     .unwrap()
                     .attributes
                     .size;
@@ -109,13 +113,18 @@ impl Program {
             append: true,
             ..OpenFlags::writing()
         };
-        let log = self.client.open(&user(), self.file.id(), flags).unwrap().file;
-        assert_eq!(self.client.write(&user(), &log, 0, &vec![9; length]), Ok(length));
+        let log = ops::open(&self.client.op(&user()), self.file.id(), flags)
+            .unwrap()
+            .file;
+        assert_eq!(
+            ops::write(&self.client.op(&user()), &log, 0, &vec![9; length]),
+            Ok(length)
+        );
         self.model.resize(self.model.len() + length, 9);
         if self.random.below(2) == 0 {
-            self.client.close(&user(), &log).unwrap();
+            ops::close(&self.client.op(&user()), &log).unwrap();
         } else {
-            self.client.release(&log);
+            ops::release(&self.client, &log);
         }
     }
 
@@ -125,18 +134,20 @@ impl Program {
             append: true,
             ..OpenFlags::writing()
         };
-        let log = self.client.open(&user(), self.file.id(), flags).unwrap().file;
+        let log = ops::open(&self.client.op(&user()), self.file.id(), flags)
+            .unwrap()
+            .file;
         let start = usize::try_from(self.random.below(SIZE) / 4096 * 4096).unwrap();
         let end = (start + 4096).min(self.model.len());
         if start < end {
             self.model[start..end].fill(77);
             let page = &self.model[start..end];
             assert_eq!(
-                self.client.write_at(&user(), &log, start as u64, page),
+                ops::write_at(&self.client.op(&user()), &log, start as u64, page),
                 Ok(end - start)
             );
         }
-        self.client.close(&user(), &log).unwrap();
+        ops::close(&self.client.op(&user()), &log).unwrap();
     }
 
     fn write(&mut self) {
@@ -147,7 +158,10 @@ impl Program {
         let bytes: Vec<u8> = (0..length)
             .map(|at| value.wrapping_add(u8::try_from(at % 251).unwrap()))
             .collect();
-        assert_eq!(self.client.write(&user(), &self.file, start, &bytes), Ok(length));
+        assert_eq!(
+            ops::write(&self.client.op(&user()), &self.file, start, &bytes),
+            Ok(length)
+        );
         let start = usize::try_from(start).unwrap();
         self.model.resize(self.model.len().max(start + length), 0);
         self.model[start..start + length].copy_from_slice(&bytes);
@@ -156,9 +170,7 @@ impl Program {
     fn read(&mut self) {
         let start = self.random.below(SIZE);
         let length = usize::try_from(self.random.below(30_000)).unwrap();
-        let bytes = self
-            .client
-            .read(&user(), &self.file, start, length)
+        let bytes = ops::read(&self.client.op(&user()), &self.file, start, length)
             .unwrap()
             .to_vec();
         let start = usize::try_from(start).unwrap().min(self.model.len());
@@ -171,34 +183,38 @@ impl Program {
             size: Some(size),
             ..SetAttributes::default()
         };
-        let stat = self.client.setattr(&user(), self.file.id(), &set).unwrap();
+        let stat = ops::setattr(&self.client.op(&user()), self.file.id(), &set).unwrap();
         assert_eq!(stat.attributes.size, size);
         self.model.resize(usize::try_from(size).unwrap(), 0);
     }
 
     fn reopen(&mut self) {
-        self.client.close(&user(), &self.file).unwrap();
+        ops::close(&self.client.op(&user()), &self.file).unwrap();
         let flags = OpenFlags {
             direct: self.random.below(8) == 0,
             sync: self.random.below(8) == 0,
             ..OpenFlags::writing()
         };
-        self.file = self.client.open(&user(), self.file.id(), flags).unwrap().file;
+        self.file = ops::open(&self.client.op(&user()), self.file.id(), flags)
+            .unwrap()
+            .file;
     }
 
     /// What another client reads after the last close.
     fn check_from_outside(self) {
-        self.client.close(&user(), &self.file).unwrap();
+        ops::close(&self.client.op(&user()), &self.file).unwrap();
         let other = self.server.mount(&behaviour(), Arc::new(Inline));
         let curt_client::LookupResult::Positive(found) =
-            other.lookup(&user(), other.root(), b"file").unwrap()
+            ops::lookup(&other.op(&user()), other.root(), b"file").unwrap()
         else {
             panic!("the file is there");
         };
-        let open = other.open(&user(), found.id, OpenFlags::reading()).unwrap().file;
+        let open = ops::open(&other.op(&user()), found.id, OpenFlags::reading())
+            .unwrap()
+            .file;
         let length = usize::try_from(SIZE).unwrap();
         assert_eq!(
-            other.read(&user(), &open, 0, length).unwrap().to_vec(),
+            ops::read(&other.op(&user()), &open, 0, length).unwrap().to_vec(),
             self.model
         );
     }
@@ -252,19 +268,23 @@ fn a_power_cut_between_write_and_commit_has_the_bytes_sent_again() {
     let client = server.mount(&behaviour(), Arc::new(Inline));
     let file = create(&client, b"file");
     let bytes = vec![7; 50_000];
-    assert_eq!(client.write(&user(), &file, 0, &bytes), Ok(50_000));
+    assert_eq!(ops::write(&client.op(&user()), &file, 0, &bytes), Ok(50_000));
     server.take_seen();
     server.power_cut();
-    client.fsync(&user(), &file, false).unwrap();
+    ops::fsync(&client.op(&user()), &file, false).unwrap();
     let seen = server.take_seen();
     assert!(
         seen.iter().filter(|procedure| **procedure == 7).count() >= 7,
         "{seen:?}"
     );
     server.power_cut();
-    assert_eq!(client.read(&user(), &file, 0, 60_000).unwrap().to_vec(), bytes);
+    assert_eq!(
+        ops::read(&client.op(&user()), &file, 0, 60_000).unwrap().to_vec(),
+        bytes
+    );
     let other = server.mount(&behaviour(), Arc::new(Inline));
-    let curt_client::LookupResult::Positive(found) = other.lookup(&user(), other.root(), b"file").unwrap()
+    let curt_client::LookupResult::Positive(found) =
+        ops::lookup(&other.op(&user()), other.root(), b"file").unwrap()
     else {
         panic!("the file is there");
     };
@@ -286,20 +306,22 @@ fn failures_at_the_server_reach_the_program_once() {
         let client = server.mount(&behaviour(), Arc::new(Inline));
         let file = create(&client, b"file");
         server.vfs.fail_next(point, Error::Os(errno), 1);
-        let wrote = client.write(&user(), &file, 0, &[1; 20_000]);
-        let synced = client.fsync(&user(), &file, false);
-        let closed = client.close(&user(), &file);
+        let wrote = ops::write(&client.op(&user()), &file, 0, &[1; 20_000]);
+        let synced = ops::fsync(&client.op(&user()), &file, false);
+        let closed = ops::close(&client.op(&user()), &file);
         let failures = [wrote.map(drop), synced, closed]
             .into_iter()
             .filter_map(Result::err);
         assert_eq!(failures.collect::<Vec<_>>(), [errno], "{point:?}");
-        let again = client
-            .open(&user(), file.id(), OpenFlags::writing())
+        let again = ops::open(&client.op(&user()), file.id(), OpenFlags::writing())
             .unwrap()
             .file;
-        assert_eq!(client.write(&user(), &again, 0, &[2; 20_000]), Ok(20_000));
         assert_eq!(
-            client.close(&user(), &again),
+            ops::write(&client.op(&user()), &again, 0, &[2; 20_000]),
+            Ok(20_000)
+        );
+        assert_eq!(
+            ops::close(&client.op(&user()), &again),
             Ok(()),
             "later writes are not lost with it"
         );
@@ -317,13 +339,9 @@ fn a_disk_that_is_full_is_told_at_the_latest_at_close() {
     let file = create(&client, b"file");
     let mut results = Vec::new();
     for number in 0..30 {
-        results.push(
-            client
-                .write(&user(), &file, number * 10_000, &[1; 10_000])
-                .map(drop),
-        );
+        results.push(ops::write(&client.op(&user()), &file, number * 10_000, &[1; 10_000]).map(drop));
     }
-    results.push(client.close(&user(), &file));
+    results.push(ops::close(&client.op(&user()), &file));
     assert!(results.contains(&Err(Errno::NOSPC)), "{results:?}");
     assert!(client.data_plane().unwritten_bytes() == 0);
 }
@@ -333,12 +351,14 @@ fn own_writes_are_no_change_by_others() {
     let server = Server::new(MemoryOptions::default());
     let client = server.mount(&behaviour(), Arc::new(Inline));
     let file = create(&client, b"file");
-    client.write(&user(), &file, 0, &[1; 40_000]).unwrap();
-    client.close(&user(), &file).unwrap();
+    ops::write(&client.op(&user()), &file, 0, &[1; 40_000]).unwrap();
+    ops::close(&client.op(&user()), &file).unwrap();
     server.take_seen();
-    let again = client.open(&user(), file.id(), OpenFlags::reading()).unwrap();
+    let again = ops::open(&client.op(&user()), file.id(), OpenFlags::reading()).unwrap();
     assert_eq!(
-        client.read(&user(), &again.file, 0, 40_000).unwrap().to_vec(),
+        ops::read(&client.op(&user()), &again.file, 0, 40_000)
+            .unwrap()
+            .to_vec(),
         vec![1; 40_000]
     );
     let seen = server.take_seen();
@@ -352,8 +372,8 @@ fn a_file_that_is_written_small_and_closed_costs_one_write() {
     let file = create(&client, b"file");
     server.take_seen();
     for number in 0..10 {
-        client.write(&user(), &file, number * 100, &[1; 100]).unwrap();
+        ops::write(&client.op(&user()), &file, number * 100, &[1; 100]).unwrap();
     }
-    client.close(&user(), &file).unwrap();
+    ops::close(&client.op(&user()), &file).unwrap();
     assert_eq!(server.take_seen(), [7]);
 }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use curt_client::{
-    Client, ClientOptions, Environment, MountedRoot,
+    ClientOptions, Environment, MountedRoot, Superblock,
     caller::RpcSecurity,
     environment::{Background, Clock},
     protocol::{RpcCaller, RpcClient, v3},
@@ -98,7 +98,7 @@ impl Server {
         self: &Arc<Self>,
         behaviour: &ClientOptions,
         background: Arc<dyn Background>,
-    ) -> Client {
+    ) -> Superblock {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let transport: Arc<dyn Transport> = self.clone();
         let wire = Arc::new(RpcClient::new(transport, Arc::clone(&clock)));
@@ -121,7 +121,7 @@ impl Server {
             observer: None,
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        Client::new(&root, wire, security, behaviour, &environment).unwrap()
+        Superblock::new(&root, wire, security, behaviour, &environment).unwrap()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curt_client::{InodeId, OpenFlags, protocol::Pathconf};
+use curt_client::{InodeId, OpenFlags, ops, protocol::Pathconf};
 use curt_policy::{CacheOptions, FillMode, RacyGuard};
 
 use crate::{
@@ -93,7 +93,7 @@ fn a_change_after_the_pass_is_seen_when_the_directorys_attributes_are_asked_for(
         // Nobody knows yet.
         assert_eq!(world.id(id, "missing"), None);
         assert_eq!(world.sent(), "");
-        world.client.getattr(&me(), id).unwrap();
+        ops::getattr(&world.client.op(&me()), id).unwrap();
         world.seconds(61);
         for name in ALL {
             let wanted = world.happens(|tree| tree.find(number, name.as_bytes()));
@@ -128,7 +128,7 @@ fn seconds_until_found(missing: Missing, fill: FillMode, racy_guard: RacyGuard) 
     }
     world.seconds(1);
     world.ticks(TICK);
-    world.client.mkdir(&me(), id, b"own", 0o755).unwrap();
+    ops::mkdir(&world.client.op(&me()), id, b"own", 0o755).unwrap();
     let ours = world.happens(|tree| tree.node(number).changed);
     world.happens(|tree| tree.file(number, "new"));
     let others = world.happens(|tree| tree.node(number).changed);
@@ -169,10 +169,10 @@ fn an_open_asks_about_its_file_although_the_directory_was_just_asked() {
     for name in NAMES {
         let found = world.lookup(id, name).unwrap();
         world.happens(|tree| tree.write(found.attributes.fileid, 4711));
-        let opened = world.client.open(&me(), found.id, OpenFlags::reading()).unwrap();
+        let opened = ops::open(&world.client.op(&me()), found.id, OpenFlags::reading()).unwrap();
         let size = world.client.last_attributes(found.id).unwrap().attributes.size;
         assert_eq!(size, 4711, "{name}");
-        world.client.close(&me(), &opened.file).unwrap();
+        ops::close(&world.client.op(&me()), &opened.file).unwrap();
     }
     assert_eq!(world.sent(), "GETATTR 10");
 }

@@ -11,9 +11,10 @@ use std::{
 };
 
 use curt_client::{
-    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, DirEmit, Environment, Errno,
-    FoundInode, InodeId, LookupResult, MountedRoot,
+    Background, BackgroundTask, Caller, ClientOptions, Clock, DirEmit, Environment, Errno, FoundInode,
+    InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
+    ops,
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode};
@@ -73,7 +74,7 @@ impl Background for Inline {
 /// A server and one client of it.
 pub(crate) struct World {
     pub(crate) server: Arc<Server>,
-    pub(crate) client: Client,
+    pub(crate) client: Superblock,
 }
 
 /// What mounts have in these tests unless they say otherwise: mode bits decide, so that ACCESS
@@ -144,9 +145,9 @@ impl World {
             cache,
             ..ClientOptions::default()
         };
-        let client = Client::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap();
+        let client = Superblock::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap();
         let world = Self { server, client };
-        world.client.getattr(&me(), world.client.root()).unwrap();
+        ops::getattr(&world.client.op(&me()), world.client.root()).unwrap();
         world.seconds(1);
         world.sent();
         world
@@ -194,7 +195,7 @@ impl World {
     }
 
     pub(crate) fn lookup(&self, directory: InodeId, name: &str) -> Result<FoundInode, Errno> {
-        match self.client.lookup(&me(), directory, name.as_bytes())? {
+        match ops::lookup(&self.client.op(&me()), directory, name.as_bytes())? {
             LookupResult::Positive(found) => Ok(found),
             LookupResult::Negative { .. } => Err(Errno::NOENT),
         }
@@ -229,11 +230,11 @@ impl World {
 
     /// Lists all names, as `ls` does.
     pub(crate) fn list(&self, directory: InodeId) -> Result<Vec<String>, Errno> {
-        let open = self.client.opendir(&me(), directory)?;
+        let open = ops::opendir(&self.client.op(&me()), directory)?;
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
             let before = cookie;
-            self.client.readdir(&me(), &open, cookie, true, &mut |entry| {
+            ops::readdir(&self.client.op(&me()), &open, cookie, true, &mut |entry| {
                 cookie = entry.cookie;
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
                 DirEmit::Taken

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use curt_client::protocol::SetAttributes;
-use curt_client::{ClientOptions, OpenFlags};
+use curt_client::{ClientOptions, OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -39,7 +39,7 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
         size: Some(2),
         ..SetAttributes::default()
     };
-    mine.client.setattr(&me, file.id, &set).unwrap();
+    ops::setattr(&mine.client.op(&me), file.id, &set).unwrap();
     let told = seen.told();
     assert!(
         told[0].contains("nfs_size_truncate: ") && told[0].contains(" cur_size=5 new_size=2 "),
@@ -51,18 +51,18 @@ fn the_size_of_a_file_is_told_by_whoever_changes_it() {
     );
     assert_eq!(told.len(), 2, "{told:?}");
     // Overwriting what is there changes no size.
-    let opened = mine.client.open(&me, file.id, OpenFlags::writing()).unwrap();
-    mine.client.write(&me, &opened.file, 0, b"ab").unwrap();
-    mine.client.close(&me, &opened.file).unwrap();
+    let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::writing()).unwrap();
+    ops::write(&mine.client.op(&me), &opened.file, 0, b"ab").unwrap();
+    ops::close(&mine.client.op(&me), &opened.file).unwrap();
     assert_eq!(seen.told(), Vec::<String>::new());
     // Another client's.
     let theirs = other.lookup(&me, other.client.root(), "f").unwrap();
-    let opened = other.client.open(&me, theirs.id, OpenFlags::writing()).unwrap();
-    other.client.write(&me, &opened.file, 0, b"1234567").unwrap();
-    other.client.close(&me, &opened.file).unwrap();
+    let opened = ops::open(&other.client.op(&me), theirs.id, OpenFlags::writing()).unwrap();
+    ops::write(&other.client.op(&me), &opened.file, 0, b"1234567").unwrap();
+    ops::close(&other.client.op(&me), &opened.file).unwrap();
     world.seconds(100);
     seen.told();
-    mine.client.getattr(&me, file.id).unwrap();
+    ops::getattr(&mine.client.op(&me), file.id).unwrap();
     let told = seen.told();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
@@ -80,7 +80,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
     let file = mine.put(&me, mine.client.root(), "f", 0o644, b"12345");
     world.seconds(100);
     let seen = Seen::begin("nfs_revalidate_inode_*,nfs_refresh_inode_*");
-    mine.client.getattr(&me, file.id).unwrap();
+    ops::getattr(&mine.client.op(&me), file.id).unwrap();
     let told = seen.told();
     let names: Vec<_> = told.iter().map(|line| line.split(':').next().unwrap()).collect();
     assert_eq!(
@@ -118,12 +118,12 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
         }
     }
     // It is open, removed, and then its handle is stale for whoever still has it.
-    let opened = mine.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    mine.client.unlink(&me, mine.client.root(), b"f").unwrap();
+    let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::reading()).unwrap();
+    ops::unlink(&mine.client.op(&me), mine.client.root(), b"f").unwrap();
     assert_eq!(mine.client.event_fields(file.id).nfsi_flags, 0x10);
-    mine.client.release(&opened.file);
+    ops::release(&mine.client, &opened.file);
     world.seconds(100);
-    assert_eq!(mine.client.getattr(&me, file.id), Err(Errno::STALE));
+    assert_eq!(ops::getattr(&mine.client.op(&me), file.id), Err(Errno::STALE));
     assert_eq!(mine.client.event_fields(file.id).nfsi_flags, 1);
     let told = seen.told();
     let last = told.last().unwrap();
@@ -173,11 +173,11 @@ fn what_was_written_is_waited_for_between_two_events() {
     let mine = world.mount(CacheOptions::default());
     let me = root();
     let file = mine.put(&me, mine.client.root(), "f", 0o644, b"old");
-    let opened = mine.client.open(&me, file.id, OpenFlags::writing()).unwrap();
+    let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::writing()).unwrap();
     let seen = Seen::begin("nfs_writeback_*,nfs_initiate_write");
-    mine.client.write(&me, &opened.file, 0, b"new").unwrap();
+    ops::write(&mine.client.op(&me), &opened.file, 0, b"new").unwrap();
     assert_eq!(seen.names(), Vec::<String>::new(), "it is written behind");
-    mine.client.flush(&me, &opened.file).unwrap();
+    ops::flush(&mine.client.op(&me), &opened.file).unwrap();
     let told = seen.told();
     let expected = [
         "nfs_writeback_inode_enter",
@@ -191,7 +191,7 @@ fn what_was_written_is_waited_for_between_two_events() {
     }
     let verifier = told.iter().find(|line| line.starts_with("nfs_writeback_done"));
     assert_ne!(field(verifier.unwrap(), "verifier"), 0);
-    mine.client.flush(&me, &opened.file).unwrap();
+    ops::flush(&mine.client.op(&me), &opened.file).unwrap();
     assert_eq!(seen.names(), Vec::<String>::new(), "there is nothing to wait for");
 }
 
@@ -248,12 +248,9 @@ fn a_read_that_brings_less_or_an_error_is_told() {
         direct: true,
         ..OpenFlags::reading()
     };
-    let opened = mine.client.open(&me, file.id, direct).unwrap();
+    let opened = ops::open(&mine.client.op(&me), file.id, direct).unwrap();
     way.turn.store(2, Relaxed);
-    let read = mine
-        .client
-        .read(&me, &opened.file, 0, 6)
-        .map(|bytes| bytes.to_vec());
+    let read = ops::read(&mine.client.op(&me), &opened.file, 0, 6).map(|bytes| bytes.to_vec());
     assert_eq!(read, Err(Errno::IO));
     let told = seen.told();
     assert!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{Client, ClientOptions, DirEmit, InodeId, Limits, OpenDirectory};
+use curt_client::{ClientOptions, DirEmit, InodeId, Limits, OpenDirectory, Superblock, ops};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
 
@@ -26,18 +26,17 @@ fn holding(count: u64) -> Arc<Scripted> {
 }
 
 /// Reads on for about twenty names; how many there were.
-fn some(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> u64 {
+fn some(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> u64 {
     let (from, mut count) = (*cookie, 0);
-    client
-        .readdir(&me(), open, from, false, &mut |entry| {
-            if entry.cookie > from + 20 {
-                return DirEmit::Full;
-            }
-            count += 1;
-            *cookie = entry.cookie;
-            DirEmit::Taken
-        })
-        .unwrap();
+    ops::readdir(&client.op(&me()), open, from, false, &mut |entry| {
+        if entry.cookie > from + 20 {
+            return DirEmit::Full;
+        }
+        count += 1;
+        *cookie = entry.cookie;
+        DirEmit::Taken
+    })
+    .unwrap();
     count
 }
 
@@ -88,7 +87,7 @@ fn chunks_asked_for_ahead_are_used_or_wasted() {
     let server = holding(20_000);
     let client = mount(&server, &ClientOptions::default());
     let seen = Seen::begin(PASS);
-    let open = client.opendir(&me(), client.root()).unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let (mut count, mut cookie, mut used) = (0, 0, Vec::new());
     while used.is_empty() && count < 20_000 {
         count += some(&client, &open, &mut cookie);
@@ -138,7 +137,7 @@ fn a_reader_who_jumps_and_one_who_begins_again_are_told_apart() {
     // An open directory that never was at this cookie, of which nothing is remembered.
     let server = holding(3000);
     let client = mount(&server, &ClientOptions::default());
-    let open = client.opendir(&me(), client.root()).unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let _ = seen.told();
     let mut first = None;
     read_from(&client, &open, 2002, 5, &mut |entry| {
@@ -183,20 +182,18 @@ fn names_that_had_to_go_are_told_with_their_range() {
 
 /// Reads all names of a directory, as `ls` does.
 fn read_all(mounted: &crate::world::BenchMount, directory: InodeId) {
-    let open = mounted.client.opendir(&root(), directory).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), directory).unwrap();
     let (mut cookie, mut last) = (0, u64::MAX);
     while cookie != last {
         last = cookie;
-        mounted
-            .client
-            .readdir(&root(), &open, cookie, true, &mut |entry| {
-                if let Some(found) = entry.found {
-                    mounted.client.forget(found.id, 1);
-                }
-                cookie = entry.cookie;
-                DirEmit::Taken
-            })
-            .unwrap();
+        ops::readdir(&mounted.client.op(&root()), &open, cookie, true, &mut |entry| {
+            if let Some(found) = entry.found {
+                mounted.client.forget(found.id, 1);
+            }
+            cookie = entry.cookie;
+            DirEmit::Taken
+        })
+        .unwrap();
     }
     drop(open);
 }
@@ -210,7 +207,7 @@ fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
         world.mount(CacheOptions::default()),
     );
     let me = root();
-    let there = mine.client.mkdir(&me, mine.client.root(), b"d", 0o755).unwrap();
+    let there = ops::mkdir(&mine.client.op(&me), mine.client.root(), b"d", 0o755).unwrap();
     for name in ["a", "b"] {
         other.put(
             &me,
@@ -238,7 +235,7 @@ fn a_listing_teaches_names_and_says_where_they_lead_elsewhere() {
     );
     // One of them is another file now, and the directory is read again.
     let theirs = other.lookup(&me, other.client.root(), "d").unwrap().id;
-    other.client.unlink(&me, theirs, b"b").unwrap();
+    ops::unlink(&other.client.op(&me), theirs, b"b").unwrap();
     other.put(&me, theirs, "b", 0o644, b"");
     world.seconds(3600);
     seen.told();

@@ -1,6 +1,7 @@
 //! Names: made, removed, and removed while they are open.
 
 use curt_client::OpenFlags;
+use curt_client::ops;
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
 
@@ -13,12 +14,12 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
     let world = World::new();
     let mine = world.mount(CacheOptions::default());
     let (me, top) = (root(), mine.client.root());
-    let dir = mine.client.getattr(&me, top).unwrap().attributes.fileid;
+    let dir = ops::getattr(&mine.client.op(&me), top).unwrap().attributes.fileid;
     mine.put(&me, top, "closed", 0o644, b"");
     let file = mine.put(&me, top, "open", 0o644, b"");
-    let opened = mine.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let opened = ops::open(&mine.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     let seen = Seen::begin("nfs_remove_*,nfs_async_rename_done,nfs_sillyrename_unlink");
-    mine.client.unlink(&me, top, b"closed").unwrap();
+    ops::unlink(&mine.client.op(&me), top, b"closed").unwrap();
     assert_eq!(
         seen.told(),
         [
@@ -26,7 +27,7 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
             format!("nfs_remove_exit: dir={dir} name=closed error=0"),
         ]
     );
-    mine.client.unlink(&me, top, b"open").unwrap();
+    ops::unlink(&mine.client.op(&me), top, b"open").unwrap();
     let told = seen.told();
     assert_eq!(told.len(), 1, "{told:?}");
     let begins = format!("nfs_async_rename_done: dir={dir} name=open new_dir={dir} new_name=.nfs");
@@ -41,7 +42,7 @@ fn a_file_that_is_removed_while_it_is_open_is_renamed_first_and_removed_at_its_l
         .split(' ')
         .next()
         .unwrap();
-    mine.client.release(&opened.file);
+    ops::release(&mine.client, &opened.file);
     assert_eq!(
         seen.told(),
         [
@@ -59,7 +60,7 @@ fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() 
     let mine = world.mount(CacheOptions::default());
     let other = world.mount(CacheOptions::default());
     let (me, top) = (root(), mine.client.root());
-    let dir = mine.client.getattr(&me, top).unwrap().attributes.fileid;
+    let dir = ops::getattr(&mine.client.op(&me), top).unwrap().attributes.fileid;
     let seen = Seen::begin("nfs_create_*");
     let file = mine.put(&me, top, "new", 0o640, b"");
     let number = file.attributes.fileid;
@@ -81,7 +82,7 @@ fn a_file_that_the_server_is_asked_to_make_is_told_with_its_number_or_why_not() 
         format!("nfs_create_exit: dir={dir} name=theirs fileid=0 error=-17 (EEXIST)")
     );
     assert_eq!(
-        mine.client.make_file(&me, top, b"new", 0o600).map(drop),
+        ops::make_file(&mine.client.op(&me), top, b"new", 0o600).map(drop),
         Err(Errno::EXIST)
     );
     assert!(seen.told()[0].contains(" flags=0o300 "), "O_CREAT and O_EXCL");

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{Client, ClientOptions, DirEmit, OpenDirectory};
+use curt_client::{ClientOptions, DirEmit, OpenDirectory, Superblock, ops};
 
 use crate::server::{Script, Scripted, me, mount};
 
@@ -12,20 +12,19 @@ const BATCH: usize = 5_000;
 const NAMES: u64 = 20_000;
 
 /// The next batch of names, in an order that has nothing to do with that in which they were told.
-fn batch(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>> {
+fn batch(client: &Superblock, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     loop {
         let before = names.len();
-        client
-            .readdir(&me(), open, *cookie, false, &mut |entry| {
-                if names.len() == BATCH || names.len() == before + 100 {
-                    return DirEmit::Full;
-                }
-                names.push(entry.name.to_vec());
-                *cookie = entry.cookie;
-                DirEmit::Taken
-            })
-            .unwrap();
+        ops::readdir(&client.op(&me()), open, *cookie, false, &mut |entry| {
+            if names.len() == BATCH || names.len() == before + 100 {
+                return DirEmit::Full;
+            }
+            names.push(entry.name.to_vec());
+            *cookie = entry.cookie;
+            DirEmit::Taken
+        })
+        .unwrap();
         if names.len() == before {
             break;
         }
@@ -39,9 +38,9 @@ fn batch(client: &Client, open: &OpenDirectory, cookie: &mut u64) -> Vec<Vec<u8>
 
 /// Goes through all names so, in batches; `look` is done with each. How many LOOKUPs and listings
 /// were sent.
-fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Client, usize, &[u8])) -> (u64, usize) {
+fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Superblock, usize, &[u8])) -> (u64, usize) {
     let client = mount(server, &ClientOptions::default());
-    let open = client.opendir(&me(), client.root()).unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let (mut cookie, mut count) = (0, 0);
     loop {
         let names = batch(&client, &open, &mut cookie);
@@ -49,7 +48,7 @@ fn go_through(server: &Arc<Scripted>, mut look: impl FnMut(&Client, usize, &[u8]
             break;
         }
         for name in names {
-            client.lookup(&me(), client.root(), &name).unwrap();
+            ops::lookup(&client.op(&me()), client.root(), &name).unwrap();
             // With the clock's reading, what a look-up takes.
             server.pass(5);
             look(&client, count, &name);
@@ -87,7 +86,7 @@ fn they_do_while_others_change_the_directory_now_and_then() {
 fn they_do_for_who_removes_them() {
     let server = server();
     let sent = go_through(&server, |client, _, name| {
-        client.unlink(&me(), client.root(), name).unwrap();
+        ops::unlink(&client.op(&me()), client.root(), name).unwrap();
     });
     assert_eq!(sent, (793, 58));
 }

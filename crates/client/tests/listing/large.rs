@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use curt_client::{ClientOptions, DirEmit, Errno, Limits, threads::BackgroundThreads};
+use curt_client::{ClientOptions, DirEmit, Errno, Limits, ops, threads::BackgroundThreads};
 use curt_policy::{CacheOptions, ListingMode, PlusMode, RacyGuard};
 use curt_trace::ClientCounter;
 use std::sync::Arc;
@@ -34,10 +34,8 @@ fn script(count: u64) -> Script {
 fn half_a_million_names_take_at_most_40_requests_and_64_mebibytes() {
     let server = Scripted::new(script(COUNT));
     let client = mount(&server, &ClientOptions::default());
-    let open = client.opendir(&me(), client.root()).unwrap();
-    client
-        .readdir(&me(), &open, 0, false, &mut |_| DirEmit::Full)
-        .unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
+    ops::readdir(&client.op(&me()), &open, 0, false, &mut |_| DirEmit::Full).unwrap();
     let mut asked = server.asked();
     assert_eq!(asked.len(), 1, "the first name takes one request");
     let mut next = 0;
@@ -156,7 +154,7 @@ fn listings_beyond_the_memory_are_told_whole_and_the_oldest_names_go() {
     let server = Scripted::new(script(200_000));
     let client = mount(&server, &with_listing_bytes(limit));
     for _ in 0..2 {
-        let open = client.opendir(&me(), client.root()).unwrap();
+        let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let (mut seen, mut most) = (HashSet::new(), 0);
         read_from(&client, &open, 0, 1000, &mut |entry| {
             assert!(seen.insert(entry.cookie), "told twice");
@@ -178,24 +176,23 @@ fn a_reader_whose_names_were_let_go_goes_on_from_its_cookie() {
     let client = mount(&server, &with_listing_bytes(1 << 20));
     // All of it is kept, another reader begins, and then its names have to make room.
     assert_eq!(list(&client), (Ok(()), 20_000, 0));
-    let reader = client.opendir(&me(), client.root()).unwrap();
+    let reader = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let (mut told, mut cookie) = (Vec::new(), 0);
     let some = |cookie: &mut u64, told: &mut Vec<u64>| {
         let room = told.len() + 500;
-        client
-            .readdir(&me(), &reader, *cookie, false, &mut |entry| {
-                if told.len() == room {
-                    return DirEmit::Full;
-                }
-                *cookie = entry.cookie;
-                told.push(entry.cookie);
-                DirEmit::Taken
-            })
-            .unwrap();
+        ops::readdir(&client.op(&me()), &reader, *cookie, false, &mut |entry| {
+            if told.len() == room {
+                return DirEmit::Full;
+            }
+            *cookie = entry.cookie;
+            told.push(entry.cookie);
+            DirEmit::Taken
+        })
+        .unwrap();
     };
     some(&mut cookie, &mut told);
     let others: Vec<_> = (0..4)
-        .map(|_| client.opendir(&me(), client.root()).unwrap())
+        .map(|_| ops::opendir(&client.op(&me()), client.root()).unwrap())
         .collect();
     for other in &others {
         // From a place that nobody knows, so that nothing is shared.
@@ -243,10 +240,8 @@ fn two_readers_of_one_directory_share_what_is_asked() {
         &ClientOptions::default(),
         Arc::new(BackgroundThreads::new(2)),
     );
-    let first = client.opendir(&me(), client.root()).unwrap();
-    client
-        .readdir(&me(), &first, 0, false, &mut |_| DirEmit::Full)
-        .unwrap();
+    let first = ops::opendir(&client.op(&me()), client.root()).unwrap();
+    ops::readdir(&client.op(&me()), &first, 0, false, &mut |_| DirEmit::Full).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(list(&client), (Ok(()), 50_000, 0)));
@@ -272,24 +267,23 @@ fn a_program_that_looks_at_each_name_gets_attributes_with_all_of_them() {
             ..ClientOptions::default()
         },
     );
-    let open = client.opendir(&me(), client.root()).unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut cookie = 0;
     loop {
         // With a buffer that holds all names of a reply, as ls has.
         let mut names = Vec::new();
-        client
-            .readdir(&me(), &open, cookie, true, &mut |entry| {
-                names.push(entry.name.to_vec());
-                cookie = entry.cookie;
-                entry.found.iter().for_each(|found| client.forget(found.id, 1));
-                DirEmit::Taken
-            })
-            .unwrap();
+        ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
+            names.push(entry.name.to_vec());
+            cookie = entry.cookie;
+            entry.found.iter().for_each(|found| client.forget(found.id, 1));
+            DirEmit::Taken
+        })
+        .unwrap();
         if names.is_empty() {
             break;
         }
         for name in names {
-            client.lookup(&me(), client.root(), &name).unwrap();
+            ops::lookup(&client.op(&me()), client.root(), &name).unwrap();
         }
     }
     let asked = server.asked();
@@ -315,25 +309,24 @@ fn names_listed_without_attributes_get_them_together_once_many_are_looked_up() {
     assert_eq!(list(&client).1, 20_000);
     assert!(server.asked().iter().all(|asked| !asked.plus));
     client.set_options(CacheOptions::default());
-    let open = client.opendir(&me(), client.root()).unwrap();
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut cookie = 0;
     loop {
         let mut names = Vec::new();
-        client
-            .readdir(&me(), &open, cookie, false, &mut |entry| {
-                if names.len() == 100 {
-                    return DirEmit::Full;
-                }
-                names.push(entry.name.to_vec());
-                cookie = entry.cookie;
-                DirEmit::Taken
-            })
-            .unwrap();
+        ops::readdir(&client.op(&me()), &open, cookie, false, &mut |entry| {
+            if names.len() == 100 {
+                return DirEmit::Full;
+            }
+            names.push(entry.name.to_vec());
+            cookie = entry.cookie;
+            DirEmit::Taken
+        })
+        .unwrap();
         if names.is_empty() {
             break;
         }
         for name in names {
-            client.lookup(&me(), client.root(), &name).unwrap();
+            ops::lookup(&client.op(&me()), client.root(), &name).unwrap();
         }
     }
     let asked = server.asked();

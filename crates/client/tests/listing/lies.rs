@@ -1,7 +1,7 @@
 //! What a listing makes of each lie: an error or the truth, never a name twice, never a name lost
 //! in silence, never no end.
 
-use curt_client::{ClientOptions, DirEmit, Errno, LookupResult};
+use curt_client::{ClientOptions, DirEmit, Errno, LookupResult, ops};
 use curt_trace::ClientCounter;
 
 use crate::server::{Asked, Cookies, FIRST_FILE, Lie, Script, Scripted, list, me, mount, name, read_from};
@@ -49,7 +49,7 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
             ..Script::default()
         });
         let client = mount(&server, &ClientOptions::default());
-        let open = client.opendir(&me(), client.root()).unwrap();
+        let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let mut given = Vec::new();
         read_from(&client, &open, 0, 77, &mut |entry| given.push(entry.cookie)).unwrap();
         server.asked();
@@ -64,14 +64,13 @@ fn a_listing_goes_on_from_any_cookie_it_ever_gave() {
         }
         assert_eq!(server.asked(), [], "all of it from memory");
         // An open directory that never was there before.
-        let other = client.opendir(&me(), client.root()).unwrap();
+        let other = ops::opendir(&client.op(&me()), client.root()).unwrap();
         let mut first = Vec::new();
-        client
-            .readdir(&me(), &other, given[1234], false, &mut |entry| {
-                first.push(entry.name.to_vec());
-                DirEmit::Full
-            })
-            .unwrap();
+        ops::readdir(&client.op(&me()), &other, given[1234], false, &mut |entry| {
+            first.push(entry.name.to_vec());
+            DirEmit::Full
+        })
+        .unwrap();
         assert_eq!(first, [name(1235).into_bytes()]);
         assert!(server.asked().iter().all(|asked| asked.cookie != 0));
     }
@@ -168,7 +167,8 @@ fn attributes_of_another_file_are_not_believed() {
     let client = mount(&server, &ClientOptions::default());
     assert_eq!(list(&client).1, 3000);
     assert_eq!(client.counters().events.value(ClientCounter::NamesPrimed), 0);
-    let LookupResult::Positive(found) = client.lookup(&me(), client.root(), name(7).as_bytes()).unwrap()
+    let LookupResult::Positive(found) =
+        ops::lookup(&client.op(&me()), client.root(), name(7).as_bytes()).unwrap()
     else {
         panic!("it is there");
     };

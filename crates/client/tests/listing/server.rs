@@ -11,9 +11,10 @@ use std::{
 };
 
 use curt_client::{
-    Background, BackgroundTask, Caller, Client, ClientOptions, Clock, DirEmit, DirEntry, Environment, Errno,
-    MountedRoot, OpenDirectory,
+    Background, BackgroundTask, Caller, ClientOptions, Clock, DirEmit, DirEntry, Environment, Errno,
+    MountedRoot, OpenDirectory, Superblock,
     caller::RpcSecurity,
+    ops,
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
@@ -384,7 +385,7 @@ impl Background for Inline {
 }
 
 /// A client of this server.
-pub(crate) fn mount(server: &Arc<Scripted>, behaviour: &ClientOptions) -> Client {
+pub(crate) fn mount(server: &Arc<Scripted>, behaviour: &ClientOptions) -> Superblock {
     mount_in(server, behaviour, Arc::new(Inline))
 }
 
@@ -392,7 +393,7 @@ pub(crate) fn mount_in(
     server: &Arc<Scripted>,
     behaviour: &ClientOptions,
     background: Arc<dyn Background>,
-) -> Client {
+) -> Superblock {
     let clock: Arc<dyn Clock> = Arc::new(Ticking {
         base: Instant::now(),
         readings: AtomicU64::new(0),
@@ -412,7 +413,7 @@ pub(crate) fn mount_in(
         background,
         observer: None,
     };
-    Client::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).unwrap()
+    Superblock::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).unwrap()
 }
 
 pub(crate) fn me() -> Caller {
@@ -422,7 +423,7 @@ pub(crate) fn me() -> Caller {
 /// Reads from `cookie` on, `room` names at a time as a kernel does, until there are no more. Calls
 /// `told` with each name's index and cookie.
 pub(crate) fn read_from(
-    client: &Client,
+    client: &Superblock,
     open: &OpenDirectory,
     cookie: u64,
     room: usize,
@@ -431,7 +432,7 @@ pub(crate) fn read_from(
     let mut cookie = cookie;
     loop {
         let mut count = 0;
-        client.readdir(&me(), open, cookie, false, &mut |entry| {
+        ops::readdir(&client.op(&me()), open, cookie, false, &mut |entry| {
             if count == room {
                 return DirEmit::Full;
             }
@@ -447,8 +448,8 @@ pub(crate) fn read_from(
 }
 
 /// Lists all; how many names were told, how many of them twice.
-pub(crate) fn list(client: &Client) -> (Result<(), Errno>, usize, usize) {
-    let open = client.opendir(&me(), client.root()).unwrap();
+pub(crate) fn list(client: &Superblock) -> (Result<(), Errno>, usize, usize) {
+    let open = ops::opendir(&client.op(&me()), client.root()).unwrap();
     let mut seen = HashSet::new();
     let mut twice = 0;
     let result = read_from(client, &open, 0, 100, &mut |entry| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{Caller, OpenFlags, protocol::SetAttributes};
+use curt_client::{Caller, OpenFlags, ops, protocol::SetAttributes};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
@@ -34,15 +34,18 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
         gid: Some(50),
         ..SetAttributes::default()
     };
-    mounted.client.setattr(&root(), file.id, &set).unwrap();
+    ops::setattr(&mounted.client.op(&root()), file.id, &set).unwrap();
     mounted.sent();
-    let may_read = |caller: &Caller| mounted.client.access(caller, file.id, 4);
+    let may_read = |caller: &Caller| ops::access(&mounted.client.op(caller), file.id, 4);
     assert_eq!(may_read(&user(1)), Ok(()));
     assert_eq!(mounted.sent(), "ACCESS 1");
     assert_eq!(may_read(&user(1)), Ok(()));
     assert_eq!(mounted.sent(), "", "one answer fills all masks");
-    assert_eq!(mounted.client.access(&user(1), file.id, 2), Ok(()));
-    assert_eq!(mounted.client.access(&user(1), file.id, 1), Err(Errno::ACCESS));
+    assert_eq!(ops::access(&mounted.client.op(&user(1)), file.id, 2), Ok(()));
+    assert_eq!(
+        ops::access(&mounted.client.op(&user(1)), file.id, 1),
+        Err(Errno::ACCESS)
+    );
     assert_eq!(mounted.sent(), "", "nor is a young denial asked again");
     assert_eq!(may_read(&user(2)), Err(Errno::ACCESS));
     assert_eq!(
@@ -51,7 +54,7 @@ fn each_credential_is_asked_for_once_while_attributes_last() {
         "groups are part of the credential"
     );
     assert_eq!(mounted.sent(), "ACCESS 2");
-    assert_eq!(mounted.client.access(&user(3), file.id, 0), Ok(()));
+    assert_eq!(ops::access(&mounted.client.op(&user(3)), file.id, 0), Ok(()));
     assert_eq!(mounted.sent(), "", "F_OK asks nothing");
 }
 
@@ -65,21 +68,21 @@ fn a_cached_denial_is_confirmed_once_a_second_and_can_be_overturned() {
     );
     let me = user(7);
     let file = one.put(&root(), one.client.root(), "f", 0o600, b"x");
-    assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+    assert_eq!(ops::access(&one.client.op(&me), file.id, 4), Err(Errno::ACCESS));
     one.sent();
     for _ in 0..5 {
-        assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+        assert_eq!(ops::access(&one.client.op(&me), file.id, 4), Err(Errno::ACCESS));
     }
     assert_eq!(one.sent(), "");
     world.pass(Duration::from_millis(1100));
-    assert_eq!(one.client.access(&me, file.id, 4), Err(Errno::ACCESS));
+    assert_eq!(ops::access(&one.client.op(&me), file.id, 4), Err(Errno::ACCESS));
     assert_eq!(one.sent(), "ACCESS 1");
     assert_eq!(one.counter(ClientCounter::AccessDenyConfirmed), 1);
     let found = two.lookup(&root(), two.client.root(), "f").unwrap();
-    two.client.setattr(&root(), found.id, &mode(0o644)).unwrap();
+    ops::setattr(&two.client.op(&root()), found.id, &mode(0o644)).unwrap();
     world.pass(Duration::from_millis(1100));
     assert_eq!(
-        one.client.access(&me, file.id, 4),
+        ops::access(&one.client.op(&me), file.id, 4),
         Ok(()),
         "a denial is never the last word"
     );
@@ -106,7 +109,7 @@ fn noaccesscheck_asks_only_to_confirm_denials() {
     assert_eq!(mounted.counter(ClientCounter::AccessDenyConfirmed), 1);
     assert_eq!(mounted.cat(&me, closed.id), Err(Errno::ACCESS));
     assert!(!mounted.sent().contains("ACCESS"), "once a second is enough");
-    assert_eq!(mounted.client.access(&root(), closed.id, 4), Ok(()));
+    assert_eq!(ops::access(&mounted.client.op(&root()), closed.id, 4), Ok(()));
     assert_eq!(mounted.sent(), "ACCESS 1", "uid 0 is never judged by mode bits");
 }
 
@@ -152,10 +155,8 @@ fn execve_needs_to_execute_and_not_to_read() {
                 execute: true,
                 ..OpenFlags::reading()
             };
-            mounted
-                .client
-                .open(&user(5), id, flags)
-                .map(|opened| mounted.client.release(&opened.file))
+            ops::open(&mounted.client.op(&user(5)), id, flags)
+                .map(|opened| ops::release(&mounted.client, &opened.file))
         };
         assert_eq!(run(tool.id), Ok(()));
         assert_eq!(run(text.id), Err(Errno::ACCESS));
@@ -171,10 +172,13 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
     for cache in [CacheOptions::default(), by_bits()] {
         let mounted = world.mount(cache);
         let name = format!("private{:?}", cache.access);
-        let private = mounted
-            .client
-            .mkdir(&user(1), mounted.client.root(), name.as_bytes(), 0o700)
-            .unwrap();
+        let private = ops::mkdir(
+            &mounted.client.op(&user(1)),
+            mounted.client.root(),
+            name.as_bytes(),
+            0o700,
+        )
+        .unwrap();
         mounted.put(&user(1), private.id, "secret", 0o644, b"x");
         assert!(mounted.lookup(&user(1), private.id, "secret").is_ok());
         assert_eq!(
@@ -185,7 +189,7 @@ fn cached_names_open_no_directory_to_those_who_may_not_search_it() {
             mounted.lookup(&user(2), private.id, "missing").map(|_| ()),
             Err(Errno::ACCESS)
         );
-        assert!(mounted.client.opendir(&user(2), private.id).is_err());
+        assert!(ops::opendir(&mounted.client.op(&user(2)), private.id).is_err());
     }
 }
 
@@ -198,13 +202,13 @@ fn a_grant_by_the_server_that_mode_bits_would_not_give_ends_their_judgement() {
     let me = user(9);
     let file = mounted.put(&me, mounted.client.root(), "f", 0o044, b"x");
     mounted.sent();
-    let before = mounted.client.access(&me, file.id, 4);
+    let before = ops::access(&mounted.client.op(&me), file.id, 4);
     let asked = mounted.sent();
     assert!(asked.contains("ACCESS 1"), "{asked}");
     assert_eq!(before, Err(Errno::ACCESS), "the server judges as the bits do");
-    mounted.client.setattr(&me, file.id, &mode(0o644)).unwrap();
+    ops::setattr(&mounted.client.op(&me), file.id, &mode(0o644)).unwrap();
     assert_eq!(
-        mounted.client.access(&me, file.id, 4),
+        ops::access(&mounted.client.op(&me), file.id, 4),
         Ok(()),
         "a new mode is judged anew"
     );
@@ -215,7 +219,7 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
     let world = World::new();
     let mounted = world.mount(by_bits());
     let other = world.mount(by_bits());
-    let made = mounted.client.mkdir(&root(), mounted.client.root(), b"d", 0o777);
+    let made = ops::mkdir(&mounted.client.op(&root()), mounted.client.root(), b"d", 0o777);
     let directory = made.unwrap().id;
     let seen = other.lookup(&root(), other.client.root(), "d").unwrap().id;
     for (bits, is_taken_back) in [
@@ -227,7 +231,7 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
     ] {
         mounted.told.contents.lock().clear();
         other.told.contents.lock().clear();
-        mounted.client.setattr(&root(), directory, &mode(bits)).unwrap();
+        ops::setattr(&mounted.client.op(&root()), directory, &mode(bits)).unwrap();
         assert_eq!(
             mounted.told.contents.lock().contains(&directory),
             is_taken_back,
@@ -236,7 +240,7 @@ fn names_are_taken_back_when_a_directory_is_closed_to_somebody_and_then_alone() 
         // Whoever finds by asking that others changed it cannot know that its names are as they
         // were, and does so always.
         world.seconds(600);
-        other.client.getattr(&root(), seen).unwrap();
+        ops::getattr(&other.client.op(&root()), seen).unwrap();
         assert!(other.told.contents.lock().contains(&seen), "{bits:o}, found");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use curt_client::{Caller, RenameMode};
+use curt_client::{Caller, RenameMode, ops};
 use curt_policy::CacheOptions;
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::Interrupt;
@@ -37,7 +37,7 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     thread::scope(|scope| {
         let replacing = scope.spawn(|| meeting.replace("second", "f"));
         meeting.here.wait();
-        let opening = scope.spawn(|| client.open(&me, file.id, reading()).map(drop));
+        let opening = scope.spawn(|| ops::open(&client.op(&me), file.id, reading()).map(drop));
         meeting.go_on();
         assert_eq!(replacing.join().unwrap(), Ok(()));
         assert_eq!(opening.join().unwrap(), Err(Errno::STALE));
@@ -48,10 +48,10 @@ fn an_open_that_met_a_replacement_meets_no_other_when_a_kernel_tries_again() {
     assert_eq!(list(mounted, top), ["f", "fourth"], "the last close removes it");
     let found = mounted.lookup(&me, top, "f").unwrap();
     meeting.replace("fourth", "f").unwrap();
-    let late = client.open(&me, found.id, reading()).map(drop);
+    let late = ops::open(&client.op(&me), found.id, reading()).map(drop);
     assert_eq!(late, Err(Errno::STALE), "nobody had turned it away before");
     mounted.lookup(&me, top, "f").unwrap();
-    client.unlink(&root(), top, b"f").unwrap();
+    ops::unlink(&client.op(&root()), top, b"f").unwrap();
     assert_eq!(list(mounted, top).len(), 1, "it is held for who comes back");
     world.seconds(60);
     mounted.put(&root(), top, "other", 0o644, b"");
@@ -69,16 +69,16 @@ fn a_kernel_is_told_what_the_last_close_of_a_removed_file_changes() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
-    let directory = client.mkdir(&me, client.root(), b"d", 0o777).unwrap();
+    let directory = ops::mkdir(&client.op(&me), client.root(), b"d", 0o777).unwrap();
     let file = mounted.put(&me, directory.id, "f", 0o644, b"here");
-    client.link(&me, file.id, client.root(), b"other").unwrap();
-    let opened = client.open(&me, file.id, reading()).unwrap();
-    client.unlink(&me, directory.id, b"f").unwrap();
+    ops::link(&client.op(&me), file.id, client.root(), b"other").unwrap();
+    let opened = ops::open(&client.op(&me), file.id, reading()).unwrap();
+    ops::unlink(&client.op(&me), directory.id, b"f").unwrap();
     assert!(mounted.told.attributes.lock().is_empty(), "the kernel knows");
-    client.close(&me, &opened.file).unwrap();
+    ops::close(&client.op(&me), &opened.file).unwrap();
     assert_eq!(*mounted.told.attributes.lock(), [directory.id, file.id]);
-    let opened = client.open(&me, file.id, reading()).unwrap();
-    client.close(&me, &opened.file).unwrap();
+    let opened = ops::open(&client.op(&me), file.id, reading()).unwrap();
+    ops::close(&client.op(&me), &opened.file).unwrap();
     assert_eq!(mounted.told.attributes.lock().len(), 2, "nothing was changed");
 }
 
@@ -92,20 +92,21 @@ fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_n
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let client = &mounted.client;
-    let remove = |me: &Caller| client.rmdir(me, top, b"d");
-    let replace = |me: &Caller| client.rename(me, (top, b"empty"), (top, b"d"), RenameMode::Replace);
+    let remove = |me: &Caller| ops::rmdir(&client.op(me), top, b"d");
+    let replace =
+        |me: &Caller| ops::rename(&client.op(me), (top, b"empty"), (top, b"d"), RenameMode::Replace);
     let ways: [Way<'_>; 2] = [&remove, &replace];
     for way in ways {
-        let directory = client.mkdir(&root(), top, b"d", 0o755).unwrap();
-        client.mkdir(&root(), top, b"other", 0o755).unwrap();
-        let _ = client.mkdir(&root(), top, b"empty", 0o755);
+        let directory = ops::mkdir(&client.op(&root()), top, b"d", 0o755).unwrap();
+        ops::mkdir(&client.op(&root()), top, b"other", 0o755).unwrap();
+        let _ = ops::mkdir(&client.op(&root()), top, b"empty", 0o755);
         let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
-        let opened = client.open(&root(), file.id, reading()).unwrap();
-        client.unlink(&root(), directory.id, b"f").unwrap();
+        let opened = ops::open(&client.op(&root()), file.id, reading()).unwrap();
+        ops::unlink(&client.op(&root()), directory.id, b"f").unwrap();
         assert_eq!(way(&root()), Err(Errno::NOTEMPTY), "it is open still");
         meeting.hold(NfsProcedure::Remove);
         thread::scope(|scope| {
-            scope.spawn(|| client.release(&opened.file));
+            scope.spawn(|| ops::release(client, &opened.file));
             meeting.here.wait();
             let (tell, told) = mpsc::channel();
             scope.spawn(move || tell.send(way(&root())));
@@ -115,7 +116,7 @@ fn who_removes_or_replaces_a_directory_waits_for_the_last_closes_in_it_and_for_n
             };
             called_off.interrupt.raise();
             let hurried = way(&called_off);
-            let other = client.rmdir(&root(), top, b"other");
+            let other = ops::rmdir(&client.op(&root()), top, b"other");
             let early = told.recv_timeout(Duration::from_millis(100));
             meeting.go_on();
             assert!(early.is_err(), "it waits for the close's end: {early:?}");

@@ -10,7 +10,7 @@ use std::{
 };
 
 use curt_client::{
-    Caller, ClientOptions, FoundInode, InodeId, OpenFlags, PageCacheState, protocol::SetAttributes,
+    Caller, ClientOptions, FoundInode, InodeId, OpenFlags, PageCacheState, ops, protocol::SetAttributes,
 };
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -56,7 +56,7 @@ impl<'a> Shared<'a> {
             size: Some(size),
             ..SetAttributes::default()
         };
-        self.there.client.setattr(&root(), self.made.id, &set).unwrap();
+        ops::setattr(&self.there.client.op(&root()), self.made.id, &set).unwrap();
         self.world.seconds(1);
     }
 
@@ -68,11 +68,9 @@ impl<'a> Shared<'a> {
     /// Opens as a kernel does for a thread that has looked the name up; whether the copies were
     /// good.
     fn open(&self, pid: u32, id: InodeId) -> Result<PageCacheState, Errno> {
-        let opened = self.here.client.open(&thread(pid), id, OpenFlags::reading())?;
-        self.here
-            .client
-            .drop_copies(&thread(pid), &opened.file, false, || {});
-        self.here.client.release(&opened.file);
+        let opened = ops::open(&self.here.client.op(&thread(pid)), id, OpenFlags::reading())?;
+        ops::drop_copies(&self.here.client.op(&thread(pid)), &opened.file, false, || {});
+        ops::release(&self.here.client, &opened.file);
         Ok(opened.data)
     }
 
@@ -112,8 +110,8 @@ fn a_kernel_that_takes_a_file_for_larger_than_it_is_looks_it_up_before_it_opens_
         truncate: true,
         ..OpenFlags::writing()
     };
-    let opened = shared.here.client.open(&thread(7), id, truncating).unwrap();
-    shared.here.client.release(&opened.file);
+    let opened = ops::open(&shared.here.client.op(&thread(7)), id, truncating).unwrap();
+    ops::release(&shared.here.client, &opened.file);
     assert!(shared.open(7, id).is_ok(), "it has set the size itself");
 }
 
@@ -153,7 +151,7 @@ fn what_is_found_shorter_by_anything_but_an_open_is_looked_up_by_the_next_open()
     let id = shared.look_up(7).id;
     shared.resize(6);
     world.seconds(60);
-    let stat = shared.here.client.getattr(&thread(8), id).unwrap();
+    let stat = ops::getattr(&shared.here.client.op(&thread(8)), id).unwrap();
     assert_eq!(stat.attributes.size, 6);
     // The kernel may have ignored that reply, because of another one.
     assert_eq!(shared.open(7, id), Err(Errno::STALE));
@@ -175,7 +173,7 @@ fn a_look_up_proves_nothing_if_the_file_was_found_changed_since_its_open_failed(
     world.seconds(60);
     // Whoever finds the change has copies dropped, and the kernel may ignore the reply to the
     // look-up then.
-    shared.here.client.getattr(&thread(8), id).unwrap();
+    ops::getattr(&shared.here.client.op(&thread(8)), id).unwrap();
     assert!(shared.open(7, id).is_ok(), "a kernel comes back once");
     assert_eq!(shared.open(8, id), Err(Errno::STALE));
     shared.look_up(8);
@@ -193,7 +191,7 @@ fn what_this_mount_has_cut_itself_is_not_looked_up() {
         size: Some(6),
         ..SetAttributes::default()
     };
-    shared.here.client.setattr(&thread(7), id, &set).unwrap();
+    ops::setattr(&shared.here.client.op(&thread(7)), id, &set).unwrap();
     assert_eq!(shared.open(8, id), Ok(PageCacheState::Same));
     assert_eq!(shared.dropped(), 0);
 }
@@ -228,10 +226,10 @@ fn read_sloppily(old: &[u8], cached: usize, new: &[u8]) -> (Vec<u8>, BenchMount)
     let here = world.mount_with(sloppy());
     here.teach_time(&world);
     let id = here.lookup(&root(), here.client.root(), "f").unwrap().id;
-    let opened = here.client.open(&root(), id, OpenFlags::reading()).unwrap();
-    let read = here.client.read(&root(), &opened.file, 0, cached).unwrap();
+    let opened = ops::open(&here.client.op(&root()), id, OpenFlags::reading()).unwrap();
+    let read = ops::read(&here.client.op(&root()), &opened.file, 0, cached).unwrap();
     assert_eq!(read.to_vec(), old[..cached]);
-    here.client.close(&root(), &opened.file).unwrap();
+    ops::close(&here.client.op(&root()), &opened.file).unwrap();
     world.pass(Duration::from_millis(500));
     there.put(&root(), there.client.root(), "f", 0o644, new);
     world.pass(Duration::from_millis(500));

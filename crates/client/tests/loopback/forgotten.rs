@@ -1,6 +1,6 @@
 //! What a kernel asks for by number alone, after it has given back its look-ups.
 
-use curt_client::{ClientOptions, FoundInode, InodeId, Limits, LookupResult};
+use curt_client::{ClientOptions, FoundInode, InodeId, Limits, LookupResult, ops};
 use curt_policy::CacheOptions;
 use rustix::io::Errno;
 
@@ -10,7 +10,7 @@ use crate::world::{BenchMount, World, root};
 const LAST_MAX: u64 = 16_384;
 
 fn by_id(mounted: &BenchMount, id: InodeId) -> Result<FoundInode, Errno> {
-    match mounted.client.lookup_id(&root(), id)? {
+    match ops::lookup_id(&mounted.client.op(&root()), id)? {
         LookupResult::Positive(found) => Ok(found),
         LookupResult::Negative { .. } => Err(Errno::NOENT),
     }
@@ -23,12 +23,12 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
     client.serves_kernel();
-    let directory = client.mkdir(&me, client.root(), b"d", 0o755).unwrap();
+    let directory = ops::mkdir(&client.op(&me), client.root(), b"d", 0o755).unwrap();
     let file = mounted.put(&me, directory.id, "f", 0o644, b"x").id;
     for id in [file, directory.id] {
         client.forget(id, 1);
         assert_eq!(
-            client.getattr(&me, id).map(drop),
+            ops::getattr(&client.op(&me), id).map(drop),
             Err(Errno::STALE),
             "it is not held"
         );
@@ -36,17 +36,17 @@ fn what_a_kernel_has_forgotten_is_found_by_its_number_until_the_server_has_it_no
     mounted.sent();
     let found = by_id(&mounted, file).unwrap();
     assert_eq!((found.id, mounted.sent().as_str()), (file, "GETATTR 1"));
-    assert!(client.getattr(&me, file).is_ok(), "it is held again");
+    assert!(ops::getattr(&client.op(&me), file).is_ok(), "it is held again");
     assert_eq!(
         by_id(&mounted, directory.id).map(|found| found.id),
         Ok(directory.id)
     );
-    let up = client.lookup(&me, directory.id, b"..").unwrap();
+    let up = ops::lookup(&client.op(&me), directory.id, b"..").unwrap();
     assert!(matches!(up, LookupResult::Positive(up) if up.id == InodeId::ROOT));
     client.forget(file, 1);
     let other = world.mount(CacheOptions::default());
     let place = other.lookup(&me, other.client.root(), "d").unwrap();
-    other.client.unlink(&me, place.id, b"f").unwrap();
+    ops::unlink(&other.client.op(&me), place.id, b"f").unwrap();
     assert_eq!(by_id(&mounted, file), Err(Errno::STALE));
     assert_eq!(
         by_id(&mounted, InodeId(1 << 40)),
@@ -71,7 +71,7 @@ fn what_is_kept_for_its_number_alone_is_bounded_and_for_kernels_alone() {
     let (client, me) = (&mounted.client, root());
     let make = |number: u64| {
         let name = format!("f{number}");
-        let made = client.make_file(&me, client.root(), name.as_bytes(), 0o644);
+        let made = ops::make_file(&client.op(&me), client.root(), name.as_bytes(), 0o644);
         let id = made.unwrap().id;
         client.forget(id, 1);
         id

@@ -1,5 +1,6 @@
 //! Mode bits as judges: where the server turns out to judge otherwise, they judge no more.
 
+use curt_client::ops;
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{AccessMode, CacheOptions};
@@ -70,12 +71,12 @@ fn a_denial_by_mode_bits_that_the_server_overturns_lets_in_and_ends_their_judgem
     assert_eq!(mounted.cat(&user(2000), file.id).unwrap().len(), 10);
     assert_eq!(mounted.sent(), "GETATTR 1");
     // The owner, whom the bits allow all, is judged by the server on this file ...
-    assert_eq!(mounted.client.access(&user(1000), file.id, 4), Ok(()));
+    assert_eq!(ops::access(&mounted.client.op(&user(1000)), file.id, 4), Ok(()));
     assert_eq!(mounted.sent(), "ACCESS 1");
     // ... and by the bits on another.
     let other = mounted.lookup(&user(1000), top, "g").unwrap();
     mounted.sent();
-    assert_eq!(mounted.client.access(&user(1000), other.id, 4), Ok(()));
+    assert_eq!(ops::access(&mounted.client.op(&user(1000)), other.id, 4), Ok(()));
     assert_eq!(mounted.sent(), "");
 }
 
@@ -97,17 +98,17 @@ fn a_credential_that_the_server_maps_away_is_judged_by_the_server_from_then_on()
     assert!(sent.contains("ACCESS 1") && !sent.contains("READ"), "{sent}");
     // Now it is known whom he is not.
     assert_eq!(
-        mounted
-            .client
-            .open(&me, second, curt_client::OpenFlags::reading())
-            .map(|_| ()),
+        ops::open(&mounted.client.op(&me), second, curt_client::OpenFlags::reading()).map(|_| ()),
         Err(Errno::ACCESS)
     );
     assert_eq!(mounted.sent(), "ACCESS 1");
     // Others are judged by the bits as before: a denial is confirmed, a permission is not.
-    assert_eq!(mounted.client.access(&user(2000), third, 4), Err(Errno::ACCESS));
+    assert_eq!(
+        ops::access(&mounted.client.op(&user(2000)), third, 4),
+        Err(Errno::ACCESS)
+    );
     assert!(mounted.sent().contains("ACCESS 1"));
-    assert_eq!(mounted.client.access(&user(2000), top, 4), Ok(()));
+    assert_eq!(ops::access(&mounted.client.op(&user(2000)), top, 4), Ok(()));
     assert_eq!(mounted.sent(), "");
 }
 

@@ -1,6 +1,6 @@
 //! What FSINFO and PATHCONF say of a server, and what is believed of it.
 
-use curt_client::{OpenFlags, RenameMode, protocol::SetAttributes};
+use curt_client::{OpenFlags, RenameMode, ops, protocol::SetAttributes};
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root};
@@ -15,22 +15,20 @@ fn size(size: u64) -> SetAttributes {
 /// What each operation that takes a name says to `name`.
 fn refusals(mounted: &BenchMount, name: &[u8]) -> Vec<Result<(), Errno>> {
     let (client, me, top) = (&mounted.client, root(), mounted.client.root());
-    let known = client.make_file(&me, top, b"known", 0o644).unwrap();
+    let known = ops::make_file(&client.op(&me), top, b"known", 0o644).unwrap();
     let refusals = vec![
-        client.lookup(&me, top, name).map(drop),
-        client.make_file(&me, top, name, 0o644).map(drop),
-        client
-            .create(&me, top, name, 0o644, OpenFlags::writing())
-            .map(drop),
-        client.mkdir(&me, top, name, 0o755).map(drop),
-        client.symlink(&me, top, name, b"known").map(drop),
-        client.link(&me, known.id, top, name).map(drop),
-        client.rename(&me, (top, b"known"), (top, name), RenameMode::Replace),
-        client.rename(&me, (top, name), (top, b"known"), RenameMode::Replace),
-        client.unlink(&me, top, name),
-        client.rmdir(&me, top, name),
+        ops::lookup(&client.op(&me), top, name).map(drop),
+        ops::make_file(&client.op(&me), top, name, 0o644).map(drop),
+        ops::create(&client.op(&me), top, name, 0o644, OpenFlags::writing()).map(drop),
+        ops::mkdir(&client.op(&me), top, name, 0o755).map(drop),
+        ops::symlink(&client.op(&me), top, name, b"known").map(drop),
+        ops::link(&client.op(&me), known.id, top, name).map(drop),
+        ops::rename(&client.op(&me), (top, b"known"), (top, name), RenameMode::Replace),
+        ops::rename(&client.op(&me), (top, name), (top, b"known"), RenameMode::Replace),
+        ops::unlink(&client.op(&me), top, name),
+        ops::rmdir(&client.op(&me), top, name),
     ];
-    client.unlink(&me, top, b"known").unwrap();
+    ops::unlink(&client.op(&me), top, b"known").unwrap();
     refusals
 }
 
@@ -41,11 +39,11 @@ fn names_have_255_bytes_at_most_whatever_the_server_says() {
         let world = World::new();
         let mounted = world.mount_limited(|root| root.path_limits.name_max = said);
         let (me, top) = (root(), mounted.client.root());
-        let told = mounted.client.statfs(&me, top).unwrap().name_max;
+        let told = ops::statfs(&mounted.client.op(&me), top).unwrap().name_max;
         assert_eq!(told, longest, "{said}");
         let name = vec![b'n'; usize::try_from(longest).unwrap() + 1];
-        mounted.client.make_file(&me, top, &name[1..], 0o644).unwrap();
-        mounted.client.unlink(&me, top, &name[1..]).unwrap();
+        ops::make_file(&mounted.client.op(&me), top, &name[1..], 0o644).unwrap();
+        ops::unlink(&mounted.client.op(&me), top, &name[1..]).unwrap();
         mounted.sent();
         for (number, refusal) in refusals(&mounted, &name).into_iter().enumerate() {
             assert_eq!(refusal, Err(Errno::NAMETOOLONG), "{said}: operation {number}");
@@ -65,30 +63,48 @@ fn no_byte_is_taken_behind_the_largest_size_that_the_server_allows() {
     let mounted = world.mount_limited(|root| root.limits.file_size_max = 10_000);
     let (me, top) = (root(), mounted.client.root());
     let flags = OpenFlags::writing();
-    let (found, opened) = mounted.client.create(&me, top, b"f", 0o644, flags).unwrap();
+    let (found, opened) = ops::create(&mounted.client.op(&me), top, b"f", 0o644, flags).unwrap();
     let file = opened.file;
-    assert_eq!(mounted.client.write(&me, &file, 9_990, &[7; 20]), Ok(10));
-    assert_eq!(mounted.client.write(&me, &file, 10_000, &[7]), Err(Errno::FBIG));
-    assert_eq!(mounted.client.write(&me, &file, u64::MAX, &[7]), Err(Errno::FBIG));
-    assert_eq!(mounted.client.close(&me, &file), Ok(()), "nothing was lost");
+    assert_eq!(
+        ops::write(&mounted.client.op(&me), &file, 9_990, &[7; 20]),
+        Ok(10)
+    );
+    assert_eq!(
+        ops::write(&mounted.client.op(&me), &file, 10_000, &[7]),
+        Err(Errno::FBIG)
+    );
+    assert_eq!(
+        ops::write(&mounted.client.op(&me), &file, u64::MAX, &[7]),
+        Err(Errno::FBIG)
+    );
+    assert_eq!(
+        ops::close(&mounted.client.op(&me), &file),
+        Ok(()),
+        "nothing was lost"
+    );
     let appending = OpenFlags {
         append: true,
         ..flags
     };
-    let log = mounted.client.open(&me, found.id, appending).unwrap().file;
-    assert_eq!(mounted.client.write(&me, &log, 0, &[7]), Err(Errno::FBIG));
+    let log = ops::open(&mounted.client.op(&me), found.id, appending)
+        .unwrap()
+        .file;
     assert_eq!(
-        mounted.client.setattr_open(&me, &log, &size(10_001)).map(drop),
+        ops::write(&mounted.client.op(&me), &log, 0, &[7]),
         Err(Errno::FBIG)
     );
     assert_eq!(
-        mounted.client.setattr(&me, found.id, &size(10_001)).map(drop),
+        ops::setattr_open(&mounted.client.op(&me), &log, &size(10_001)).map(drop),
         Err(Errno::FBIG)
     );
-    let cut = mounted.client.setattr(&me, found.id, &size(9_999)).unwrap();
+    assert_eq!(
+        ops::setattr(&mounted.client.op(&me), found.id, &size(10_001)).map(drop),
+        Err(Errno::FBIG)
+    );
+    let cut = ops::setattr(&mounted.client.op(&me), found.id, &size(9_999)).unwrap();
     assert_eq!(cut.attributes.size, 9_999);
-    assert_eq!(mounted.client.write(&me, &log, 0, &[7; 2]), Ok(1));
-    mounted.client.close(&me, &log).unwrap();
+    assert_eq!(ops::write(&mounted.client.op(&me), &log, 0, &[7; 2]), Ok(1));
+    ops::close(&mounted.client.op(&me), &log).unwrap();
     assert_eq!(mounted.cat(&me, found.id).unwrap().len(), 10_000);
 }
 
@@ -100,12 +116,9 @@ fn a_server_that_says_nothing_of_sizes_allows_any() {
         let mounted = world.mount_limited(|root| root.limits.file_size_max = said);
         let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"x");
         let largest = i64::MAX.unsigned_abs();
-        let set = mounted.client.setattr(&root(), file.id, &size(largest)).unwrap();
+        let set = ops::setattr(&mounted.client.op(&root()), file.id, &size(largest)).unwrap();
         assert_eq!(set.attributes.size, largest);
-        let beyond = mounted
-            .client
-            .setattr(&root(), file.id, &size(largest + 1))
-            .map(drop);
+        let beyond = ops::setattr(&mounted.client.op(&root()), file.id, &size(largest + 1)).map(drop);
         assert_eq!(beyond, Err(Errno::FBIG));
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_client::{ClientOptions, DirEmit, InodeId, LookupResult, OpenDirectory};
+use curt_client::{ClientOptions, DirEmit, InodeId, LookupResult, OpenDirectory, ops};
 use curt_policy::{CacheOptions, PlusMode};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -25,20 +25,15 @@ use crate::{
 /// A directory of `count` files that was made an hour ago.
 fn filled(world: &World, count: usize) {
     let maker = world.mount(CacheOptions::default());
-    let directory = maker
-        .client
-        .mkdir(&root(), maker.client.root(), b"d", 0o777)
-        .unwrap();
+    let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
     for number in 0..count {
-        maker
-            .client
-            .make_file(
-                &root(),
-                directory.id,
-                format!("file{number:05}").as_bytes(),
-                0o644,
-            )
-            .unwrap();
+        ops::make_file(
+            &maker.client.op(&root()),
+            directory.id,
+            format!("file{number:05}").as_bytes(),
+            0o644,
+        )
+        .unwrap();
     }
     world.seconds(3600);
 }
@@ -65,9 +60,7 @@ fn read(
         found += usize::from(entry.found.is_some());
         DirEmit::Taken
     };
-    mounted
-        .client
-        .readdir(&root(), open, cookie, plus, &mut listener)?;
+    ops::readdir(&mounted.client.op(&root()), open, cookie, plus, &mut listener)?;
     Ok((names, next, found))
 }
 
@@ -102,13 +95,13 @@ fn a_repeated_listing_asks_nothing_and_neither_do_stats_after_it() {
     mounted.teach_time(&world);
     let id = directory(&mounted);
     mounted.sent();
-    let open = mounted.client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     assert_eq!(mounted.sent(), "ACCESS 1");
     assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), expected(50));
     assert_eq!(mounted.sent(), "READDIRPLUS 1");
     for name in expected(50) {
         let found = mounted.lookup(&root(), id, &name).unwrap();
-        mounted.client.getattr(&root(), found.id).unwrap();
+        ops::getattr(&mounted.client.op(&root()), found.id).unwrap();
     }
     assert_eq!(mounted.sent(), "", "the listing taught names and attributes");
     for _ in 0..3 {
@@ -127,16 +120,16 @@ fn a_listing_after_a_change_asks_again() {
     filled(&world, 3);
     let mounted = world.mount(CacheOptions::default());
     let id = directory(&mounted);
-    let open = mounted.client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     read_all(&mounted, &open, 100).unwrap();
-    mounted.client.unlink(&root(), id, b"file00001").unwrap();
+    ops::unlink(&mounted.client.op(&root()), id, b"file00001").unwrap();
     assert_eq!(
         sorted(read_all(&mounted, &open, 100).unwrap()),
         ["file00000", "file00002"]
     );
     let other = world.mount(CacheOptions::default());
     other.put(&root(), directory(&other), "new", 0o644, b"");
-    let open = mounted.client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     assert_eq!(
         sorted(read_all(&mounted, &open, 100).unwrap()),
         ["file00000", "file00002", "new"]
@@ -158,40 +151,40 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let mounted = world.mount(CacheOptions::default());
     mounted.teach_time(&world);
     let (client, id) = (&mounted.client, directory(&mounted));
-    let open = client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&client.op(&root()), id).unwrap();
     let mut names = expected(50);
     assert_eq!(sorted(read_all(&mounted, &open, 7).unwrap()), names);
     // A reader on its way while all this happens.
-    let reader = client.opendir(&root(), id).unwrap();
+    let reader = ops::opendir(&client.op(&root()), id).unwrap();
     let (mut told, next, _) = read(&mounted, &reader, 0, 20, false).unwrap();
     mounted.sent();
     let lists = |names: &[String], sent: &str| {
         assert_eq!(mounted.sent(), sent);
-        let open = client.opendir(&root(), id).unwrap();
+        let open = ops::opendir(&client.op(&root()), id).unwrap();
         assert_eq!(
             sorted(read_all(&mounted, &open, 7).unwrap()),
             sorted(names.to_vec())
         );
         assert_eq!(mounted.sent(), "GETATTR 1", "the open alone asks, after {sent}");
     };
-    client.make_file(&root(), id, b"new", 0o644).unwrap();
+    ops::make_file(&client.op(&root()), id, b"new", 0o644).unwrap();
     names.push("new".into());
     lists(&names, "CREATE 1");
-    client.unlink(&root(), id, b"file00049").unwrap();
+    ops::unlink(&client.op(&root()), id, b"file00049").unwrap();
     names.retain(|name| name != "file00049");
     lists(&names, "REMOVE 1");
-    client.mkdir(&root(), id, b"below", 0o755).unwrap();
+    ops::mkdir(&client.op(&root()), id, b"below", 0o755).unwrap();
     names.push("below".into());
     lists(&names, "MKDIR 1");
     let (from, to) = ((id, &b"file00048"[..]), (id, &b"new"[..]));
     let replacing = curt_client::RenameMode::Replace;
-    client.rename(&root(), from, to, replacing).unwrap();
+    ops::rename(&client.op(&root()), from, to, replacing).unwrap();
     names.retain(|name| name != "file00048");
     lists(&names, "RENAME 1");
-    client.unlink(&root(), id, b"new").unwrap();
+    ops::unlink(&client.op(&root()), id, b"new").unwrap();
     names.retain(|name| name != "new");
     lists(&names, "REMOVE 1");
-    let missing = client.unlink(&root(), id, b"missing").unwrap_err();
+    let missing = ops::unlink(&client.op(&root()), id, b"missing").unwrap_err();
     assert_eq!(missing, Errno::NOENT);
     lists(&names, "REMOVE 1");
     // All that was there from the reader's beginning to its end was told once.
@@ -202,7 +195,7 @@ fn own_changes_are_entered_into_a_listing_that_is_kept() {
     let other = world.mount(CacheOptions::default());
     other.put(&root(), directory(&other), "others", 0o644, b"");
     names.push("others".into());
-    client.make_file(&root(), id, b"mine", 0o644).unwrap();
+    ops::make_file(&client.op(&root()), id, b"mine", 0o644).unwrap();
     names.push("mine".into());
     mounted.sent();
     assert_eq!(
@@ -220,7 +213,7 @@ fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
     let mounted = world.mount(CacheOptions::default());
     mounted.teach_time(&world);
     let (client, id) = (&mounted.client, directory(&mounted));
-    let open = client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&client.op(&root()), id).unwrap();
     read_all(&mounted, &open, 100).unwrap();
     for number in 0..=OWN_MAX {
         if number == OWN_MAX {
@@ -229,7 +222,7 @@ fn more_own_names_than_a_listing_takes_have_it_asked_for_again() {
             assert_eq!(mounted.sent(), "");
         }
         let name = format!("own{number}");
-        client.make_file(&root(), id, name.as_bytes(), 0o644).unwrap();
+        ops::make_file(&client.op(&root()), id, name.as_bytes(), 0o644).unwrap();
     }
     mounted.sent();
     assert_eq!(read_all(&mounted, &open, 100).unwrap().len(), 4 + OWN_MAX);
@@ -243,7 +236,7 @@ fn everything_is_removed_while_it_is_listed() {
     filled(&world, 5000);
     let mounted = world.mount(CacheOptions::default());
     let (client, id) = (&mounted.client, directory(&mounted));
-    let open = client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&client.op(&root()), id).unwrap();
     let (mut cookie, mut removed) = (0, 0);
     loop {
         let (names, next, _) = read(&mounted, &open, cookie, 100, false).unwrap();
@@ -251,7 +244,7 @@ fn everything_is_removed_while_it_is_listed() {
             break;
         }
         for name in names.iter().filter(|name| !name.starts_with('.')) {
-            client.unlink(&root(), id, name.as_bytes()).unwrap();
+            ops::unlink(&client.op(&root()), id, name.as_bytes()).unwrap();
             removed += 1;
         }
         cookie = next;
@@ -266,7 +259,7 @@ fn a_listing_with_lookups_gives_what_lookups_would_and_holds_them() {
     filled(&world, 20);
     let mounted = world.mount(CacheOptions::default());
     let id = directory(&mounted);
-    let open = mounted.client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     let (names, _, found) = read(&mounted, &open, 0, 1000, true).unwrap();
     assert_eq!((names.len(), found), (22, 20), "neither . nor .. are looked up");
     mounted.sent();
@@ -280,13 +273,13 @@ fn a_listing_goes_on_from_any_cookie_without_starting_again() {
     filled(&world, 3000);
     let mounted = world.mount(CacheOptions::default());
     let id = directory(&mounted);
-    let open = mounted.client.opendir(&root(), id).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     assert_eq!(sorted(read_all(&mounted, &open, 100).unwrap()), expected(3000));
     let (_, middle, _) = read(&mounted, &open, 0, 1500, false).unwrap();
     let (tail, _, _) = read(&mounted, &open, middle, 3, false).unwrap();
     mounted.sent();
     // Another open directory, which never read the beginning.
-    let other = mounted.client.opendir(&root(), id).unwrap();
+    let other = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     mounted.sent();
     assert_eq!(read(&mounted, &other, middle, 3, false).unwrap().0, tail);
     let sent = mounted.sent();
@@ -299,7 +292,7 @@ fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
     let world = World::new();
     filled(&world, 4000);
     let mounted = world.mount(CacheOptions::default());
-    let open = mounted.client.opendir(&root(), directory(&mounted)).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), directory(&mounted)).unwrap();
     read_all(&mounted, &open, 500).unwrap();
     let plus = mounted.counter(ClientCounter::ListingPlus);
     assert!(
@@ -310,7 +303,7 @@ fn attributes_are_left_out_after_a_thousand_names_that_nobody_asked_about() {
         plus: PlusMode::Never,
         ..CacheOptions::default()
     });
-    let open = never.client.opendir(&root(), directory(&never)).unwrap();
+    let open = ops::opendir(&never.client.op(&root()), directory(&never)).unwrap();
     read_all(&never, &open, 500).unwrap();
     assert_eq!(never.counter(ClientCounter::ListingPlus), 0);
 }
@@ -356,7 +349,7 @@ fn a_refused_cookie_starts_again_once_and_no_name_is_told_twice() {
             always,
         });
         let mounted = world.mount_over(ClientOptions::default(), forgetful);
-        let open = mounted.client.opendir(&root(), directory(&mounted)).unwrap();
+        let open = ops::opendir(&mounted.client.op(&root()), directory(&mounted)).unwrap();
         let read = read_all(&mounted, &open, 13);
         if always {
             assert_eq!(read, Err(Errno::IO), "a second refusal is an error, no loop");
@@ -376,7 +369,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
     let mounted = world.mount_over(ClientOptions::default(), trouble.clone());
     mounted.teach_time(&world);
     let id = directory(&mounted);
-    let first = mounted.client.opendir(&root(), id).unwrap();
+    let first = ops::opendir(&mounted.client.op(&root()), id).unwrap();
     read(&mounted, &first, 0, 10, false).unwrap();
     assert_eq!(mounted.counter(ClientCounter::ListingPlus), 1, "not all of them");
     let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -387,7 +380,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
         // At one of these the names that follow are asked for.
         scope.spawn(|| {
             for number in 0..100 {
-                let missing = client.lookup(&root(), id, format!("missing{number}").as_bytes());
+                let missing = ops::lookup(&client.op(&root()), id, format!("missing{number}").as_bytes());
                 assert!(matches!(missing, Ok(LookupResult::Negative { .. })));
             }
         });
@@ -401,7 +394,7 @@ fn a_reader_that_stops_makes_no_room_for_a_second_request_for_the_same_names() {
             }
             there.wait();
         });
-        let second = client.opendir(&root(), id).unwrap();
+        let second = ops::opendir(&client.op(&root()), id).unwrap();
         let told = read_all(&mounted, &second, 1000);
         is_told.store(true, Relaxed);
         assert_eq!(told.map(sorted), Ok(expected(300)));

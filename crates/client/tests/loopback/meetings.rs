@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, RenameMode};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, RenameMode, ops};
 use curt_policy::{CacheOptions, FillMode};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -76,8 +76,8 @@ impl Meeting {
 
     pub(crate) fn replace(&self, from: &str, to: &str) -> Result<(), Errno> {
         let top = self.top();
-        self.mounted.client.rename(
-            &root(),
+        ops::rename(
+            &self.mounted.client.op(&root()),
             (top, from.as_bytes()),
             (top, to.as_bytes()),
             RenameMode::Replace,
@@ -93,11 +93,9 @@ fn remove_while_opening(meeting: &Meeting, file: InodeId, remove: impl FnOnce())
     meeting.hold_reply(NfsProcedure::Getattr);
     thread::scope(|scope| {
         let opener = scope.spawn(|| {
-            let opened = client.open(&root(), file, reading())?;
-            let read = client
-                .read(&root(), &opened.file, 0, 100)
-                .map(|read| read.to_vec());
-            client.release(&opened.file);
+            let opened = ops::open(&client.op(&root()), file, reading())?;
+            let read = ops::read(&client.op(&root()), &opened.file, 0, 100).map(|read| read.to_vec());
+            ops::release(client, &opened.file);
             read
         });
         meeting.here.wait();
@@ -118,7 +116,7 @@ fn a_file_that_is_removed_while_it_is_being_opened_lives_until_its_last_close() 
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let read = remove_while_opening(&meeting, file.id, || {
-        mounted.client.unlink(&root(), top, b"f").unwrap();
+        ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
     });
     assert_eq!(read.as_deref(), Ok(&b"here"[..]));
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
@@ -145,9 +143,10 @@ fn a_file_whose_open_is_refused_after_it_was_removed_leaves_no_name() {
     let file = mounted.put(&root(), top, "f", 0o600, b"secret");
     meeting.hold_reply(NfsProcedure::Access);
     thread::scope(|scope| {
-        let opener = scope.spawn(|| mounted.client.open(&user(1000), file.id, reading()).map(|_| ()));
+        let opener =
+            scope.spawn(|| ops::open(&mounted.client.op(&user(1000)), file.id, reading()).map(|_| ()));
         meeting.here.wait();
-        let removed = mounted.client.unlink(&root(), top, b"f");
+        let removed = ops::unlink(&mounted.client.op(&root()), top, b"f");
         meeting.go_on();
         assert_eq!((removed, opener.join().unwrap()), (Ok(()), Err(Errno::ACCESS)));
     });
@@ -176,8 +175,8 @@ fn open_while_removing(
             ..root()
         };
         let impatient = called_off.clone();
-        let hurried = scope.spawn(move || client.open(&impatient, file, reading()).map(|_| ()));
-        scope.spawn(move || tell.send(client.open(&root(), file, reading()).map(|_| ())));
+        let hurried = scope.spawn(move || ops::open(&client.op(&impatient), file, reading()).map(|_| ()));
+        scope.spawn(move || tell.send(ops::open(&client.op(&root()), file, reading()).map(|_| ())));
         let early = told.recv_timeout(Duration::from_millis(100));
         called_off.interrupt.raise();
         let hurried = hurried.join().unwrap();
@@ -204,7 +203,7 @@ fn an_open_that_meets_a_removal_waits_for_its_end() {
         let (mounted, top) = (&meeting.mounted, meeting.top());
         let file = mounted.put(&root(), top, "f", 0o644, b"here");
         open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
-            mounted.client.unlink(&root(), top, b"f").unwrap();
+            ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
         });
         assert_eq!(mounted.counter(ClientCounter::SillyRename), 0);
     }
@@ -232,12 +231,15 @@ fn an_open_that_meets_the_removal_of_a_name_that_was_not_kept_waits_for_its_end(
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
     let there = other.client.root();
-    let moved = other
-        .client
-        .rename(&root(), (there, b"f"), (there, b"g"), RenameMode::Replace);
+    let moved = ops::rename(
+        &other.client.op(&root()),
+        (there, b"f"),
+        (there, b"g"),
+        RenameMode::Replace,
+    );
     moved.unwrap();
     open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
-        mounted.client.unlink(&root(), top, b"g").unwrap();
+        ops::unlink(&mounted.client.op(&root()), top, b"g").unwrap();
     });
 }
 
@@ -256,7 +258,7 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     );
     let other = world.mount(CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
-    let below = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap();
+    let below = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755).unwrap();
     let known = [
         mounted.put(&root(), top, "near", 0o644, b"near"),
         mounted.put(&root(), below.id, "far", 0o644, b"far"),
@@ -266,12 +268,12 @@ fn opens_of_other_files_do_not_wait_for_a_removal_that_the_server_holds_up() {
     }
     let open_all = || -> Result<(), Errno> {
         for file in &known {
-            let opened = mounted.client.open(&root(), file.id, OpenFlags::reading())?;
-            mounted.client.release(&opened.file);
+            let opened = ops::open(&mounted.client.op(&root()), file.id, OpenFlags::reading())?;
+            ops::release(&mounted.client, &opened.file);
         }
         Ok(())
     };
-    let remove = |name: &str| mounted.client.unlink(&root(), top, name.as_bytes());
+    let remove = |name: &str| ops::unlink(&mounted.client.op(&root()), top, name.as_bytes());
     let replace = |name: &str| meeting.replace("new", name);
     let changes: [(Change<'_>, NfsProcedure); 2] =
         [(&remove, NfsProcedure::Remove), (&replace, NfsProcedure::Rename)];
@@ -308,10 +310,10 @@ fn an_open_that_meets_the_removal_at_the_last_close_waits_for_its_end() {
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
     let file = mounted.put(&root(), top, "f", 0o644, b"here");
-    let opened = mounted.client.open(&root(), file.id, reading()).unwrap();
-    mounted.client.unlink(&root(), top, b"f").unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), file.id, reading()).unwrap();
+    ops::unlink(&mounted.client.op(&root()), top, b"f").unwrap();
     open_while_removing(&meeting, file.id, NfsProcedure::Remove, || {
-        mounted.client.release(&opened.file);
+        ops::release(&mounted.client, &opened.file);
     });
     assert!(list(mounted, top).is_empty());
 }
@@ -321,11 +323,11 @@ fn an_open_that_meets_a_removal_that_is_refused_succeeds() {
     let world = World::new();
     let meeting = Meeting::of(&world, CacheOptions::default());
     let (mounted, top) = (&meeting.mounted, meeting.top());
-    let directory = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap();
+    let directory = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755).unwrap();
     let file = mounted.put(&root(), directory.id, "f", 0o644, b"here");
     meeting.hold(NfsProcedure::Remove);
     thread::scope(|scope| {
-        let remover = scope.spawn(|| mounted.client.unlink(&user(1000), directory.id, b"f"));
+        let remover = scope.spawn(|| ops::unlink(&mounted.client.op(&user(1000)), directory.id, b"f"));
         meeting.here.wait();
         let reader = scope.spawn(|| mounted.cat(&root(), file.id));
         meeting.go_on();
@@ -364,11 +366,11 @@ fn read_once(mounted: &BenchMount, top: InodeId) -> bool {
         Err(Errno::NOENT | Errno::STALE) => return false,
         Err(error) => panic!("a look-up failed: {error}"),
     };
-    let opened = mounted.client.open(&me, found.id, reading());
+    let opened = ops::open(&mounted.client.op(&me), found.id, reading());
     let is_there = match opened {
         Ok(opened) => {
-            let read = mounted.client.read(&me, &opened.file, 0, 100);
-            mounted.client.release(&opened.file);
+            let read = ops::read(&mounted.client.op(&me), &opened.file, 0, 100);
+            ops::release(&mounted.client, &opened.file);
             assert_eq!(
                 read.map(|read| read.to_vec()).as_deref(),
                 Ok(&b"text"[..]),
@@ -402,14 +404,14 @@ fn what_was_opened_can_be_read_whoever_replaces_and_removes_it() {
                 for _ in 0..ROUNDS {
                     let made = mounted.put(me, top, &new, 0o644, b"text");
                     let (from, to) = ((top, new.as_bytes()), (top, &b"n"[..]));
-                    mounted.client.rename(me, from, to, RenameMode::Replace).unwrap();
+                    ops::rename(&mounted.client.op(me), from, to, RenameMode::Replace).unwrap();
                     mounted.client.forget(made.id, 1);
                 }
             });
         }
         scope.spawn(|| {
             while goes_on() {
-                match mounted.client.unlink(&me, top, b"n") {
+                match ops::unlink(&mounted.client.op(&me), top, b"n") {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => panic!("a removal failed: {error}"),
                 }

@@ -1,6 +1,6 @@
 //! How much memory known names take.
 
-use curt_client::{ClientOptions, Limits};
+use curt_client::{ClientOptions, Limits, ops};
 use curt_policy::CacheOptions;
 
 use crate::world::{World, root};
@@ -11,10 +11,13 @@ fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them()
     let maker = world.mount(CacheOptions::default());
     let me = root();
     for number in 0..300 {
-        maker
-            .client
-            .make_file(&me, maker.client.root(), format!("f{number}").as_bytes(), 0o644)
-            .unwrap();
+        ops::make_file(
+            &maker.client.op(&me),
+            maker.client.root(),
+            format!("f{number}").as_bytes(),
+            0o644,
+        )
+        .unwrap();
     }
     world.seconds(3600);
     let limits = Limits {
@@ -40,7 +43,7 @@ fn names_are_forgotten_beyond_their_bound_and_what_nobody_holds_goes_with_them()
     assert_eq!(present, 100);
     assert_eq!(objects, 1 + 10 + 100, "the root, what is held, and what is named");
     for found in held {
-        assert!(mounted.client.getattr(&me, found.id).is_ok());
+        assert!(ops::getattr(&mounted.client.op(&me), found.id).is_ok());
         mounted.client.forget(found.id, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Making, removing, renaming, linking; files removed while open.
 
 use curt_client::{
-    DirEmit, InodeId, OpenFlags, RenameMode,
+    DirEmit, InodeId, OpenFlags, RenameMode, ops,
     protocol::{Device, FileType, MknodType, SetAttributes, SetTime, Timestamp},
 };
 use curt_policy::CacheOptions;
@@ -11,16 +11,13 @@ use rustix::io::Errno;
 use crate::world::{BenchMount, World, root, user};
 
 pub(crate) fn list(mounted: &BenchMount, directory: InodeId) -> Vec<String> {
-    let open = mounted.client.opendir(&root(), directory).unwrap();
+    let open = ops::opendir(&mounted.client.op(&root()), directory).unwrap();
     let mut names = Vec::new();
     let mut listener = |entry: &curt_client::DirEntry<'_>| {
         names.push(String::from_utf8_lossy(entry.name).into_owned());
         DirEmit::Taken
     };
-    mounted
-        .client
-        .readdir(&root(), &open, 0, false, &mut listener)
-        .unwrap();
+    ops::readdir(&mounted.client.op(&root()), &open, 0, false, &mut listener).unwrap();
     names.retain(|name| name != "." && name != "..");
     names.sort();
     names
@@ -32,15 +29,19 @@ fn create_opens_what_it_made_and_asks_nothing_more() {
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
     mounted.sent();
-    let (found, opened) = mounted
-        .client
-        .create(&me, mounted.client.root(), b"f", 0o200, OpenFlags::writing())
-        .unwrap();
+    let (found, opened) = ops::create(
+        &mounted.client.op(&me),
+        mounted.client.root(),
+        b"f",
+        0o200,
+        OpenFlags::writing(),
+    )
+    .unwrap();
     assert_eq!(mounted.sent(), "CREATE 1");
     assert_eq!(found.attributes.mode, 0o200);
     assert_eq!(found.attributes.uid, 1000);
-    mounted.client.write(&me, &opened.file, 0, b"x").unwrap();
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::write(&mounted.client.op(&me), &opened.file, 0, b"x").unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     assert_eq!(
         mounted.lookup(&me, mounted.client.root(), "f").unwrap().id,
         found.id
@@ -57,21 +58,18 @@ fn exclusive_create_refuses_what_is_there_and_sets_the_mode_of_what_is_not() {
         ..OpenFlags::writing()
     };
     mounted.sent();
-    let (found, _open) = mounted
-        .client
-        .create(&me, mounted.client.root(), b"f", 0o640, flags)
-        .unwrap();
+    let (found, _open) =
+        ops::create(&mounted.client.op(&me), mounted.client.root(), b"f", 0o640, flags).unwrap();
     assert_eq!(mounted.sent(), "SETATTR 1 CREATE 1");
-    let stat = mounted.client.getattr(&me, found.id).unwrap().attributes;
+    let stat = ops::getattr(&mounted.client.op(&me), found.id)
+        .unwrap()
+        .attributes;
     assert_eq!(stat.mode, 0o640);
     assert!(
         stat.mtime.seconds > 1_600_000_000,
         "the verifier in the times is gone"
     );
-    let again = mounted
-        .client
-        .create(&me, mounted.client.root(), b"f", 0o640, flags)
-        .map(|_| ());
+    let again = ops::create(&mounted.client.op(&me), mounted.client.root(), b"f", 0o640, flags).map(|_| ());
     assert_eq!(again, Err(Errno::EXIST));
 }
 
@@ -86,13 +84,12 @@ fn create_of_what_somebody_else_made_opens_that_and_leaves_its_mode() {
     assert!(one.lookup(&me, one.client.root(), "f").is_err());
     two.put(&me, two.client.root(), "f", 0o600, b"theirs");
     let flags = OpenFlags::writing();
-    let (found, opened) = one
-        .client
-        .create(&me, one.client.root(), b"f", 0o666, flags)
-        .unwrap();
+    let (found, opened) = ops::create(&one.client.op(&me), one.client.root(), b"f", 0o666, flags).unwrap();
     assert_eq!(found.attributes.mode, 0o600);
     assert_eq!(
-        one.client.read(&me, &opened.file, 0, 10).unwrap().to_vec(),
+        ops::read(&one.client.op(&me), &opened.file, 0, 10)
+            .unwrap()
+            .to_vec(),
         b"theirs"
     );
 }
@@ -108,43 +105,37 @@ fn every_kind_of_object_can_be_made_and_removed() {
     let made = [
         (
             "directory",
-            client.mkdir(&me, top, b"directory", 0o755).unwrap(),
+            ops::mkdir(&client.op(&me), top, b"directory", 0o755).unwrap(),
             FileType::Directory,
         ),
         (
             "link",
-            client.symlink(&me, top, b"link", b"where/to").unwrap(),
+            ops::symlink(&client.op(&me), top, b"link", b"where/to").unwrap(),
             FileType::Symlink,
         ),
         (
             "fifo",
-            client.mknod(&me, top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
+            ops::mknod(&client.op(&me), top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
             FileType::Fifo,
         ),
         (
             "socket",
-            client
-                .mknod(&me, top, b"socket", MknodType::Socket, 0o600)
-                .unwrap(),
+            ops::mknod(&client.op(&me), top, b"socket", MknodType::Socket, 0o600).unwrap(),
             FileType::Socket,
         ),
         (
             "null",
-            client
-                .mknod(&me, top, b"null", MknodType::Character(device), 0o600)
-                .unwrap(),
+            ops::mknod(&client.op(&me), top, b"null", MknodType::Character(device), 0o600).unwrap(),
             FileType::Character,
         ),
         (
             "disk",
-            client
-                .mknod(&me, top, b"disk", MknodType::Block(device), 0o600)
-                .unwrap(),
+            ops::mknod(&client.op(&me), top, b"disk", MknodType::Block(device), 0o600).unwrap(),
             FileType::Block,
         ),
         (
             "file",
-            client.make_file(&me, top, b"file", 0o600).unwrap(),
+            ops::make_file(&client.op(&me), top, b"file", 0o600).unwrap(),
             FileType::Regular,
         ),
     ];
@@ -154,13 +145,13 @@ fn every_kind_of_object_can_be_made_and_removed() {
     for (name, found, kind) in made {
         assert_eq!(found.attributes.kind, kind, "{name}");
         match kind {
-            FileType::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
+            FileType::Directory => ops::rmdir(&client.op(&me), top, name.as_bytes()).unwrap(),
             FileType::Character | FileType::Block => {
                 assert_eq!(found.attributes.device, device);
-                client.unlink(&me, top, name.as_bytes()).unwrap();
+                ops::unlink(&client.op(&me), top, name.as_bytes()).unwrap();
             }
             FileType::Regular | FileType::Symlink | FileType::Socket | FileType::Fifo => {
-                client.unlink(&me, top, name.as_bytes()).unwrap();
+                ops::unlink(&client.op(&me), top, name.as_bytes()).unwrap();
             }
         }
     }
@@ -171,17 +162,20 @@ fn every_kind_of_object_can_be_made_and_removed() {
 fn a_links_text_is_read_once() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
-    let link = mounted
-        .client
-        .symlink(&root(), mounted.client.root(), b"l", b"where")
-        .unwrap();
+    let link = ops::symlink(&mounted.client.op(&root()), mounted.client.root(), b"l", b"where").unwrap();
     mounted.sent();
     for _ in 0..3 {
-        assert_eq!(&*mounted.client.readlink(&root(), link.id).unwrap(), b"where");
+        assert_eq!(
+            &*ops::readlink(&mounted.client.op(&root()), link.id).unwrap(),
+            b"where"
+        );
     }
     assert_eq!(mounted.sent(), "READLINK 1");
     world.seconds(5);
-    assert_eq!(&*mounted.client.readlink(&root(), link.id).unwrap(), b"where");
+    assert_eq!(
+        &*ops::readlink(&mounted.client.op(&root()), link.id).unwrap(),
+        b"where"
+    );
     assert_eq!(mounted.sent(), "GETATTR 1");
 }
 
@@ -193,28 +187,30 @@ fn a_file_removed_while_open_lives_until_its_last_close() {
     let me = root();
     let top = mounted.client.root();
     let file = mounted.put(&me, top, "f", 0o644, b"still here");
-    let first = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    let second = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
-    mounted.client.unlink(&me, top, b"f").unwrap();
+    let first = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
+    let second = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
+    ops::unlink(&mounted.client.op(&me), top, b"f").unwrap();
     assert!(mounted.lookup(&me, top, "f").is_err());
     let names = list(&mounted, top);
     assert_eq!(names.len(), 1);
     assert!(names[0].starts_with(".nfs"), "{names:?}");
     assert_eq!(
-        mounted.client.unlink(&me, top, names[0].as_bytes()),
+        ops::unlink(&mounted.client.op(&me), top, names[0].as_bytes()),
         Err(Errno::BUSY)
     );
     assert_eq!(
-        mounted.client.read(&me, &first.file, 0, 100).unwrap().to_vec(),
+        ops::read(&mounted.client.op(&me), &first.file, 0, 100)
+            .unwrap()
+            .to_vec(),
         b"still here"
     );
-    mounted.client.close(&me, &first.file).unwrap();
+    ops::close(&mounted.client.op(&me), &first.file).unwrap();
     assert_eq!(list(&mounted, top).len(), 1);
-    mounted.client.close(&me, &second.file).unwrap();
+    ops::close(&mounted.client.op(&me), &second.file).unwrap();
     assert!(list(&mounted, top).is_empty());
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
     assert_eq!(mounted.counter(ClientCounter::SillyRemove), 1);
-    mounted.client.release(&second.file);
+    ops::release(&mounted.client, &second.file);
     assert_eq!(
         mounted.counter(ClientCounter::SillyRemove),
         1,
@@ -231,19 +227,22 @@ fn a_file_removed_while_open_lives_although_its_name_was_not_kept() {
     );
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"still here");
-    let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     // Here nothing is known of the name that somebody else gives it.
     let there = other.client.root();
-    let moved = other
-        .client
-        .rename(&me, (there, b"f"), (there, b"g"), RenameMode::Replace);
+    let moved = ops::rename(
+        &other.client.op(&me),
+        (there, b"f"),
+        (there, b"g"),
+        RenameMode::Replace,
+    );
     moved.unwrap();
-    mounted.client.unlink(&me, top, b"g").unwrap();
+    ops::unlink(&mounted.client.op(&me), top, b"g").unwrap();
     assert_eq!(mounted.counter(ClientCounter::SillyRename), 1);
     world.clock.pass(std::time::Duration::from_secs(120));
-    let bytes = mounted.client.read(&me, &opened.file, 0, 100).unwrap();
+    let bytes = ops::read(&mounted.client.op(&me), &opened.file, 0, 100).unwrap();
     assert_eq!(bytes.to_vec(), b"still here");
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     assert!(list(&mounted, top).is_empty());
 }
 
@@ -256,18 +255,23 @@ fn a_file_replaced_while_open_lives_until_its_last_close() {
     let top = mounted.client.root();
     let old = mounted.put(&me, top, "f", 0o644, b"old");
     mounted.put(&me, top, "g", 0o644, b"new");
-    let opened = mounted.client.open(&me, old.id, OpenFlags::reading()).unwrap();
-    mounted
-        .client
-        .rename(&me, (top, b"g"), (top, b"f"), RenameMode::Replace)
-        .unwrap();
+    let opened = ops::open(&mounted.client.op(&me), old.id, OpenFlags::reading()).unwrap();
+    ops::rename(
+        &mounted.client.op(&me),
+        (top, b"g"),
+        (top, b"f"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     assert_eq!(
-        mounted.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(),
+        ops::read(&mounted.client.op(&me), &opened.file, 0, 100)
+            .unwrap()
+            .to_vec(),
         b"old"
     );
     let new = mounted.lookup(&me, top, "f").unwrap();
     assert_eq!(mounted.cat(&me, new.id).unwrap(), b"new");
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     assert_eq!(list(&mounted, top), ["f"]);
 }
 
@@ -278,24 +282,28 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
     let top = mounted.client.root();
-    let closed = mounted.client.mkdir(&root(), top, b"closed", 0o755).unwrap().id;
+    let closed = ops::mkdir(&mounted.client.op(&root()), top, b"closed", 0o755)
+        .unwrap()
+        .id;
     mounted.put(&root(), closed, "theirs", 0o644, b"other");
-    let open = mounted.client.mkdir(&root(), top, b"open", 0o777).unwrap().id;
+    let open = ops::mkdir(&mounted.client.op(&root()), top, b"open", 0o777)
+        .unwrap()
+        .id;
     let mine = mounted.put(&me, open, "mine", 0o644, b"mine");
-    let opened = mounted.client.open(&me, mine.id, OpenFlags::reading()).unwrap();
-    let refused = mounted
-        .client
-        .rename(&me, (closed, b"theirs"), (open, b"mine"), RenameMode::Replace);
+    let opened = ops::open(&mounted.client.op(&me), mine.id, OpenFlags::reading()).unwrap();
+    let refused = ops::rename(
+        &mounted.client.op(&me),
+        (closed, b"theirs"),
+        (open, b"mine"),
+        RenameMode::Replace,
+    );
     assert_eq!(refused, Err(Errno::ACCESS));
     assert_eq!(mounted.lookup(&me, open, "mine").unwrap().id, mine.id);
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     assert_eq!(list(&mounted, open), ["mine"]);
     assert_eq!(mounted.cat(&me, mine.id).unwrap(), b"mine");
     assert_eq!(
-        mounted
-            .client
-            .getattr(&me, mine.id)
-            .map(|stat| stat.attributes.links),
+        ops::getattr(&mounted.client.op(&me), mine.id).map(|stat| stat.attributes.links),
         Ok(1)
     );
 }
@@ -307,19 +315,26 @@ fn anothers_file_that_is_open_keeps_its_name_too_although_the_server_refuses_lin
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
     let top = mounted.client.root();
-    let closed = mounted.client.mkdir(&root(), top, b"closed", 0o755).unwrap().id;
+    let closed = ops::mkdir(&mounted.client.op(&root()), top, b"closed", 0o755)
+        .unwrap()
+        .id;
     mounted.put(&root(), closed, "theirs", 0o644, b"other");
-    let open = mounted.client.mkdir(&root(), top, b"open", 0o777).unwrap().id;
+    let open = ops::mkdir(&mounted.client.op(&root()), top, b"open", 0o777)
+        .unwrap()
+        .id;
     let theirs = mounted.put(&root(), open, "theirs", 0o644, b"theirs");
-    let opened = mounted.client.open(&me, theirs.id, OpenFlags::reading()).unwrap();
-    let linked = mounted.client.link(&me, theirs.id, open, b"link");
+    let opened = ops::open(&mounted.client.op(&me), theirs.id, OpenFlags::reading()).unwrap();
+    let linked = ops::link(&mounted.client.op(&me), theirs.id, open, b"link");
     assert_eq!(linked.map(|found| found.id), Err(Errno::PERM));
-    let refused = mounted
-        .client
-        .rename(&me, (closed, b"theirs"), (open, b"theirs"), RenameMode::Replace);
+    let refused = ops::rename(
+        &mounted.client.op(&me),
+        (closed, b"theirs"),
+        (open, b"theirs"),
+        RenameMode::Replace,
+    );
     assert_eq!(refused, Err(Errno::ACCESS));
     assert_eq!(mounted.lookup(&me, open, "theirs").unwrap().id, theirs.id);
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     assert_eq!(list(&mounted, open), ["theirs"]);
     assert_eq!(mounted.cat(&me, theirs.id).unwrap(), b"theirs");
 }
@@ -330,11 +345,11 @@ fn rename_moves_and_replaces_and_keeps_what_is_known() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let top = mounted.client.root();
-    let directory = mounted.client.mkdir(&me, top, b"d", 0o755).unwrap().id;
+    let directory = ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).unwrap().id;
     let file = mounted.put(&me, top, "f", 0o644, b"x");
     let rename = |from: (_, &[u8]), to: (_, &[u8])| {
         mounted.sent();
-        mounted.client.rename(&me, from, to, RenameMode::Replace).unwrap();
+        ops::rename(&mounted.client.op(&me), from, to, RenameMode::Replace).unwrap();
         mounted.sent()
     };
     // What has the new name may be open here: it is asked for where that is not known.
@@ -345,15 +360,18 @@ fn rename_moves_and_replaces_and_keeps_what_is_known() {
     assert_eq!(mounted.lookup(&me, directory, "g").unwrap().id, file.id);
     assert_eq!(mounted.sent(), "");
     for mode in [RenameMode::NoReplace, RenameMode::Exchange] {
-        let refused = mounted.client.rename(&me, (directory, b"g"), (top, b"h"), mode);
+        let refused = ops::rename(&mounted.client.op(&me), (directory, b"g"), (top, b"h"), mode);
         assert_eq!(refused, Err(Errno::INVAL));
     }
-    mounted.client.mkdir(&me, top, b"full", 0o755).unwrap();
+    ops::mkdir(&mounted.client.op(&me), top, b"full", 0o755).unwrap();
     let full = mounted.lookup(&me, top, "full").unwrap().id;
     mounted.put(&me, full, "x", 0o644, b"");
-    let refused = mounted
-        .client
-        .rename(&me, (top, b"d"), (top, b"full"), RenameMode::Replace);
+    let refused = ops::rename(
+        &mounted.client.op(&me),
+        (top, b"d"),
+        (top, b"full"),
+        RenameMode::Replace,
+    );
     assert_eq!(refused, Err(Errno::NOTEMPTY));
 }
 
@@ -364,16 +382,25 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
     let me = root();
     let top = mounted.client.root();
     let file = mounted.put(&me, top, "a", 0o644, b"x");
-    let linked = mounted.client.link(&me, file.id, top, b"b").unwrap();
+    let linked = ops::link(&mounted.client.op(&me), file.id, top, b"b").unwrap();
     assert_eq!((linked.id, linked.attributes.links), (file.id, 2));
-    mounted
-        .client
-        .rename(&me, (top, b"a"), (top, b"b"), RenameMode::Replace)
-        .unwrap();
+    ops::rename(
+        &mounted.client.op(&me),
+        (top, b"a"),
+        (top, b"b"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     assert!(mounted.lookup(&me, top, "a").is_ok());
     assert!(mounted.lookup(&me, top, "b").is_ok());
-    mounted.client.unlink(&me, top, b"a").unwrap();
-    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.links, 1);
+    ops::unlink(&mounted.client.op(&me), top, b"a").unwrap();
+    assert_eq!(
+        ops::getattr(&mounted.client.op(&me), file.id)
+            .unwrap()
+            .attributes
+            .links,
+        1
+    );
     assert_eq!(mounted.cat(&me, file.id).unwrap(), b"x");
 }
 
@@ -396,14 +423,16 @@ fn setattr_sets_and_is_believed() {
         atime: SetTime::Time(time),
         mtime: SetTime::Time(time),
     };
-    let stat = mounted.client.setattr(&me, file.id, &set).unwrap().attributes;
+    let stat = ops::setattr(&mounted.client.op(&me), file.id, &set)
+        .unwrap()
+        .attributes;
     assert_eq!((stat.mode, stat.uid, stat.gid, stat.size), (0o600, 5, 6, 4));
     assert_eq!((stat.atime, stat.mtime), (time, time));
-    mounted.client.getattr(&me, file.id).unwrap();
+    ops::getattr(&mounted.client.op(&me), file.id).unwrap();
     assert_eq!(mounted.sent(), "SETATTR 1 ACCESS 1", "the reply says it all");
     assert_eq!(mounted.cat(&me, file.id).unwrap(), b"0123");
     let set = SetAttributes { size: None, ..set };
-    let refused = mounted.client.setattr(&user(77), file.id, &set).map(|_| ());
+    let refused = ops::setattr(&mounted.client.op(&user(77)), file.id, &set).map(|_| ());
     assert_eq!(refused, Err(Errno::PERM));
 }
 
@@ -413,12 +442,12 @@ fn space_is_asked_for_at_most_once_a_second() {
     let mounted = world.mount(CacheOptions::default());
     mounted.sent();
     let top = mounted.client.root();
-    let first = mounted.client.statfs(&root(), top).unwrap();
+    let first = ops::statfs(&mounted.client.op(&root()), top).unwrap();
     assert!(first.blocks > 0 && first.name_max == 255);
-    mounted.client.statfs(&root(), top).unwrap();
+    ops::statfs(&mounted.client.op(&root()), top).unwrap();
     assert_eq!(mounted.sent(), "FSSTAT 1");
     world.seconds(2);
-    mounted.client.statfs(&root(), top).unwrap();
+    ops::statfs(&mounted.client.op(&root()), top).unwrap();
     assert_eq!(mounted.sent(), "FSSTAT 1");
     assert_eq!(mounted.client.last_statistics(top), first);
     assert_eq!(mounted.sent(), "");

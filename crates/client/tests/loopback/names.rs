@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curt_client::{InodeId, RenameMode};
+use curt_client::{InodeId, RenameMode, ops};
 use curt_policy::{CacheOptions, FillMode, LookupCache, TimeoutRange};
 use curt_trace::ClientCounter;
 use rustix::io::Errno;
@@ -13,10 +13,7 @@ use crate::world::{BenchMount, World, root, user};
 /// A directory with one file that was made an hour ago, and a fresh client of it.
 fn old_directory(world: &World, cache: CacheOptions) -> (BenchMount, InodeId) {
     let maker = world.mount(CacheOptions::default());
-    let directory = maker
-        .client
-        .mkdir(&root(), maker.client.root(), b"d", 0o777)
-        .unwrap();
+    let directory = ops::mkdir(&maker.client.op(&root()), maker.client.root(), b"d", 0o777).unwrap();
     maker.put(&root(), directory.id, "there", 0o644, b"x");
     world.seconds(3600);
     let mounted = world.mount(cache);
@@ -106,11 +103,11 @@ fn own_creates_and_removes_are_known_without_asking() {
         "",
         "the server proved that nobody else came between"
     );
-    mounted.client.unlink(&me, directory, b"a").unwrap();
+    ops::unlink(&mounted.client.op(&me), directory, b"a").unwrap();
     assert_eq!(mounted.sent(), "REMOVE 1");
     assert!(mounted.lookup(&me, directory, "a").is_err());
     assert!(mounted.lookup(&me, directory, "b").is_err());
-    mounted.client.mkdir(&me, directory, b"a", 0o755).unwrap();
+    ops::mkdir(&mounted.client.op(&me), directory, b"a", 0o755).unwrap();
     assert!(mounted.lookup(&me, directory, "a").is_ok());
     assert_eq!(mounted.sent(), "MKDIR 1");
 }
@@ -124,9 +121,9 @@ fn eexist_is_proof_and_create_never_believes_a_missing_name() {
     let _ = mounted.lookup(&me, directory, "x");
     let there = world.mount(CacheOptions::default());
     let found = there.lookup(&me, there.client.root(), "d").unwrap();
-    there.client.mkdir(&me, found.id, b"x", 0o755).unwrap();
+    ops::mkdir(&there.client.op(&me), found.id, b"x", 0o755).unwrap();
     assert_eq!(
-        mounted.client.mkdir(&me, directory, b"x", 0o755).map(|_| ()),
+        ops::mkdir(&mounted.client.op(&me), directory, b"x", 0o755).map(|_| ()),
         Err(Errno::EXIST)
     );
     assert!(mounted.lookup(&me, directory, "x").is_ok());
@@ -160,7 +157,7 @@ fn a_name_that_is_tried_again_and_again_is_asked_for_ever_more_rarely() {
             world.seconds(1);
             let found = mounted.lookup(&me, directory, "there").unwrap();
             if use_it {
-                mounted.client.getattr(&me, found.id).unwrap();
+                ops::getattr(&mounted.client.op(&me), found.id).unwrap();
             }
         }
         mounted.sent()
@@ -225,7 +222,7 @@ fn a_name_missed_while_the_directory_was_changing_is_asked_for_once_more() {
     let world = World::with_time_step(Duration::from_millis(10));
     let there = world.mount(CacheOptions::default());
     let me = root();
-    let made = there.client.mkdir(&me, there.client.root(), b"d", 0o777).unwrap();
+    let made = ops::mkdir(&there.client.op(&me), there.client.root(), b"d", 0o777).unwrap();
     let mounted = world.mount(one_by_one());
     let directory = mounted.lookup(&me, mounted.client.root(), "d").unwrap().id;
     there.put(&me, made.id, "one", 0o644, b"");
@@ -245,7 +242,7 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
     let (mounted, directory) = old_directory(&world, CacheOptions::default());
     let me = root();
     let top = mounted.client.root();
-    let inner = mounted.client.mkdir(&me, directory, b"inner", 0o755).unwrap();
+    let inner = ops::mkdir(&mounted.client.op(&me), directory, b"inner", 0o755).unwrap();
     mounted.sent();
     assert_eq!(mounted.lookup(&me, top, "..").unwrap().id, top);
     assert_eq!(mounted.lookup(&me, inner.id, ".").unwrap().id, inner.id);
@@ -253,10 +250,13 @@ fn dot_and_dotdot_cost_nothing_and_dotdot_follows_a_rename() {
     assert_eq!(mounted.lookup(&me, directory, "..").unwrap().id, top);
     let sent = mounted.sent();
     assert!(!sent.contains("LOOKUP"), "{sent}");
-    mounted
-        .client
-        .rename(&me, (directory, b"inner"), (top, b"moved"), RenameMode::Replace)
-        .unwrap();
+    ops::rename(
+        &mounted.client.op(&me),
+        (directory, b"inner"),
+        (top, b"moved"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     assert_eq!(mounted.lookup(&me, inner.id, "..").unwrap().id, top);
 }
 
@@ -305,7 +305,7 @@ fn names_that_no_directory_can_hold_are_refused_without_asking() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     mounted.sent();
-    let lookup = |name: &[u8]| mounted.client.lookup(&user(1), mounted.client.root(), name).err();
+    let lookup = |name: &[u8]| ops::lookup(&mounted.client.op(&user(1)), mounted.client.root(), name).err();
     assert_eq!(lookup(b""), Some(Errno::NOENT));
     assert_eq!(lookup(b"a/b"), Some(Errno::INVAL));
     assert_eq!(lookup(b"a\0b"), Some(Errno::INVAL));
@@ -319,12 +319,12 @@ fn a_name_of_our_own_making_is_none_that_came_with_others() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let (client, me) = (&mounted.client, root());
-    let made = client.mkdir(&me, client.root(), b"d", 0o755).unwrap();
+    let made = ops::mkdir(&client.op(&me), client.root(), b"d", 0o755).unwrap();
     for name in ["a", "b", "c"] {
         assert!(mounted.lookup(&me, made.id, name).is_err());
     }
     assert!(mounted.counter(ClientCounter::DirFill) > 0);
-    client.make_file(&me, made.id, b"f", 0o644).unwrap();
+    ops::make_file(&client.op(&me), made.id, b"f", 0o644).unwrap();
     assert!(mounted.lookup(&me, made.id, "f").is_ok());
     assert_eq!(mounted.counter(ClientCounter::DirFillUsed), 0);
 }

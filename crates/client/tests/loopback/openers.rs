@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use curt_client::{Caller, ClientOptions, InodeId, OpenFile, OpenFlags, protocol::SetAttributes};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFile, OpenFlags, ops, protocol::SetAttributes};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
 use curt_vfs::MemoryVfs;
@@ -44,25 +44,22 @@ fn size(size: u64) -> SetAttributes {
 
 /// truncate(2).
 fn truncate(mounted: &BenchMount, caller: &Caller, id: InodeId, length: u64) -> Result<u64, Errno> {
-    let stat = mounted.client.setattr(caller, id, &size(length))?;
+    let stat = ops::setattr(&mounted.client.op(caller), id, &size(length))?;
     Ok(stat.attributes.size)
 }
 
 /// ftruncate(2).
 fn truncate_open(mounted: &BenchMount, caller: &Caller, file: &OpenFile, length: u64) -> Result<u64, Errno> {
-    let stat = mounted.client.setattr_open(caller, file, &size(length))?;
+    let stat = ops::setattr_open(&mounted.client.op(caller), file, &size(length))?;
     Ok(stat.attributes.size)
 }
 
 /// A file "f" of `caller`'s that is open for writing, and whose bytes are all here still.
 fn written(mounted: &BenchMount, caller: &Caller, mode: u32, bytes: &[u8]) -> Arc<OpenFile> {
     let top = mounted.client.root();
-    let (_, opened) = mounted
-        .client
-        .create(caller, top, b"f", mode, OpenFlags::writing())
-        .unwrap();
+    let (_, opened) = ops::create(&mounted.client.op(caller), top, b"f", mode, OpenFlags::writing()).unwrap();
     assert_eq!(
-        mounted.client.write(caller, &opened.file, 0, bytes),
+        ops::write(&mounted.client.op(caller), &opened.file, 0, bytes),
         Ok(bytes.len())
     );
     opened.file
@@ -85,12 +82,12 @@ fn a_file_is_truncated_by_its_path_only_by_those_who_may_write_it() {
             truncate: true,
             ..OpenFlags::reading()
         };
-        let opened = mounted.client.open(&me, file.id, flags).map(|_| ());
+        let opened = ops::open(&mounted.client.op(&me), file.id, flags).map(|_| ());
         assert_eq!(opened, Err(Errno::ACCESS), "{access:?}");
         assert!(!mounted.sent().contains("SETATTR"), "{access:?}");
         assert_eq!(mounted.cat(&me, file.id).unwrap(), b"0123456789");
         assert_eq!(truncate(&mounted, &root(), file.id, 7), Ok(7), "{access:?}");
-        mounted.client.setattr(&me, file.id, &mode(0o200)).unwrap();
+        ops::setattr(&mounted.client.op(&me), file.id, &mode(0o200)).unwrap();
         assert_eq!(truncate(&mounted, &me, file.id, 4), Ok(4), "{access:?}");
         assert_eq!(truncate(&mounted, &user(2000), file.id, 2), Err(Errno::ACCESS));
     }
@@ -102,10 +99,14 @@ fn truncating_a_file_to_the_size_that_it_has_sets_its_times() {
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"0123");
-    let before = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    let before = ops::getattr(&mounted.client.op(&root()), file.id)
+        .unwrap()
+        .attributes;
     world.seconds(1);
     assert_eq!(truncate(&mounted, &root(), file.id, 4), Ok(4));
-    let after = mounted.client.getattr(&root(), file.id).unwrap().attributes;
+    let after = ops::getattr(&mounted.client.op(&root()), file.id)
+        .unwrap()
+        .attributes;
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
 }
 
@@ -148,7 +149,7 @@ fn who_has_a_file_open_for_writing_truncates_it_whatever_its_mode_says() {
             Err(Errno::ACCESS),
             "{access:?}"
         );
-        mounted.client.close(&me, &file).unwrap();
+        ops::close(&mounted.client.op(&me), &file).unwrap();
     }
 }
 
@@ -162,15 +163,13 @@ fn an_open_file_is_truncated_in_the_name_of_who_opened_it() {
         let file = written(&mounted, &me, 0o600, b"0123456789");
         assert_eq!(truncate_open(&mounted, &other, &file, 5), Ok(5), "{access:?}");
         assert_eq!(truncate(&mounted, &other, file.id(), 3), Err(Errno::ACCESS));
-        mounted.client.close(&other, &file).unwrap();
+        ops::close(&mounted.client.op(&other), &file).unwrap();
         // What is open for reading alone gives nobody a right to write.
-        let reading = mounted
-            .client
-            .open(&me, file.id(), OpenFlags::reading())
+        let reading = ops::open(&mounted.client.op(&me), file.id(), OpenFlags::reading())
             .unwrap()
             .file;
         assert_eq!(truncate_open(&mounted, &other, &reading, 3), Err(Errno::ACCESS));
-        mounted.client.release(&reading);
+        ops::release(&mounted.client, &reading);
     }
 }
 
@@ -187,15 +186,23 @@ fn what_was_written_before_a_file_changed_hands_is_no_loss() {
                 Some(_) => written(&mounted, &me, 0o600, bytes),
                 None => {
                     let made = mounted.put(&root(), mounted.client.root(), "f", 0o666, b"");
-                    let opened = mounted.client.open(&me, made.id, OpenFlags::writing()).unwrap();
-                    mounted.client.write(&me, &opened.file, 0, bytes).unwrap();
+                    let opened = ops::open(&mounted.client.op(&me), made.id, OpenFlags::writing()).unwrap();
+                    ops::write(&mounted.client.op(&me), &opened.file, 0, bytes).unwrap();
                     opened.file
                 }
             };
-            mounted.client.setattr(&root(), file.id(), &taken_away).unwrap();
+            ops::setattr(&mounted.client.op(&root()), file.id(), &taken_away).unwrap();
             mounted.sent();
-            assert_eq!(mounted.client.fsync(&me, &file, false), Ok(()), "{taken_away:?}");
-            assert_eq!(mounted.client.close(&me, &file), Ok(()), "{taken_away:?}");
+            assert_eq!(
+                ops::fsync(&mounted.client.op(&me), &file, false),
+                Ok(()),
+                "{taken_away:?}"
+            );
+            assert_eq!(
+                ops::close(&mounted.client.op(&me), &file),
+                Ok(()),
+                "{taken_away:?}"
+            );
             assert_eq!(mounted.sent(), "", "all was on the server's disk before");
             let other = world.mount_with(ClientOptions::default());
             let found = other.lookup(&root(), other.client.root(), "f").unwrap();
@@ -211,11 +218,14 @@ fn what_is_written_after_a_file_was_taken_away_is_lost_and_that_is_told_once() {
     let mounted = world.mount(CacheOptions::default());
     let me = user(1000);
     let file = written(&mounted, &me, 0o600, b"before");
-    mounted.client.setattr(&root(), file.id(), &owner(0)).unwrap();
-    assert_eq!(mounted.client.write(&me, &file, 6, b", after"), Ok(7));
-    assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
+    ops::setattr(&mounted.client.op(&root()), file.id(), &owner(0)).unwrap();
+    assert_eq!(ops::write(&mounted.client.op(&me), &file, 6, b", after"), Ok(7));
+    assert_eq!(
+        ops::fsync(&mounted.client.op(&me), &file, false),
+        Err(Errno::ACCESS)
+    );
     assert_eq!(truncate_open(&mounted, &me, &file, 1), Err(Errno::ACCESS));
-    assert_eq!(mounted.client.close(&me, &file), Ok(()));
+    assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()));
     assert_eq!(mounted.cat(&root(), file.id()).unwrap(), b"before");
 }
 
@@ -229,8 +239,11 @@ fn what_was_not_committed_when_another_client_took_the_file_away_is_told_once() 
         let me = user(1000);
         let file = written(&mounted, &me, 0o600, bytes);
         let found = other.lookup(&root(), other.client.root(), "f").unwrap();
-        other.client.setattr(&root(), found.id, &owner(0)).unwrap();
-        assert_eq!(mounted.client.fsync(&me, &file, false), Err(Errno::ACCESS));
-        assert_eq!(mounted.client.close(&me, &file), Ok(()));
+        ops::setattr(&other.client.op(&root()), found.id, &owner(0)).unwrap();
+        assert_eq!(
+            ops::fsync(&mounted.client.op(&me), &file, false),
+            Err(Errno::ACCESS)
+        );
+        assert_eq!(ops::close(&mounted.client.op(&me), &file), Ok(()));
     }
 }

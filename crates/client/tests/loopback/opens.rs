@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{OpenFlags, PageCacheState, protocol::SetAttributes};
+use curt_client::{OpenFlags, PageCacheState, ops, protocol::SetAttributes};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
@@ -65,7 +65,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
     );
     assert_eq!(mounted.counter(ClientCounter::OpenCtoSloppy), 4);
     let flags = OpenFlags::writing();
-    let opened = mounted.client.open(&me, file.id, flags).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, flags).unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "an open for writing is not spared");
     mounted.cat(&me, file.id).unwrap();
     assert_eq!(
@@ -73,7 +73,7 @@ fn sloppycto_spares_the_getattr_of_read_only_opens_within_its_window_alone() {
         "GETATTR 1",
         "nor one while the file is open for writing"
     );
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
     mounted.cat(&me, file.id).unwrap();
     assert_eq!(
         mounted.sent(),
@@ -108,8 +108,8 @@ fn nocto_believes_attributes_for_their_lifetime_and_noac_none() {
     let file = noac.lookup(&me, noac.client.root(), "f").unwrap();
     noac.cat(&me, file.id).unwrap();
     noac.sent();
-    noac.client.getattr(&me, file.id).unwrap();
-    noac.client.getattr(&me, file.id).unwrap();
+    ops::getattr(&noac.client.op(&me), file.id).unwrap();
+    ops::getattr(&noac.client.op(&me), file.id).unwrap();
     assert_eq!(noac.sent(), "GETATTR 2");
     noac.cat(&me, file.id).unwrap();
     assert!(noac.sent().starts_with("GETATTR"), "noac makes sloppycto nothing");
@@ -123,11 +123,11 @@ fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"");
     world.seconds(4);
-    mounted.client.getattr(&me, file.id).unwrap();
+    ops::getattr(&mounted.client.op(&me), file.id).unwrap();
     mounted.sent();
     let asked = |seconds: u64| {
         world.seconds(seconds);
-        mounted.client.getattr(&me, file.id).unwrap();
+        ops::getattr(&mounted.client.op(&me), file.id).unwrap();
         mounted.sent()
     };
     assert_eq!(asked(4), "", "doubled to 6 s by then");
@@ -139,7 +139,7 @@ fn attributes_are_believed_three_seconds_then_six_and_three_again_after_a_change
         mode: Some(0o600),
         ..SetAttributes::default()
     };
-    other.client.setattr(&me, found.id, &set).unwrap();
+    ops::setattr(&other.client.op(&me), found.id, &set).unwrap();
     assert_eq!(asked(2), "GETATTR 1");
     assert_eq!(asked(2), "");
     assert_eq!(
@@ -165,25 +165,38 @@ fn reopen_after_remote_change_drops_what_was_cached() {
     two.put(&me, two.client.root(), "f", 0o644, b"longer than before");
     let _ = same;
     world.seconds(1);
-    let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Changed);
-    let again = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let again = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(
         again.data,
         PageCacheState::Changed,
         "until somebody says that the copies are dropped"
     );
-    one.client.copies_dropped(&opened.file);
-    let third = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    ops::copies_dropped(&opened.file);
+    let third = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(third.data, PageCacheState::Same);
-    let bytes = one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec();
+    let bytes = ops::read(&one.client.op(&me), &opened.file, 0, 100)
+        .unwrap()
+        .to_vec();
     assert_eq!(bytes, b"longer than before");
     // Shrinking.
     two.put(&me, two.client.root(), "f", 0o644, b"x");
-    let opened = one.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Changed);
-    assert_eq!(one.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(), b"x");
-    assert_eq!(one.client.getattr(&me, file.id).unwrap().attributes.size, 1);
+    assert_eq!(
+        ops::read(&one.client.op(&me), &opened.file, 0, 100)
+            .unwrap()
+            .to_vec(),
+        b"x"
+    );
+    assert_eq!(
+        ops::getattr(&one.client.op(&me), file.id)
+            .unwrap()
+            .attributes
+            .size,
+        1
+    );
 }
 
 // SEMANTICS: cto-12.
@@ -195,14 +208,22 @@ fn own_writes_void_nothing() {
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"one");
     world.seconds(1);
     mounted.cat(&me, file.id).unwrap();
-    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
-    mounted.client.write(&me, &opened.file, 3, b" two").unwrap();
-    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.size, 7);
-    mounted.client.close(&me, &opened.file).unwrap();
-    let opened = mounted.client.open(&me, file.id, OpenFlags::reading()).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::writing()).unwrap();
+    ops::write(&mounted.client.op(&me), &opened.file, 3, b" two").unwrap();
+    assert_eq!(
+        ops::getattr(&mounted.client.op(&me), file.id)
+            .unwrap()
+            .attributes
+            .size,
+        7
+    );
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::reading()).unwrap();
     assert_eq!(opened.data, PageCacheState::Same);
     assert_eq!(
-        mounted.client.read(&me, &opened.file, 0, 100).unwrap().to_vec(),
+        ops::read(&mounted.client.op(&me), &opened.file, 0, 100)
+            .unwrap()
+            .to_vec(),
         b"one two"
     );
     assert_eq!(mounted.counter(ClientCounter::DataInvalidated), 0);
@@ -224,21 +245,21 @@ fn truncating_and_appending_opens_see_the_servers_size() {
         append: true,
         ..OpenFlags::writing()
     };
-    let opened = two.client.open(&me, found.id, append).unwrap();
-    let first = one.client.open(&me, file.id, append).unwrap();
-    one.client.write(&me, &first.file, 0, b"bbbb").unwrap();
-    one.client.close(&me, &first.file).unwrap();
-    two.client.write(&me, &opened.file, 0, b"cccc").unwrap();
-    two.client.close(&me, &opened.file).unwrap();
+    let opened = ops::open(&two.client.op(&me), found.id, append).unwrap();
+    let first = ops::open(&one.client.op(&me), file.id, append).unwrap();
+    ops::write(&one.client.op(&me), &first.file, 0, b"bbbb").unwrap();
+    ops::close(&one.client.op(&me), &first.file).unwrap();
+    ops::write(&two.client.op(&me), &opened.file, 0, b"cccc").unwrap();
+    ops::close(&two.client.op(&me), &opened.file).unwrap();
     assert_eq!(one.cat(&me, file.id).unwrap(), b"aaaabbbbcccc");
     let truncate = OpenFlags {
         truncate: true,
         ..OpenFlags::writing()
     };
     one.sent();
-    let opened = one.client.open(&me, file.id, truncate).unwrap();
+    let opened = ops::open(&one.client.op(&me), file.id, truncate).unwrap();
     assert_eq!(one.sent(), "GETATTR 1 SETATTR 1");
-    one.client.close(&me, &opened.file).unwrap();
+    ops::close(&one.client.op(&me), &opened.file).unwrap();
     assert_eq!(one.cat(&me, file.id).unwrap(), b"");
 }
 
@@ -248,17 +269,17 @@ fn only_files_are_opened_as_files() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let top = mounted.client.root();
-    let directory = mounted.client.mkdir(&me, top, b"d", 0o755).unwrap();
-    let link = mounted.client.symlink(&me, top, b"l", b"d").unwrap();
-    let open = |id| mounted.client.open(&me, id, OpenFlags::reading()).map(|_| ());
+    let directory = ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).unwrap();
+    let link = ops::symlink(&mounted.client.op(&me), top, b"l", b"d").unwrap();
+    let open = |id| ops::open(&mounted.client.op(&me), id, OpenFlags::reading()).map(|_| ());
     assert_eq!(open(directory.id), Err(Errno::ISDIR));
     assert_eq!(open(link.id), Err(Errno::LOOP));
     let file = mounted.put(&me, top, "f", 0o644, b"");
     assert_eq!(
-        mounted.client.mkdir(&me, file.id, b"x", 0o755).map(|_| ()),
+        ops::mkdir(&mounted.client.op(&me), file.id, b"x", 0o755).map(|_| ()),
         Err(Errno::NOTDIR)
     );
-    assert!(mounted.client.opendir(&me, file.id).is_err());
+    assert!(ops::opendir(&mounted.client.op(&me), file.id).is_err());
 }
 
 #[test]
@@ -267,20 +288,20 @@ fn stat_of_a_file_that_is_written_all_the_time_ends() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
-    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::writing()).unwrap();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                mounted.client.write(&me, &opened.file, 0, b"y").unwrap();
+                ops::write(&mounted.client.op(&me), &opened.file, 0, b"y").unwrap();
             }
         });
         for _ in 0..200 {
-            assert!(mounted.client.getattr(&me, file.id).is_ok());
+            assert!(ops::getattr(&mounted.client.op(&me), file.id).is_ok());
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    mounted.client.close(&me, &opened.file).unwrap();
+    ops::close(&mounted.client.op(&me), &opened.file).unwrap();
 }
 
 // SEMANTICS: cto-5.
@@ -295,21 +316,30 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
     let file = one.put(&me, one.client.root(), "f", 0o755, b"old");
     let found = two.lookup(&me, two.client.root(), "f").unwrap();
     let never = Interrupt::never();
-    let unread = two.client.open(&me, found.id, OpenFlags::reading()).unwrap();
+    let unread = ops::open(&two.client.op(&me), found.id, OpenFlags::reading()).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(false));
+    assert_eq!(
+        ops::revalidate_open_file(&two.client, &unread.file, &never),
+        Ok(false)
+    );
     assert_eq!(two.sent(), "", "nobody can have a copy");
-    let _ = two.client.read(&me, &unread.file, 0, 10).unwrap();
+    let _ = ops::read(&two.client.op(&me), &unread.file, 0, 10).unwrap();
     two.sent();
-    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(false));
+    assert_eq!(
+        ops::revalidate_open_file(&two.client, &unread.file, &never),
+        Ok(false)
+    );
     assert_eq!(two.sent(), "", "it is fresh");
-    let opened = one.client.open(&me, file.id, OpenFlags::writing()).unwrap();
-    one.client.write(&me, &opened.file, 0, b"new").unwrap();
-    one.client.close(&me, &opened.file).unwrap();
+    let opened = ops::open(&one.client.op(&me), file.id, OpenFlags::writing()).unwrap();
+    ops::write(&one.client.op(&me), &opened.file, 0, b"new").unwrap();
+    ops::close(&one.client.op(&me), &opened.file).unwrap();
     two.told.contents.lock().clear();
     world.seconds(61);
-    assert_eq!(two.client.revalidate_open_file(&unread.file, &never), Ok(true));
+    assert_eq!(
+        ops::revalidate_open_file(&two.client, &unread.file, &never),
+        Ok(true)
+    );
     assert_eq!(two.sent(), "GETATTR 1");
     assert_eq!(
         *two.told.contents.lock(),
@@ -317,20 +347,23 @@ fn a_file_that_stays_open_is_looked_at_again_when_its_attributes_have_expired() 
         "whoever has copies is told"
     );
     assert_eq!(
-        two.client.revalidate_open_file(&unread.file, &never),
+        ops::revalidate_open_file(&two.client, &unread.file, &never),
         Ok(false),
         "once each time"
     );
-    two.client.release(&unread.file);
+    ops::release(&two.client, &unread.file);
     let run = OpenFlags {
         execute: true,
         ..OpenFlags::reading()
     };
-    let running = two.client.open(&me, found.id, run).unwrap().file;
-    let _ = two.client.read(&me, &running, 0, 10).unwrap();
+    let running = ops::open(&two.client.op(&me), found.id, run).unwrap().file;
+    let _ = ops::read(&two.client.op(&me), &running, 0, 10).unwrap();
     world.seconds(100);
     two.sent();
-    assert_eq!(two.client.revalidate_open_file(&running, &never), Ok(false));
+    assert_eq!(
+        ops::revalidate_open_file(&two.client, &running, &never),
+        Ok(false)
+    );
     assert_eq!(two.sent(), "", "what is executed is left alone");
 }
 
@@ -345,16 +378,16 @@ fn a_run_of_appends_asks_for_the_end_once() {
         append: true,
         ..OpenFlags::writing()
     };
-    let log = mounted.client.open(&me, file.id, flags).unwrap().file;
+    let log = ops::open(&mounted.client.op(&me), file.id, flags).unwrap().file;
     mounted.sent();
     for _ in 0..100 {
-        assert_eq!(mounted.client.write(&me, &log, 0, b"line\n"), Ok(5));
+        assert_eq!(ops::write(&mounted.client.op(&me), &log, 0, b"line\n"), Ok(5));
     }
     assert_eq!(mounted.sent(), "GETATTR 1");
-    mounted.client.fsync(&me, &log, false).unwrap();
+    ops::fsync(&mounted.client.op(&me), &log, false).unwrap();
     assert_eq!(mounted.sent(), "WRITE 1");
-    mounted.client.write(&me, &log, 0, b"more\n").unwrap();
+    ops::write(&mounted.client.op(&me), &log, 0, b"more\n").unwrap();
     assert_eq!(mounted.sent(), "GETATTR 1", "nothing of ours ends it any more");
-    mounted.client.close(&me, &log).unwrap();
+    ops::close(&mounted.client.op(&me), &log).unwrap();
     assert_eq!(mounted.cat(&me, file.id).unwrap().len(), 505);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curt_client::{InodeId, OpenFlags};
+use curt_client::{InodeId, OpenFlags, ops};
 use curt_policy::{CacheOptions, RacyGuard};
 
 use crate::world::{BenchMount, World, root};
@@ -25,12 +25,12 @@ fn overwrite(mounted: &BenchMount, id: InodeId, bytes: &[u8]) {
         truncate: true,
         ..OpenFlags::writing()
     };
-    let opened = mounted.client.open(&root(), id, flags).unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), id, flags).unwrap();
     assert_eq!(
-        mounted.client.write(&root(), &opened.file, 0, bytes),
+        ops::write(&mounted.client.op(&root()), &opened.file, 0, bytes),
         Ok(bytes.len())
     );
-    mounted.client.close(&root(), &opened.file).unwrap();
+    ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
 /// Two clients write, read, stat and list in random order, while little or much time passes: each
@@ -72,7 +72,7 @@ fn see_each_other(world: &World, cache: CacheOptions, seed: u64) {
                 overwrite(client, id, bytes.as_bytes());
                 contents[file] = bytes.into_bytes();
             }
-            1 => drop(client.client.getattr(&root(), id).unwrap()),
+            1 => drop(ops::getattr(&client.client.op(&root()), id).unwrap()),
             _ => {
                 let read = client.cat(&root(), id).unwrap();
                 let (read, wanted) = (

@@ -1,5 +1,6 @@
 //! Another life of the server.
 
+use curt_client::ops;
 use curt_policy::CacheOptions;
 use curt_vfs::{Error, FaultPoint};
 use rustix::io::Errno;
@@ -12,7 +13,9 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     let world = World::new();
     let mounted = world.mount(CacheOptions::default());
     let top = mounted.client.root();
-    let directory = mounted.client.mkdir(&root(), top, b"d", 0o755).unwrap().id;
+    let directory = ops::mkdir(&mounted.client.op(&root()), top, b"d", 0o755)
+        .unwrap()
+        .id;
     mounted.put(&root(), directory, "there", 0o644, b"x");
     mounted.teach_time(&world);
     let look = || {
@@ -26,15 +29,9 @@ fn after_a_restart_of_the_server_each_directory_is_asked_about_once_and_names_ar
     // again.
     world.vfs.fail_next(FaultPoint::Commit, Error::Lost(Errno::IO), 1);
     let flags = curt_client::OpenFlags::writing();
-    let (_, opened) = mounted
-        .client
-        .create(&root(), top, b"large", 0o644, flags)
-        .unwrap();
-    mounted
-        .client
-        .write(&root(), &opened.file, 0, &[1; 3 << 20])
-        .unwrap();
-    let _ = mounted.client.close(&root(), &opened.file);
+    let (_, opened) = ops::create(&mounted.client.op(&root()), top, b"large", 0o644, flags).unwrap();
+    ops::write(&mounted.client.op(&root()), &opened.file, 0, &[1; 3 << 20]).unwrap();
+    let _ = ops::close(&mounted.client.op(&root()), &opened.file);
     mounted.put(&root(), top, "after", 0o644, b"x");
     mounted.sent();
     assert_eq!(

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use curt_client::{
-    Caller, ClientOptions, OpenFlags, RenameMode,
+    Caller, ClientOptions, OpenFlags, RenameMode, ops,
     protocol::{Device, MknodType},
 };
 use curt_proto::nfs3::NfsProcedure;
@@ -141,16 +141,26 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
     let fifo = MknodType::Fifo;
     assert_eq!(
-        bed.twice(NfsProcedure::Mkdir, || client.mkdir(&me(), top, b"d", 0o750)),
+        bed.twice(NfsProcedure::Mkdir, || ops::mkdir(
+            &client.op(&me()),
+            top,
+            b"d",
+            0o750
+        )),
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Symlink, || client.symlink(&me(), top, b"s", b"to")),
+        bed.twice(NfsProcedure::Symlink, || ops::symlink(
+            &client.op(&me()),
+            top,
+            b"s",
+            b"to"
+        )),
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Mknod, || client.mknod(
-            &me(),
+        bed.twice(NfsProcedure::Mknod, || ops::mknod(
+            &client.op(&me()),
             top,
             b"p",
             fifo,
@@ -159,21 +169,26 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Create, || client.make_file(&me(), top, b"f", 0o640)),
+        bed.twice(NfsProcedure::Create, || ops::make_file(
+            &client.op(&me()),
+            top,
+            b"f",
+            0o640
+        )),
         Ok(())
     );
     // Whoever makes a file may write to it, whatever its mode says.
-    let create = || client.create(&me(), top, b"readonly", 0o400, OpenFlags::writing());
+    let create = || ops::create(&client.op(&me()), top, b"readonly", 0o400, OpenFlags::writing());
     assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     let exclusive = OpenFlags {
         exclusive: true,
         ..OpenFlags::writing()
     };
-    let create = || client.create(&me(), top, b"new", 0o600, exclusive);
+    let create = || ops::create(&client.op(&me()), top, b"new", 0o600, exclusive);
     assert_eq!(bed.twice(NfsProcedure::Create, create), Ok(()));
     assert_eq!(
-        bed.twice(NfsProcedure::Link, || client.link(
-            &me(),
+        bed.twice(NfsProcedure::Link, || ops::link(
+            &client.op(&me()),
             id(&bed.mounted, "f"),
             top,
             b"l"
@@ -192,41 +207,46 @@ fn what_the_first_copy_removed_or_moved_is_no_error_of_the_second() {
     for name in ["a", "b", "c", "open"] {
         bed.mounted.put(&me(), top, name, 0o644, b"x");
     }
-    client.link(&me(), id(&bed.mounted, "b"), top, b"second").unwrap();
-    client.mkdir(&me(), top, b"d", 0o755).unwrap();
-    client.mkdir(&me(), top, b"e", 0o755).unwrap();
+    ops::link(&client.op(&me()), id(&bed.mounted, "b"), top, b"second").unwrap();
+    ops::mkdir(&client.op(&me()), top, b"d", 0o755).unwrap();
+    ops::mkdir(&client.op(&me()), top, b"e", 0o755).unwrap();
     let replace = RenameMode::Replace;
     assert_eq!(
-        bed.twice(NfsProcedure::Remove, || client.unlink(&me(), top, b"a")),
+        bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"a")),
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Remove, || client.unlink(&me(), top, b"b")),
+        bed.twice(NfsProcedure::Remove, || ops::unlink(&client.op(&me()), top, b"b")),
         Ok(())
     );
     assert_eq!(
-        bed.twice(NfsProcedure::Rmdir, || client.rmdir(&me(), top, b"d")),
+        bed.twice(NfsProcedure::Rmdir, || ops::rmdir(&client.op(&me()), top, b"d")),
         Ok(())
     );
     let moved = id(&bed.mounted, "e");
-    let rename = || client.rename(&me(), (top, b"e"), (top, b"moved"), replace);
+    let rename = || ops::rename(&client.op(&me()), (top, b"e"), (top, b"moved"), replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "moved"), moved);
     // Over another file.
     let moved = id(&bed.mounted, "second");
-    let rename = || client.rename(&me(), (top, b"second"), (top, b"c"), replace);
+    let rename = || ops::rename(&client.op(&me()), (top, b"second"), (top, b"c"), replace);
     assert_eq!(bed.twice(NfsProcedure::Rename, rename), Ok(()));
     assert_eq!(id(&bed.mounted, "c"), moved);
     // An open file gets another name instead, and loses it at its last close.
-    let (_, opened) = client
-        .create(&me(), top, b"open", 0o644, OpenFlags::writing())
-        .unwrap();
+    let (_, opened) = ops::create(&client.op(&me()), top, b"open", 0o644, OpenFlags::writing()).unwrap();
     assert_eq!(
-        bed.twice(NfsProcedure::Rename, || client.unlink(&me(), top, b"open")),
+        bed.twice(NfsProcedure::Rename, || ops::unlink(
+            &client.op(&me()),
+            top,
+            b"open"
+        )),
         Ok(())
     );
-    assert_eq!(client.write(&me(), &opened.file, 0, b"still there"), Ok(11));
-    client.close(&me(), &opened.file).unwrap();
+    assert_eq!(
+        ops::write(&client.op(&me()), &opened.file, 0, b"still there"),
+        Ok(11)
+    );
+    ops::close(&client.op(&me()), &opened.file).unwrap();
     for gone in ["a", "b", "d", "e", "second", "open"] {
         assert!(bed.mounted.lookup(&me(), top, gone).is_err(), "{gone}");
         assert!(
@@ -247,10 +267,10 @@ fn what_others_made_is_reported_as_the_server_says_it() {
     }
     let mkdir = move |name: &'static [u8], caller: Caller, mode| {
         move |other: &BenchMount| {
-            other.client.mkdir(&caller, there, name, mode).unwrap();
+            ops::mkdir(&other.client.op(&caller), there, name, mode).unwrap();
         }
     };
-    let make = |name| client.mkdir(&me(), top, name, 0o755);
+    let make = |name| ops::mkdir(&client.op(&me()), top, name, 0o755);
     // After the connection was lost, or by somebody else.
     let late = mkdir(b"late", me(), 0o755);
     assert_eq!(
@@ -263,15 +283,15 @@ fn what_others_made_is_reported_as_the_server_says_it() {
         Err(Errno::EXIST)
     );
     // It was there, and is asked for only now.
-    bed.other.client.mkdir(&me(), there, b"old", 0o755).unwrap();
+    ops::mkdir(&bed.other.client.op(&me()), there, b"old", 0o755).unwrap();
     assert_eq!(bed.twice(NfsProcedure::Mkdir, || make(b"old")), Err(Errno::EXIST));
     let symlink = |other: &BenchMount| {
         let there = other.client.root();
-        other.client.symlink(&me(), there, b"s", b"elsewhere").unwrap();
+        ops::symlink(&other.client.op(&me()), there, b"s", b"elsewhere").unwrap();
     };
     assert_eq!(
-        bed.beaten(NfsProcedure::Symlink, symlink, || client.symlink(
-            &me(),
+        bed.beaten(NfsProcedure::Symlink, symlink, || ops::symlink(
+            &client.op(&me()),
             top,
             b"s",
             b"to"
@@ -280,11 +300,11 @@ fn what_others_made_is_reported_as_the_server_says_it() {
     );
     let link = |other: &BenchMount| {
         let file = id(other, "b");
-        other.client.link(&me(), file, other.client.root(), b"l").unwrap();
+        ops::link(&other.client.op(&me()), file, other.client.root(), b"l").unwrap();
     };
     assert_eq!(
-        bed.beaten(NfsProcedure::Link, link, || client.link(
-            &me(),
+        bed.beaten(NfsProcedure::Link, link, || ops::link(
+            &client.op(&me()),
             id(&bed.mounted, "a"),
             top,
             b"l"
@@ -304,24 +324,37 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
     // It was moved away by others, not to where it was to go.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        other
-            .client
-            .rename(&me(), (there, b"a"), (there, b"theirs"), RenameMode::Replace)
-            .unwrap();
+        ops::rename(
+            &other.client.op(&me()),
+            (there, b"a"),
+            (there, b"theirs"),
+            RenameMode::Replace,
+        )
+        .unwrap();
     };
     id(&bed.mounted, "a");
-    let own = || client.rename(&me(), (top, b"a"), (top, b"ours"), RenameMode::Replace);
+    let own = || {
+        ops::rename(
+            &client.op(&me()),
+            (top, b"a"),
+            (top, b"ours"),
+            RenameMode::Replace,
+        )
+    };
     assert_eq!(bed.beaten(NfsProcedure::Rename, rename, own), Err(Errno::NOENT));
     // So it was not removed either.
     let rename = |other: &BenchMount| {
         let there = other.client.root();
-        other
-            .client
-            .rename(&me(), (there, b"c"), (there, b"kept"), RenameMode::Replace)
-            .unwrap();
+        ops::rename(
+            &other.client.op(&me()),
+            (there, b"c"),
+            (there, b"kept"),
+            RenameMode::Replace,
+        )
+        .unwrap();
     };
     id(&bed.mounted, "c");
-    let own = || client.unlink(&me(), top, b"c");
+    let own = || ops::unlink(&client.op(&me()), top, b"c");
     assert_eq!(bed.beaten(NfsProcedure::Remove, rename, own), Err(Errno::NOENT));
 }
 
@@ -330,12 +363,12 @@ fn what_others_moved_is_reported_as_the_server_says_it() {
 fn a_refusal_of_a_call_that_was_sent_once_asks_nothing() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
-    bed.other
-        .client
-        .mkdir(&me(), bed.other.client.root(), b"d", 0o755)
-        .unwrap();
+    ops::mkdir(&bed.other.client.op(&me()), bed.other.client.root(), b"d", 0o755).unwrap();
     bed.mounted.sent();
-    assert_eq!(client.mkdir(&me(), top, b"d", 0o755).map(drop), Err(Errno::EXIST));
+    assert_eq!(
+        ops::mkdir(&client.op(&me()), top, b"d", 0o755).map(drop),
+        Err(Errno::EXIST)
+    );
     assert_eq!(bed.mounted.sent(), "MKDIR 1");
 }
 
@@ -347,10 +380,10 @@ fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed()
         .world
         .mount_over(ClientOptions::default(), bed.repeating.clone());
     let top = fresh.client.root();
-    let make = || fresh.client.mkdir(&me(), top, b"d", 0o755);
+    let make = || ops::mkdir(&fresh.client.op(&me()), top, b"d", 0o755);
     assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
     let device = MknodType::Character(Device::default());
     // And what cannot be made is not there.
-    let make = || fresh.client.mknod(&me(), top, b"x", device, 0o600);
+    let make = || ops::mknod(&fresh.client.op(&me()), top, b"x", device, 0o600);
     assert!(bed.twice(NfsProcedure::Mknod, make).is_err());
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Caller, Client, ClientOptions, InodeId, threads::BackgroundThreads};
+use curt_client::{Caller, ClientOptions, InodeId, Superblock, ops, threads::BackgroundThreads};
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_trace::ClientCounter;
@@ -73,8 +73,8 @@ fn killed<T>(operate: impl FnOnce(&Caller) -> Result<T, Errno>) -> Errno {
     })
 }
 
-fn look(client: &Client, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
-    match client.lookup(&root(), directory, name)? {
+fn look(client: &Superblock, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
+    match ops::lookup(&client.op(&root()), directory, name)? {
         curt_client::LookupResult::Positive(_) => Ok(()),
         curt_client::LookupResult::Negative { .. } => Err(Errno::NOENT),
     }
@@ -92,7 +92,7 @@ fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for()
     let _ = mounted.lookup(&root(), top, "missing");
     world.seconds(100);
     silent.is_silent.store(true, Relaxed);
-    let stat = client.getattr(&root(), file.id).unwrap();
+    let stat = ops::getattr(&client.op(&root()), file.id).unwrap();
     assert_eq!(
         (stat.attributes.size, stat.valid),
         (4, Duration::ZERO),
@@ -100,16 +100,17 @@ fn what_is_remembered_is_served_although_too_old_and_what_is_not_is_waited_for()
     );
     assert_eq!(look(client, top, b"f"), Ok(()));
     assert_eq!(look(client, top, b"missing"), Err(Errno::NOENT));
-    assert_eq!(client.access(&root(), file.id, 4), Ok(()));
-    let opened = client
-        .open(&root(), file.id, curt_client::OpenFlags::reading())
-        .unwrap();
-    client.release(&opened.file);
+    assert_eq!(ops::access(&client.op(&root()), file.id, 4), Ok(()));
+    let opened = ops::open(&client.op(&root()), file.id, curt_client::OpenFlags::reading()).unwrap();
+    ops::release(client, &opened.file);
     assert!(mounted.counter(ClientCounter::SoftRevalidation) >= 5);
-    assert_eq!(killed(|me| client.lookup(me, top, b"never seen")), Errno::INTR);
+    assert_eq!(
+        killed(|me| ops::lookup(&client.op(me), top, b"never seen")),
+        Errno::INTR
+    );
     silent.is_silent.store(false, Relaxed);
     mounted.sent();
-    client.getattr(&root(), file.id).unwrap();
+    ops::getattr(&client.op(&root()), file.id).unwrap();
     assert_eq!(
         mounted.sent(),
         "GETATTR 1",
@@ -124,5 +125,8 @@ fn without_it_everything_is_waited_for() {
     let file = mounted.put(&root(), mounted.client.root(), "f", 0o644, b"text");
     world.seconds(100);
     silent.is_silent.store(true, Relaxed);
-    assert_eq!(killed(|me| mounted.client.getattr(me, file.id)), Errno::INTR);
+    assert_eq!(
+        killed(|me| ops::getattr(&mounted.client.op(me), file.id)),
+        Errno::INTR
+    );
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{ClientOptions, InodeId, OpenFlags, RenameMode};
+use curt_client::{ClientOptions, InodeId, OpenFlags, RenameMode, ops};
 use curt_policy::{CacheOptions, FillMode, LookupCache, RacyGuard, TimeoutRange};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -109,32 +109,34 @@ impl Stranger {
         let (directory, since) = (self.directories[at], self.passed());
         match (self.now(key), self.dice.below(4)) {
             (None, _) => {
-                let made = self
-                    .mounted
-                    .client
-                    .make_file(&root(), directory, name(first).as_bytes(), 0o666)
-                    .unwrap();
+                let made = ops::make_file(
+                    &self.mounted.client.op(&root()),
+                    directory,
+                    name(first).as_bytes(),
+                    0o666,
+                )
+                .unwrap();
                 self.note_size(made.attributes.fileid, 0, since);
                 self.note(key, Some(made.attributes.fileid), since);
             }
             (Some(_), 0) => {
-                self.mounted
-                    .client
-                    .unlink(&root(), directory, name(first).as_bytes())
-                    .unwrap();
+                ops::unlink(
+                    &self.mounted.client.op(&root()),
+                    directory,
+                    name(first).as_bytes(),
+                )
+                .unwrap();
                 self.note(key, None, since);
             }
             (Some(file), 1) if first != second => {
                 let (from, to) = (name(first), name(second));
-                self.mounted
-                    .client
-                    .rename(
-                        &root(),
-                        (directory, from.as_bytes()),
-                        (directory, to.as_bytes()),
-                        RenameMode::Replace,
-                    )
-                    .unwrap();
+                ops::rename(
+                    &self.mounted.client.op(&root()),
+                    (directory, from.as_bytes()),
+                    (directory, to.as_bytes()),
+                    RenameMode::Replace,
+                )
+                .unwrap();
                 self.note(key, None, since);
                 self.note(other, Some(file), since);
             }
@@ -151,9 +153,12 @@ impl Stranger {
 /// Makes a file so many bytes long by its last one.
 fn write(mounted: &BenchMount, id: InodeId, size: u64) {
     let flags = OpenFlags::writing();
-    let opened = mounted.client.open(&root(), id, flags).unwrap();
-    assert_eq!(mounted.client.write(&root(), &opened.file, size - 1, b"x"), Ok(1));
-    mounted.client.close(&root(), &opened.file).unwrap();
+    let opened = ops::open(&mounted.client.op(&root()), id, flags).unwrap();
+    assert_eq!(
+        ops::write(&mounted.client.op(&root()), &opened.file, size - 1, b"x"),
+        Ok(1)
+    );
+    ops::close(&mounted.client.op(&root()), &opened.file).unwrap();
 }
 
 /// The way to the server, on which the other client is met.
@@ -209,10 +214,10 @@ struct Run {
 fn make_directories(there: &BenchMount) -> Vec<InodeId> {
     let make = |(number, fillers): (usize, &u32)| {
         let (path, top) = (format!("d{number}"), there.client.root());
-        let made = there.client.mkdir(&root(), top, path.as_bytes(), 0o777).unwrap();
+        let made = ops::mkdir(&there.client.op(&root()), top, path.as_bytes(), 0o777).unwrap();
         for filler in 0..*fillers {
             let path = format!("filler{filler}");
-            let file = there.client.make_file(&root(), made.id, path.as_bytes(), 0o666);
+            let file = ops::make_file(&there.client.op(&root()), made.id, path.as_bytes(), 0o666);
             file.unwrap();
         }
         made.id
@@ -317,17 +322,11 @@ impl Run {
         let since = stranger.passed();
         let made = match stranger.now(key) {
             Some(_) => {
-                self.here
-                    .client
-                    .unlink(&root(), directory, path.as_bytes())
-                    .unwrap();
+                ops::unlink(&self.here.client.op(&root()), directory, path.as_bytes()).unwrap();
                 None
             }
             None => {
-                let made = self
-                    .here
-                    .client
-                    .make_file(&root(), directory, path.as_bytes(), 0o666);
+                let made = ops::make_file(&self.here.client.op(&root()), directory, path.as_bytes(), 0o666);
                 let file = made.unwrap().attributes.fileid;
                 stranger.note_size(file, 0, since);
                 Some(file)
@@ -369,7 +368,7 @@ impl Run {
     fn stat(&mut self, key: (usize, u64)) {
         let Some((id, file)) = self.look(key) else { return };
         let began = self.passed();
-        match self.here.client.getattr(&root(), id) {
+        match ops::getattr(&self.here.client.op(&root()), id) {
             Ok(stat) => self.check_size(file, stat.attributes.size, self.window(began, FILES)),
             Err(Errno::STALE | Errno::NOENT) => {}
             Err(error) => panic!("{error}"),
@@ -390,11 +389,11 @@ impl Run {
     fn list(&mut self, at: usize) {
         let began = self.passed();
         let client = &self.here.client;
-        let open = client.opendir(&root(), self.directories[at]).unwrap();
+        let open = ops::opendir(&client.op(&root()), self.directories[at]).unwrap();
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
             let before = cookie;
-            let told = client.readdir(&root(), &open, cookie, true, &mut |entry| {
+            let told = ops::readdir(&client.op(&root()), &open, cookie, true, &mut |entry| {
                 cookie = entry.cookie;
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
                 curt_client::DirEmit::Taken

@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode};
+use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, ops};
 use curt_policy::CacheOptions;
 use curt_proto::nfs3::{self, NfsProcedure};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -90,15 +90,14 @@ fn a_replaced_files_name_is_looked_up_again_when_its_handle_is_stale() {
     let me = root();
     let old = one.put(&me, one.client.root(), "f", 0o644, b"old");
     two.put(&me, two.client.root(), "g", 0o644, b"new");
-    two.client
-        .rename(
-            &me,
-            (two.client.root(), b"g"),
-            (two.client.root(), b"f"),
-            RenameMode::Replace,
-        )
-        .unwrap();
-    let stale = one.client.open(&me, old.id, OpenFlags::reading()).map(|_| ());
+    ops::rename(
+        &two.client.op(&me),
+        (two.client.root(), b"g"),
+        (two.client.root(), b"f"),
+        RenameMode::Replace,
+    )
+    .unwrap();
+    let stale = ops::open(&one.client.op(&me), old.id, OpenFlags::reading()).map(|_| ());
     assert_eq!(stale, Err(Errno::STALE));
     one.sent();
     let new = one.lookup(&me, one.client.root(), "f").unwrap();
@@ -124,10 +123,10 @@ fn those_who_want_the_same_attributes_share_one_request() {
     let (here, there) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     trouble.plan(NfsProcedure::Getattr, Kind::Meet(here.clone(), there.clone()));
     thread::scope(|scope| {
-        let first = scope.spawn(|| mounted.client.getattr(&me, file.id));
+        let first = scope.spawn(|| ops::getattr(&mounted.client.op(&me), file.id));
         here.wait();
         let others: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| mounted.client.getattr(&me, file.id)))
+            .map(|_| scope.spawn(|| ops::getattr(&mounted.client.op(&me), file.id)))
             .collect();
         let impatient = Caller {
             interrupt: Interrupt::new(),
@@ -136,7 +135,7 @@ fn those_who_want_the_same_attributes_share_one_request() {
         let interrupted = scope.spawn({
             let impatient = impatient.clone();
             let client = &mounted.client;
-            move || client.getattr(&impatient, file.id)
+            move || ops::getattr(&client.op(&impatient), file.id)
         });
         while mounted.counter(ClientCounter::AttrShared) < 5 {
             thread::yield_now();
@@ -167,12 +166,12 @@ fn a_lost_reply_to_a_change_leaves_nothing_believed() {
     mounted.put(&me, top, "f", 0o644, b"x");
     trouble.plan(NfsProcedure::Mkdir, Kind::LoseReply);
     assert_eq!(
-        mounted.client.mkdir(&me, top, b"d", 0o755).map(|_| ()),
+        ops::mkdir(&mounted.client.op(&me), top, b"d", 0o755).map(|_| ()),
         Err(Errno::IO)
     );
     assert!(mounted.lookup(&me, top, "d").is_ok(), "it was made, and is found");
     trouble.plan(NfsProcedure::Remove, Kind::LoseReply);
-    assert_eq!(mounted.client.unlink(&me, top, b"f"), Err(Errno::IO));
+    assert_eq!(ops::unlink(&mounted.client.op(&me), top, b"f"), Err(Errno::IO));
     assert!(mounted.lookup(&me, top, "f").is_err());
 }
 
@@ -193,16 +192,16 @@ fn nonsense_from_a_server_is_eio() {
         vec![0; 2000],
     ] {
         trouble.plan(NfsProcedure::Getattr, Kind::Nonsense(bytes.clone()));
-        let answer = mounted.client.getattr(&me, file.id).map(|_| ());
+        let answer = ops::getattr(&mounted.client.op(&me), file.id).map(|_| ());
         assert_eq!(answer, Err(Errno::IO), "{bytes:?}");
     }
-    assert!(mounted.client.getattr(&me, file.id).is_ok());
-    let listing = mounted.client.opendir(&me, mounted.client.root()).unwrap();
+    assert!(ops::getattr(&mounted.client.op(&me), file.id).is_ok());
+    let listing = ops::opendir(&mounted.client.op(&me), mounted.client.root()).unwrap();
     let status = nfs3::NfsStat3::Ok.number().to_be_bytes().to_vec();
     trouble.plan(NfsProcedure::ReaddirPlus, Kind::Nonsense(status));
     let mut listener = |_: &curt_client::DirEntry<'_>| curt_client::DirEmit::Taken;
     assert_eq!(
-        mounted.client.readdir(&me, &listing, 0, true, &mut listener),
+        ops::readdir(&mounted.client.op(&me), &listing, 0, true, &mut listener),
         Err(Errno::IO)
     );
 }
@@ -216,15 +215,9 @@ fn a_raised_interrupt_ends_an_operation() {
         ..root()
     };
     me.interrupt.raise();
-    let lookup = mounted
-        .client
-        .lookup(&me, mounted.client.root(), b"x")
-        .map(|_| ());
+    let lookup = ops::lookup(&mounted.client.op(&me), mounted.client.root(), b"x").map(|_| ());
     assert_eq!(lookup, Err(Errno::INTR));
-    let mkdir = mounted
-        .client
-        .mkdir(&me, mounted.client.root(), b"x", 0o755)
-        .map(|_| ());
+    let mkdir = ops::mkdir(&mounted.client.op(&me), mounted.client.root(), b"x", 0o755).map(|_| ());
     assert_eq!(mkdir, Err(Errno::INTR));
     assert!(mounted.lookup(&root(), mounted.client.root(), "x").is_err());
 }
@@ -235,15 +228,15 @@ fn an_unknown_inode_number_is_stale() {
     let mounted = world.mount(CacheOptions::default());
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"x");
-    assert!(mounted.client.getattr(&me, file.id).is_ok());
+    assert!(ops::getattr(&mounted.client.op(&me), file.id).is_ok());
     mounted.client.forget(file.id, 1);
     assert_eq!(
-        mounted.client.getattr(&me, file.id).map(|_| ()),
+        ops::getattr(&mounted.client.op(&me), file.id).map(|_| ()),
         Err(Errno::STALE)
     );
     mounted.client.forget(mounted.client.root(), 1000);
     assert!(
-        mounted.client.getattr(&me, mounted.client.root()).is_ok(),
+        ops::getattr(&mounted.client.op(&me), mounted.client.root()).is_ok(),
         "the root stays"
     );
 }

@@ -3,7 +3,7 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use curt_client::{
-    Background, BackgroundTask, ClientOptions, OpenFile, OpenFlags, RenameMode, protocol::SetAttributes,
+    Background, BackgroundTask, ClientOptions, OpenFile, OpenFlags, RenameMode, ops, protocol::SetAttributes,
 };
 use parking_lot::Mutex;
 
@@ -61,8 +61,8 @@ fn written(mounted: &BenchMount) -> Arc<OpenFile> {
     let (me, top) = (root(), mounted.client.root());
     let file = mounted.put(&me, top, "f", 0o644, b"");
     mounted.put(&me, top, "other", 0o644, b"");
-    let opened = mounted.client.open(&me, file.id, OpenFlags::writing()).unwrap();
-    mounted.client.write(&me, &opened.file, 0, BYTES).unwrap();
+    let opened = ops::open(&mounted.client.op(&me), file.id, OpenFlags::writing()).unwrap();
+    ops::write(&mounted.client.op(&me), &opened.file, 0, BYTES).unwrap();
     opened.file
 }
 
@@ -71,19 +71,16 @@ fn written(mounted: &BenchMount) -> Arc<OpenFile> {
 fn lose_name(mounted: &BenchMount, open: &Arc<OpenFile>, way: Way) {
     let (me, top) = (root(), mounted.client.root());
     if way != Way::RemovedWhileOpen {
-        mounted.client.release(open);
+        ops::release(&mounted.client, open);
     }
     match way {
-        Way::Removed | Way::RemovedWhileOpen => mounted.client.unlink(&me, top, b"f").unwrap(),
+        Way::Removed | Way::RemovedWhileOpen => ops::unlink(&mounted.client.op(&me), top, b"f").unwrap(),
         Way::Replaced => {
             let names = ((top, &b"other"[..]), (top, &b"f"[..]));
-            mounted
-                .client
-                .rename(&me, names.0, names.1, RenameMode::Replace)
-                .unwrap();
+            ops::rename(&mounted.client.op(&me), names.0, names.1, RenameMode::Replace).unwrap();
         }
     }
-    mounted.client.release(open);
+    ops::release(&mounted.client, open);
 }
 
 #[test]
@@ -96,7 +93,7 @@ fn bytes_of_a_file_that_got_another_name_elsewhere_reach_it() {
         let file = written(&mounted);
         let (me, there) = (root(), other.client.root());
         let found = other.lookup(&me, there, "f").unwrap();
-        other.client.link(&me, found.id, there, b"second").unwrap();
+        ops::link(&other.client.op(&me), found.id, there, b"second").unwrap();
         lose_name(&mounted, &file, way);
         later.run_all();
         world.seconds(60);
@@ -112,7 +109,7 @@ fn bytes_stay_where_the_removal_is_refused() {
     let mounted = world.mount_in(ClientOptions::default(), world.way(), later.clone());
     let file = written(&mounted);
     let (me, top) = (root(), mounted.client.root());
-    mounted.client.unlink(&user(1000), top, b"f").unwrap();
+    ops::unlink(&mounted.client.op(&user(1000)), top, b"f").unwrap();
     // The name that it has until its last close cannot be removed any more.
     let other = world.mount_with(ClientOptions::default());
     let there = other.client.root();
@@ -120,8 +117,8 @@ fn bytes_stay_where_the_removal_is_refused() {
         mode: Some(0o555),
         ..SetAttributes::default()
     };
-    other.client.setattr(&me, there, &closed).unwrap();
-    mounted.client.release(&file);
+    ops::setattr(&other.client.op(&me), there, &closed).unwrap();
+    ops::release(&mounted.client, &file);
     later.run_all();
     world.seconds(60);
     let names = list(&other, there);

@@ -12,9 +12,10 @@ use std::{
 };
 
 use curt_client::{
-    Background, BackgroundTask, Caller, ChangeObserver, Client, ClientOptions, Clock, Environment,
-    FoundInode, InodeId, LookupResult, MountedRoot,
+    Background, BackgroundTask, Caller, ChangeObserver, ClientOptions, Clock, Environment, FoundInode,
+    InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
+    ops,
     protocol::{RpcCaller, RpcClient, v3},
 };
 use curt_policy::CacheOptions;
@@ -44,7 +45,8 @@ const BEGIN: i64 = 1_700_000_001;
 pub(crate) struct Scripted {
     base: Instant,
     passed: AtomicU64,
-    read: AtomicU64,
+    /// How often clients read it.
+    pub(crate) read: AtomicU64,
 }
 
 impl Scripted {
@@ -55,11 +57,6 @@ impl Scripted {
 }
 
 impl Scripted {
-    /// How often clients read it.
-    pub(crate) fn times_read(&self) -> u64 {
-        self.read.load(Relaxed)
-    }
-
     /// What has passed since the world began.
     pub(crate) fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
@@ -139,7 +136,7 @@ pub(crate) struct World {
 
 /// A client and what it sent since it was last asked.
 pub(crate) struct BenchMount {
-    pub(crate) client: Client,
+    pub(crate) client: Superblock,
     pub(crate) told: Arc<Told>,
     seen: Mutex<ClientSnapshot>,
 }
@@ -266,7 +263,7 @@ impl World {
             observer: Some(told.clone()),
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let client = Client::new(&root, wire, security, &behaviour, &environment).unwrap();
+        let client = Superblock::new(&root, wire, security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
         BenchMount { client, told, seen }
     }
@@ -338,7 +335,7 @@ impl BenchMount {
         directory: InodeId,
         name: &str,
     ) -> Result<FoundInode, Errno> {
-        match self.client.lookup(caller, directory, name.as_bytes())? {
+        match ops::lookup(&self.client.op(caller), directory, name.as_bytes())? {
             LookupResult::Positive(found) => Ok(found),
             LookupResult::Negative { .. } => Err(Errno::NOENT),
         }
@@ -348,8 +345,8 @@ impl BenchMount {
     /// over for long enough.
     pub(crate) fn teach_time(&self, world: &World) {
         let top = self.client.root();
-        self.client.mkdir(&root(), top, b"now", 0o755).unwrap();
-        self.client.rmdir(&root(), top, b"now").unwrap();
+        ops::mkdir(&self.client.op(&root()), top, b"now", 0o755).unwrap();
+        ops::rmdir(&self.client.op(&root()), top, b"now").unwrap();
         world.pass(Duration::from_millis(100));
         self.sent();
     }
@@ -367,22 +364,23 @@ impl BenchMount {
             truncate: true,
             ..curt_client::OpenFlags::writing()
         };
-        let (found, opened) = self
-            .client
-            .create(caller, directory, name.as_bytes(), mode, flags)
-            .unwrap();
+        let (found, opened) =
+            ops::create(&self.client.op(caller), directory, name.as_bytes(), mode, flags).unwrap();
         if !bytes.is_empty() {
-            assert_eq!(self.client.write(caller, &opened.file, 0, bytes), Ok(bytes.len()));
+            assert_eq!(
+                ops::write(&self.client.op(caller), &opened.file, 0, bytes),
+                Ok(bytes.len())
+            );
         }
-        self.client.close(caller, &opened.file).unwrap();
+        ops::close(&self.client.op(caller), &opened.file).unwrap();
         found
     }
 
     /// Opens, reads all, closes.
     pub(crate) fn cat(&self, caller: &Caller, id: InodeId) -> Result<Vec<u8>, Errno> {
-        let opened = self.client.open(caller, id, curt_client::OpenFlags::reading())?;
-        let bytes = self.client.read(caller, &opened.file, 0, 1 << 20)?.to_vec();
-        self.client.close(caller, &opened.file)?;
+        let opened = ops::open(&self.client.op(caller), id, curt_client::OpenFlags::reading())?;
+        let bytes = ops::read(&self.client.op(caller), &opened.file, 0, 1 << 20)?.to_vec();
+        ops::close(&self.client.op(caller), &opened.file)?;
         Ok(bytes)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use curt_client::data::ReadTarget;
-use curt_client::{DirEmit, DirEntry, RenameMode};
+use curt_client::{DirEmit, DirEntry, RenameMode, ops};
 use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
@@ -32,10 +32,10 @@ impl Filesystem for Bridge {
 
     fn lookup(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         self.operations.count(FuseOpcode::Lookup);
-        let caller = self.caller(context);
+        let op = self.op(context);
         let entry = match name {
-            b"." => self.client.lookup_id(&caller, inode(parent)),
-            name => self.client.lookup(&caller, inode(parent), name),
+            b"." => ops::lookup_id(&op, inode(parent)),
+            name => ops::lookup(&op, inode(parent), name),
         };
         Ok(convert::entry(&entry?, self.generation))
     }
@@ -65,7 +65,7 @@ impl Filesystem for Bridge {
             context.give_up_on_silence();
         }
         let _answering = self.changes.answering(inode(node));
-        match self.client.getattr(&self.caller(context), inode(node)) {
+        match ops::getattr(&self.op(context), inode(node)) {
             Ok(stat) => Ok(self.stat(node, &stat)),
             Err(Errno::INTR) if node == NodeId::ROOT => self
                 .client
@@ -81,20 +81,18 @@ impl Filesystem for Bridge {
         if set.size.is_some() {
             self.client.live_counters().count(ClientCounter::SetSize);
         }
-        let (caller, wanted) = (self.caller(context), convert::set_attributes(set));
+        let (op, wanted) = (self.op(context), convert::set_attributes(set));
         // The kernel names an open file for ftruncate(2), and none for truncate(2).
         let stat = match set.fh {
-            Some(fh) => self
-                .client
-                .setattr_open(&caller, &*self.files.get(fh)?, &wanted)?,
-            None => self.client.setattr(&caller, inode(node), &wanted)?,
+            Some(fh) => ops::setattr_open(&op, &*self.files.get(fh)?, &wanted)?,
+            None => ops::setattr(&op, inode(node), &wanted)?,
         };
         Ok(self.stat(node, &stat))
     }
 
     fn readlink(&self, context: &BridgeContext<'_>, node: NodeId, target: &mut Vec<u8>) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Readlink);
-        target.extend_from_slice(&self.client.readlink(&self.caller(context), inode(node))?);
+        target.extend_from_slice(&ops::readlink(&self.op(context), inode(node))?);
         Ok(())
     }
 
@@ -106,9 +104,7 @@ impl Filesystem for Bridge {
         target: &[u8],
     ) -> Result<EntryOut, Errno> {
         self.operations.count(FuseOpcode::Symlink);
-        let made = self
-            .client
-            .symlink(&self.caller(context), inode(parent), name, target)?;
+        let made = ops::symlink(&self.op(context), inode(parent), name, target)?;
         Ok(self.found(&made))
     }
 
@@ -120,15 +116,13 @@ impl Filesystem for Bridge {
         new: &MknodIn,
     ) -> Result<EntryOut, Errno> {
         self.operations.count(FuseOpcode::Mknod);
-        let caller = self.caller(context);
+        let op = self.op(context);
         let parent = inode(parent);
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
-            return Ok(self.found(&self.client.make_file(&caller, parent, name, new.mode & 0o7777)?));
+            return Ok(self.found(&ops::make_file(&op, parent, name, new.mode & 0o7777)?));
         }
         let node = convert::node(new).ok_or(Errno::INVAL)?;
-        let made = self
-            .client
-            .mknod(&caller, parent, name, node, new.mode & 0o7777)?;
+        let made = ops::mknod(&op, parent, name, node, new.mode & 0o7777)?;
         Ok(self.found(&made))
     }
 
@@ -140,21 +134,19 @@ impl Filesystem for Bridge {
         mode: u32,
     ) -> Result<EntryOut, Errno> {
         self.operations.count(FuseOpcode::Mkdir);
-        let made = self
-            .client
-            .mkdir(&self.caller(context), inode(parent), name, mode & 0o7777)?;
+        let made = ops::mkdir(&self.op(context), inode(parent), name, mode & 0o7777)?;
         Ok(self.found(&made))
     }
 
     fn unlink(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Unlink);
-        self.client.unlink(&self.caller(context), inode(parent), name)
+        ops::unlink(&self.op(context), inode(parent), name)
     }
 
     fn rmdir(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Rmdir);
         self.wait_for_earlier_releases(context, parent, name);
-        self.client.rmdir(&self.caller(context), inode(parent), name)
+        ops::rmdir(&self.op(context), inode(parent), name)
     }
 
     fn rename(
@@ -174,8 +166,8 @@ impl Filesystem for Bridge {
             _ => return Err(Errno::INVAL),
         };
         self.wait_for_earlier_releases(context, to.0, to.1);
-        self.client.rename(
-            &self.caller(context),
+        ops::rename(
+            &self.op(context),
             (inode(from.0), from.1),
             (inode(to.0), to.1),
             mode,
@@ -190,19 +182,15 @@ impl Filesystem for Bridge {
         name: &[u8],
     ) -> Result<EntryOut, Errno> {
         self.operations.count(FuseOpcode::Link);
-        let made = self
-            .client
-            .link(&self.caller(context), inode(node), inode(parent), name)?;
+        let made = ops::link(&self.op(context), inode(node), inode(parent), name)?;
         Ok(self.found(&made))
     }
 
     fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.operations.count(FuseOpcode::Open);
-        let caller = self.caller(context);
-        let opened = self
-            .client
-            .open(&caller, inode(node), convert::open_flags(open.flags))?;
-        Ok(self.opened(&caller, node, opened))
+        let op = self.op(context);
+        let opened = ops::open(&op, inode(node), convert::open_flags(open.flags))?;
+        Ok(self.opened(&op, node, opened))
     }
 
     fn create(
@@ -214,12 +202,10 @@ impl Filesystem for Bridge {
     ) -> Result<(EntryOut, OpenOut), Errno> {
         self.operations.count(FuseOpcode::Create);
         let flags = convert::open_flags(create.flags);
-        let caller = self.caller(context);
-        let (made, opened) = self
-            .client
-            .create(&caller, inode(parent), name, create.mode & 0o7777, flags)?;
+        let op = self.op(context);
+        let (made, opened) = ops::create(&op, inode(parent), name, create.mode & 0o7777, flags)?;
         let entry = self.found(&made);
-        Ok((entry, self.opened(&caller, entry.node, opened)))
+        Ok((entry, self.opened(&op, entry.node, opened)))
     }
 
     fn read(
@@ -234,8 +220,7 @@ impl Filesystem for Bridge {
         let count = usize::try_from(read.size).map_err(|_| Errno::INVAL)?;
         let answer = Arc::new(KernelReadTarget::to(reply));
         let target: Arc<dyn ReadTarget> = Arc::<KernelReadTarget>::clone(&answer);
-        self.client
-            .read_to(&self.caller(context), &file, read.offset, count, &target)?;
+        ops::read_to(&self.op(context), &file, read.offset, count, &target)?;
         self.count_read(answer.bytes.load(Relaxed), file.flags().direct);
         Ok(())
     }
@@ -249,13 +234,13 @@ impl Filesystem for Bridge {
     ) -> Result<u32, Errno> {
         self.operations.count(FuseOpcode::Write);
         let file = self.files.get(write.fh)?;
-        let caller = self.caller(context);
+        let op = self.op(context);
         // Pages go back to where they are mapped, though the kernel may take an open file with
         // O_APPEND for it.
         let taken = if write.from_cache {
-            self.client.write_at(&caller, &file, write.offset, data)
+            ops::write_at(&op, &file, write.offset, data)
         } else {
-            self.client.write(&caller, &file, write.offset, data)
+            ops::write(&op, &file, write.offset, data)
         };
         if file.flags().direct && !write.from_cache {
             self.drop_pages(node, write.offset, data.len());
@@ -273,7 +258,7 @@ impl Filesystem for Bridge {
         if is_umount {
             context.give_up_on_silence();
         }
-        let sizes = match self.client.statfs(&self.caller(context), inode(node)) {
+        let sizes = match ops::statfs(&self.op(context), inode(node)) {
             Err(Errno::INTR) if is_umount => self.client.last_statistics(inode(node)),
             other => other?,
         };
@@ -296,13 +281,13 @@ impl Filesystem for Bridge {
             // Data that are not sent when the wait ends are still written behind.
             context.give_up_on_exit();
         }
-        self.client.flush(&self.caller(context), &file)
+        ops::flush(&self.op(context), &file)
     }
 
     fn release(&self, context: &BridgeContext<'_>, _: NodeId, release: &ReleaseIn) {
         self.operations.count(FuseOpcode::Release);
         if let Some(file) = self.files.remove(release.fh) {
-            self.client.release_noting(&file, || context.mark_received());
+            ops::release_noting(&self.client, &file, || context.mark_received());
         }
     }
 
@@ -314,13 +299,12 @@ impl Filesystem for Bridge {
         data_only: bool,
     ) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Fsync);
-        self.client
-            .fsync(&self.caller(context), &*self.files.get(fh)?, data_only)
+        ops::fsync(&self.op(context), &*self.files.get(fh)?, data_only)
     }
 
     fn opendir(&self, context: &BridgeContext<'_>, node: NodeId, _: u32) -> Result<OpenOut, Errno> {
         self.operations.count(FuseOpcode::Opendir);
-        let open = self.client.opendir(&self.caller(context), inode(node))?;
+        let open = ops::opendir(&self.op(context), inode(node))?;
         let directory = Arc::new(FuseOpenDirectory {
             open,
             offsets: CookieOffsets::default(),
@@ -351,7 +335,7 @@ impl Filesystem for Bridge {
         // The kernel asks so in the middle of a directory only if names were looked up that it was
         // told before, perhaps by its own copies, which we do not hear of.
         if plus && offset != 0 {
-            self.client.names_are_used(&directory.open);
+            ops::names_are_used(&directory.open);
         }
         let mut overflowed = false;
         let mut tell = |entry: &DirEntry<'_>| match directory.offsets.offset(entry.cookie) {
@@ -361,8 +345,7 @@ impl Filesystem for Bridge {
                 DirEmit::Full
             }
         };
-        self.client
-            .readdir(&self.caller(context), &directory.open, cookie, plus, &mut tell)?;
+        ops::readdir(&self.op(context), &directory.open, cookie, plus, &mut tell)?;
         if overflowed && listing.is_empty() {
             return Err(Errno::OVERFLOW);
         }
@@ -380,7 +363,7 @@ impl Filesystem for Bridge {
         if mask == 0 {
             return Ok(());
         }
-        self.client.access(&self.caller(context), inode(node), mask)
+        ops::access(&self.op(context), inode(node), mask)
     }
 }
 
@@ -412,7 +395,7 @@ impl Bridge {
     /// file in it, but the kernel does not wait for the RELEASE, which another thread may still be
     /// handling.
     fn wait_for_earlier_releases(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) {
-        if self.client.may_hold_removed_files(inode(parent), name) {
+        if ops::may_hold_removed_files(&self.client, inode(parent), name) {
             context.wait_for_earlier();
         }
     }

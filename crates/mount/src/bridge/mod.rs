@@ -22,7 +22,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
-use curt_client::{Caller, Client, FoundInode, InodeId, InodeStat, OpenDirectory, OpenFile, PageCacheState};
+use curt_client::{
+    FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState, Superblock, ops,
+};
 use curt_fuse::{EntryOut, FuseContext, NodeId, Notifier, OpenOut, open_reply};
 
 pub use interruption::FuseInterrupt;
@@ -37,7 +39,7 @@ use opcodes::FuseOpcodeCounts;
 /// Answers the kernel's requests by calls of a client.
 #[derive(Debug)]
 pub struct Bridge {
-    client: Arc<Client>,
+    client: Arc<Superblock>,
     callers: CallerTable,
     files: FuseFhTable<OpenFile>,
     directories: FuseFhTable<FuseOpenDirectory>,
@@ -59,7 +61,7 @@ struct FuseOpenDirectory {
 impl Bridge {
     /// A bridge to this client, whose observer `changes` is.
     #[must_use]
-    pub fn new(client: Arc<Client>, callers: CallerTable, changes: Arc<InvalidationQueue>) -> Self {
+    pub fn new(client: Arc<Superblock>, callers: CallerTable, changes: Arc<InvalidationQueue>) -> Self {
         client.serves_kernel();
         Self {
             client,
@@ -102,17 +104,18 @@ impl Bridge {
         self.operations.snapshot()
     }
 
-    fn caller(&self, context: &FuseContext<'_, FuseInterrupt>) -> Caller {
-        self.callers.caller(
-            context.tid,
-            context.uid,
-            context.gid,
-            context.interruption().0.clone(),
-        )
+    /// The operation that a request asks for: it begins with the one reading of the clock.
+    fn op(&self, context: &FuseContext<'_, FuseInterrupt>) -> Op<'_> {
+        let now = self.callers.now();
+        let interrupt = context.interruption().0.clone();
+        let caller = self
+            .callers
+            .caller(context.tid, context.uid, context.gid, interrupt, now);
+        self.client.op_since(&caller, now)
     }
 
     /// Keeps an opened file, and tells the kernel of changed data first.
-    fn opened(&self, caller: &Caller, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
+    fn opened(&self, op: &Op<'_>, node: NodeId, opened: curt_client::OpenResult) -> OpenOut {
         let is_untold = self.changes.take_pending(inode(node));
         if is_untold || opened.data == PageCacheState::Changed {
             let drop_copies = || {
@@ -121,8 +124,7 @@ impl Bridge {
                     invalidation::renew(notifier, node, stat.attributes.size);
                 }
             };
-            self.client
-                .drop_copies(caller, &opened.file, is_untold, drop_copies);
+            ops::drop_copies(op, &opened.file, is_untold, drop_copies);
         }
         OpenOut {
             fh: self.files.add(opened.file),

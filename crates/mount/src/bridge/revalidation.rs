@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use curt_client::ops;
 use curt_fuse::FuseFh;
 use curt_rpc::client::Interrupt;
 
@@ -58,7 +59,7 @@ fn run(bridge: &Weak<Bridge>, end: &Interrupt) {
                 break;
             }
             // A failure is the reader's to find out, too.
-            if bridge.client.revalidate_open_file(&file, end) != Ok(false) {
+            if ops::revalidate_open_file(&bridge.client, &file, end) != Ok(false) {
                 left -= 1;
                 last = number;
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use curt_client::caller::RpcSecurity as Flavour;
 use curt_client::data::DataOptions;
 use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
-use curt_client::{Caller, Client, ClientOptions, Environment, Limits, MountedRoot};
+use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
 use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions};
 use tracing::info;
 
@@ -137,7 +137,7 @@ pub(super) fn client(
     mounted: &MountedExport,
     settings: &mut Settings,
     environment: &Environment,
-) -> Result<Client, MountFailure> {
+) -> Result<Superblock, MountFailure> {
     let limits = &mounted.limits;
     let transport = &mut settings.transport;
     let read_size = mounting::transfer_size(transport.rsize, limits.read_preferred, limits.read_max);
@@ -179,7 +179,7 @@ pub(super) fn client(
         path_limits: mounted.path_limits,
     };
     let wire = Arc::clone(&mounted.rpc);
-    Client::new(&root, wire, flavour(settings.security), &behaviour, environment).map_err(|error| {
+    Superblock::new(&root, wire, flavour(settings.security), &behaviour, environment).map_err(|error| {
         MountFailure::lasting(
             ExitStatus::Failed,
             format!("the export's root cannot be read: {error}"),

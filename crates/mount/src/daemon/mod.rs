@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use curt_client::caller::CallerTable;
 use curt_client::mounting::MountedExport;
 use curt_client::threads::{BackgroundThreads, MonotonicClock};
-use curt_client::{Client, Environment};
+use curt_client::{Environment, Superblock};
 use curt_fuse::{
     FuseDevice, FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions,
     RequestedFeatures,
@@ -226,7 +226,7 @@ impl LiveMount {
         plan: &MountSpec,
         target: &Path,
         settings: Settings,
-        client: Arc<Client>,
+        client: Arc<Superblock>,
         bridge: &Arc<Bridge>,
         changes: &Arc<InvalidationQueue>,
     ) -> Result<Self, MountFailure> {

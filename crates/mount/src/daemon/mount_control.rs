@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use curt_client::{Client, InodeId};
+use curt_client::{InodeId, Superblock};
 use curt_policy::PlusMode;
 use curt_trace::ClientSnapshot;
 use curt_trace::events::{RecordedProcess, time_of_day_offset};
@@ -27,7 +27,7 @@ use crate::options::{
 pub(super) struct MountControl {
     pub(super) source: String,
     pub(super) mount_point: PathBuf,
-    pub(super) client: Arc<Client>,
+    pub(super) client: Arc<Superblock>,
     pub(super) bridge: Arc<Bridge>,
     pub(super) explainer: Arc<Explainer>,
     pub(super) settings: Mutex<Settings>,

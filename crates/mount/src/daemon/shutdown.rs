@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use curt_client::Client;
+use curt_client::Superblock;
 use curt_client::data::UnsentData;
 use curt_fuse::FuseMount;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,7 +25,7 @@ const EXIT_SECOND_SIGNAL: i32 = 130;
 ///
 /// # Errors
 /// The signals cannot be received, or no thread be started.
-pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Client>) -> std::io::Result<()> {
+pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Superblock>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let began = Arc::new(AtomicBool::new(false));
     std::thread::Builder::new()
@@ -69,7 +69,7 @@ pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Client>) -> std::io:
 }
 
 /// Writes what is unwritten, and logs what had to be given up.
-pub(super) fn write_back(client: &Client) {
+pub(super) fn write_back(client: &Superblock) {
     log_lost(&client.sync_all(FLUSH_MAX));
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use curt_client::mounting::MountedExport;
 use curt_client::threads::{BackgroundThreads, MonotonicClock};
-use curt_client::{Client, Environment};
+use curt_client::{Environment, Superblock};
 use curt_rpc::client::Interrupt;
 
 use super::events::TransportEventCounter;
@@ -13,7 +13,7 @@ use crate::helper::MountFailure;
 
 /// The client of an export, with the options of a plan, whose target is ignored.
 pub struct UnmountedClient {
-    client: Client,
+    client: Superblock,
     mounted: MountedExport,
 }
 
@@ -40,7 +40,7 @@ impl UnmountedClient {
 
     /// The client.
     #[must_use]
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &Superblock {
         &self.client
     }
 }

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use curt_client::mounting::transfer_size;
-use curt_client::{Client, InodeId};
+use curt_client::{InodeId, Superblock};
 use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
 use curt_policy::ObjectKind;
@@ -42,7 +42,7 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Explains on request.
 pub struct Explainer {
-    client: Arc<Client>,
+    client: Arc<Superblock>,
     is_on: AtomicBool,
     present: Mutex<Option<Arc<CommandExplanation>>>,
     request_barrier: OnceLock<RequestBarrier>,
@@ -65,7 +65,7 @@ pub enum ExplainError {
 impl Explainer {
     /// One that explains nothing yet.
     #[must_use]
-    pub fn new(client: Arc<Client>) -> Self {
+    pub fn new(client: Arc<Superblock>) -> Self {
         Self {
             client,
             is_on: AtomicBool::new(false),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curt_client::{Client, InodeEventFields, InodeId};
+use curt_client::{InodeEventFields, InodeId, Superblock};
 use curt_fuse::NodeId;
 use curt_trace::probe;
 
@@ -14,7 +14,7 @@ use super::{FuseCaller, FuseOperation, FuseOperationReply, FuseOperationResult, 
 
 /// Emits the events of operations on a client's mount.
 pub struct TracepointObserver {
-    client: Arc<Client>,
+    client: Arc<Superblock>,
 }
 
 impl fmt::Debug for TracepointObserver {
@@ -26,7 +26,7 @@ impl fmt::Debug for TracepointObserver {
 impl TracepointObserver {
     /// Emits the events of this client's operations.
     #[must_use]
-    pub fn new(client: &Arc<Client>) -> Self {
+    pub fn new(client: &Arc<Superblock>) -> Self {
         Self {
             client: Arc::clone(client),
         }

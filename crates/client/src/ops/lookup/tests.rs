@@ -5,11 +5,14 @@
     reason = "a test may end in a panic; others use the rest"
 )]
 
-#[path = "../../../rpc/tests/warm/sys.rs"]
+#[path = "../../../../rpc/tests/warm/sys.rs"]
 mod sys;
-#[path = "../../tests/loopback/world.rs"]
+#[path = "../../../tests/loopback/world.rs"]
 mod world;
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use curt_client::ops;
 use curt_policy::CacheOptions;
 
 use self::world::{World, user};
@@ -25,10 +28,12 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
     mounted.client.serves_kernel();
     mounted.teach_time(&world);
     let (me, top) = (user(1000), mounted.client.root());
-    let directory = mounted.client.mkdir(&me, top, b"directory", 0o755).unwrap().id;
+    let directory = ops::mkdir(&mounted.client.op(&me), top, b"directory", 0o755)
+        .unwrap()
+        .id;
     mounted.put(&me, directory, "file", 0o644, b"bytes");
     world.pass(std::time::Duration::from_secs(1));
-    let lookup = |name: &[u8]| mounted.client.lookup(&me, directory, name).unwrap();
+    let lookup = |name: &[u8]| ops::lookup(&mounted.client.op(&me), directory, name).unwrap();
     let forget = |result: LookupResult| match result {
         LookupResult::Positive(found) => mounted.client.forget(found.id, 1),
         LookupResult::Negative { .. } => {}
@@ -42,11 +47,11 @@ fn a_lookup_from_memory_locks_its_directory_once_reads_the_clock_once_and_alloca
         mounted.sent();
         let cost = |id: InodeId| {
             FACTS_LOCKED.set((id, 0));
-            let read = world.clock.times_read();
+            let read = world.clock.read.load(Relaxed);
             let allocated = sys::allocations();
             let found = lookup(name);
             let allocated = sys::allocations() - allocated;
-            let read = world.clock.times_read() - read;
+            let read = world.clock.read.load(Relaxed) - read;
             forget(found);
             (FACTS_LOCKED.get().1, read, allocated)
         };

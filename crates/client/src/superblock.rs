@@ -4,25 +4,27 @@
 //! operation is a method in the file of its concept; none holds a mutex across a request.
 
 use std::{
-    cell::Cell,
     fmt,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use curt_policy::{CacheOptions, Moment, ObjectKind};
+use curt_policy::{CacheOptions, ObjectKind};
 use curt_proto::nfs3::FileHandle;
 use curt_rpc::client::Interrupt;
 use curt_trace::{ClientCounter, ClientCounters, ClientSnapshot};
-use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
+    api::{FileSystemStatistics, InodeEventFields, InodeStat},
     caller::RpcSecurity,
     config::{ClientOptions, Environment},
     core::{MountCore, MountCoreParts},
-    credentials::{CallerInterner, InternedCaller},
-    data::DataPlane,
+    credentials::CallerInterner,
+    data::{DataPlane, UnsentData},
     dentry_cache::DentryCache,
     environment::Background,
     errno,
@@ -36,7 +38,7 @@ use crate::{
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
-    statfs::CachedFsstat,
+    statfs::FsstatCache,
 };
 
 /// What the server returned at mount time.
@@ -54,14 +56,14 @@ pub struct MountedRoot {
 /// the server.
 ///
 /// Each [`crate::Found`] that is returned counts as one look-up of its inode, which keeps the
-/// inode's number valid until it is given back ([`Client::forget`]).
-pub struct Client {
+/// inode's number valid until it is given back ([`Superblock::forget`]).
+pub struct Superblock {
     pub(crate) core: Arc<MountCore>,
     pub(crate) dentries: DentryCache,
     pub(crate) root: Arc<Inode>,
     pub(crate) server_limits: Fsinfo,
     pub(crate) path_limits: Pathconf,
-    pub(crate) cached_fsstat: Mutex<Option<CachedFsstat>>,
+    pub(crate) fsstat: FsstatCache,
     pub(crate) silly_names: AtomicU64,
     pub(crate) silly_directories: SillyDirectories,
     /// Serialises changes of one name.
@@ -85,82 +87,11 @@ pub struct Client {
     looked_up: LookedUpInodes,
 }
 
-/// How often an operation decides anew before it fails.
-const ROUNDS_MAX: usize = 16;
+/// Components of a path that is told: names can be kept in a circle while directories are moved
+/// about.
+const DEPTH_MAX: usize = 256;
 
-/// After so many rounds an operation uses the last answer.
-const ROUNDS_BEFORE_CACHE: usize = 12;
-
-/// One operation: who asks, since when.
-pub(crate) struct OpContext {
-    pub(crate) identity: Arc<InternedCaller>,
-    pub(crate) interrupt: Interrupt,
-    pub(crate) began: Moment,
-    /// When the server's last restart was noticed.
-    server_since: Moment,
-    /// The options that were in force when it began.
-    pub(crate) options: CacheOptions,
-    /// The present, as far as it is known not to have passed: until a request is sent or awaited.
-    now: Cell<Option<Moment>>,
-    /// The server was silent for as long as `softreval` waits: cached data have to do.
-    pub(crate) uses_cache: Cell<bool>,
-}
-
-impl OpContext {
-    pub(crate) fn server_since(&self) -> Moment {
-        self.server_since
-    }
-
-    pub(crate) fn new(
-        core: &MountCore,
-        identity: Arc<InternedCaller>,
-        interrupt: Interrupt,
-        began: Moment,
-    ) -> Self {
-        Self {
-            identity,
-            interrupt,
-            began,
-            server_since: Moment::default(),
-            options: core.options(),
-            now: Cell::new(None),
-            uses_cache: Cell::new(false),
-        }
-    }
-
-    /// The present. The clock is read once, and again after each wait.
-    pub(crate) fn now(&self, core: &MountCore) -> Moment {
-        let now = self.now.get().unwrap_or_else(|| core.now());
-        self.now.set(Some(now));
-        now
-    }
-
-    /// Time passes: something is waited for.
-    pub(crate) fn waits(&self) {
-        self.now.set(None);
-    }
-
-    /// The rounds of deciding and asking. Each has asked the server something, so attributes that
-    /// are not good enough after many are being changed faster than anybody can ask: what the last
-    /// answer said was true after the operation began.
-    pub(crate) fn rounds(&self) -> impl Iterator<Item = usize> {
-        (0..ROUNDS_MAX).inspect(|round| {
-            if *round == ROUNDS_BEFORE_CACHE {
-                self.uses_cache.set(true);
-            }
-        })
-    }
-
-    pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
-        self.waits();
-        RpcCaller {
-            credential: &self.identity.credential,
-            interrupt: &self.interrupt,
-        }
-    }
-}
-
-impl Client {
+impl Superblock {
     /// A client of an export whose root handle is known; its requests go over `wire`, signed as
     /// `security` says.
     ///
@@ -218,7 +149,7 @@ impl Client {
             root: inode,
             server_limits: root.limits,
             path_limits: root.path_limits,
-            cached_fsstat: Mutex::default(),
+            fsstat: FsstatCache::new(root.path_limits.longest_name()),
             silly_names: AtomicU64::new(0),
             silly_directories: SillyDirectories::default(),
             name_locks: NameLocks::default(),
@@ -349,16 +280,6 @@ impl Client {
         &self.core.data
     }
 
-    pub(crate) fn op_context(&self, caller: &Caller) -> OpContext {
-        let identity = self.core.identities.of(caller);
-        let began = self.core.now();
-        OpContext {
-            server_since: self.core.server_since(),
-            now: Cell::new(Some(began)),
-            ..OpContext::new(&self.core, identity, caller.interrupt.clone(), began)
-        }
-    }
-
     /// The inode that somebody holds a look-up of.
     pub(crate) fn find_inode(&self, id: InodeId) -> Result<Arc<Inode>, Errno> {
         if id == self.root.id() {
@@ -384,14 +305,100 @@ impl Client {
         self.looked_up.hold(inode);
     }
 
+    /// Writes all that is unwritten, for at most `limit`; returns what had to be given up. Nothing
+    /// can be written afterwards.
+    pub fn sync_all(&self, limit: Duration) -> Vec<UnsentData> {
+        self.name_by_paths(self.core.data.sync_all(limit))
+    }
+
+    /// Writes what is unwritten now, for at most `limit`. Unlike after [`Superblock::sync_all`],
+    /// everything goes on.
+    pub fn write_all(&self, limit: Duration) {
+        self.core.data.write_all(limit);
+    }
+
+    /// What is not on the server's disk at this moment.
+    #[must_use]
+    pub fn unwritten(&self) -> Vec<UnsentData> {
+        self.name_by_paths(self.core.data.unwritten())
+    }
+
+    fn name_by_paths(&self, files: Vec<UnsentData>) -> Vec<UnsentData> {
+        let named = files.into_iter().map(|file| {
+            let inode = self.core.registry.inode(&self.core, &file.handle);
+            match self.path(inode.id()) {
+                Some(path) => UnsentData {
+                    label: path.escape_ascii().to_string(),
+                    ..file
+                },
+                None => file,
+            }
+        });
+        named.collect()
+    }
+
+    /// A path from the mount's root to an object, as far as the names on it are still known.
+    #[must_use]
+    pub fn path(&self, id: InodeId) -> Option<Vec<u8>> {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != self.root() {
+            let (directory, name) = self.dentries.origin(at)?;
+            names.push(name);
+            at = directory;
+            if names.len() > DEPTH_MAX {
+                return None;
+            }
+        }
+        names.reverse();
+        Some([b"/".as_slice(), &names.join(&b'/')].concat())
+    }
+
+    /// The last known attributes of `id`, however old, without any request: for a server that does
+    /// not answer.
+    #[must_use]
+    pub fn last_attributes(&self, id: InodeId) -> Option<InodeStat> {
+        let attributes = self.find_inode(id).ok()?.attributes()?;
+        Some(InodeStat {
+            attributes,
+            valid: Duration::ZERO,
+        })
+    }
+
+    /// The fields of events about `id`, without any request; all zero if it is unknown.
+    #[must_use]
+    pub fn event_fields(&self, id: InodeId) -> InodeEventFields {
+        self.find_inode(id)
+            .map_or_else(|_| InodeEventFields::default(), |inode| inode.event_fields())
+    }
+
+    /// Whoever asks is a kernel: it looks a name up before it makes it.
+    pub fn serves_kernel(&self) {
+        // Relaxed: who reads the old value answers as if the look-up had come before.
+        self.core.serves_kernel.store(true, Relaxed);
+    }
+
+    /// Whether whoever asks is a kernel.
+    pub(crate) fn serves_a_kernel(&self) -> bool {
+        self.core.serves_kernel.load(Relaxed)
+    }
+
+    /// The last answer of [`crate::ops::statfs`], however old, if that was about the file system
+    /// that `id` is in, and else zeros; without any request: for a server that does not answer.
+    #[must_use]
+    pub fn last_statistics(&self, id: InodeId) -> FileSystemStatistics {
+        let fsid = self.find_inode(id).ok().and_then(|inode| inode.fsid());
+        self.fsstat.last(fsid)
+    }
+
     pub(crate) fn count(&self, counter: ClientCounter) {
         self.core.count(counter);
     }
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
+        f.debug_struct("Superblock")
             .field("root", &self.root)
             .finish_non_exhaustive()
     }

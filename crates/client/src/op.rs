@@ -1,0 +1,132 @@
+//! One operation of a caller on a mount.
+//!
+//! Made once per request. It reads the clock when it begins and again after each wait; the options
+//! are those that were in force when it began.
+
+use std::{cell::Cell, fmt, sync::Arc, time::Instant};
+
+use curt_policy::{CacheOptions, Moment};
+use curt_rpc::client::Interrupt;
+
+use crate::{
+    credentials::InternedCaller, identity::Caller, inode::OpTime, protocol::RpcCaller, superblock::Superblock,
+};
+
+/// How often an operation decides anew before it fails.
+const ROUNDS_MAX: usize = 16;
+
+/// After so many rounds an operation uses the last answer.
+const ROUNDS_BEFORE_CACHE: usize = 12;
+
+/// One operation: who asks for it, when it began, and the options in force then.
+pub struct Op<'a> {
+    /// The mount that it is about.
+    pub(crate) sb: &'a Superblock,
+    /// The thread that asks; 0 if there is none.
+    pub(crate) pid: u32,
+    pub(crate) identity: Arc<InternedCaller>,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) began: Moment,
+    /// When the server's last restart was noticed.
+    server_since: Moment,
+    /// The options that were in force when it began.
+    pub(crate) options: CacheOptions,
+    /// The present, as far as it is known not to have passed: until a request is sent or awaited.
+    now: Cell<Option<Moment>>,
+    /// The server was silent for as long as `softreval` waits: cached data have to do.
+    pub(crate) uses_cache: Cell<bool>,
+}
+
+impl<'a> Op<'a> {
+    pub(crate) fn new(
+        sb: &'a Superblock,
+        identity: Arc<InternedCaller>,
+        interrupt: Interrupt,
+        began: Moment,
+    ) -> Self {
+        Self {
+            sb,
+            pid: 0,
+            identity,
+            interrupt,
+            began,
+            server_since: Moment::default(),
+            options: sb.core.options(),
+            now: Cell::new(None),
+            uses_cache: Cell::new(false),
+        }
+    }
+
+    /// The present. The clock is read once, and again after each wait.
+    pub(crate) fn now(&self) -> Moment {
+        let now = self.now.get().unwrap_or_else(|| self.sb.core.now());
+        self.now.set(Some(now));
+        now
+    }
+
+    /// What decides how good attributes are for it.
+    pub(crate) fn time(&self) -> OpTime {
+        OpTime {
+            began: self.began,
+            now: self.now(),
+            server_since: self.server_since,
+            uses_cache: self.uses_cache.get(),
+        }
+    }
+
+    /// Time passes: something is waited for.
+    pub(crate) fn waits(&self) {
+        self.now.set(None);
+    }
+
+    /// The rounds of deciding and asking. Each has asked the server something, so attributes that
+    /// are not good enough after many are being changed faster than anybody can ask: what the last
+    /// answer said was true after the operation began.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = usize> {
+        (0..ROUNDS_MAX).inspect(|round| {
+            if *round == ROUNDS_BEFORE_CACHE {
+                self.uses_cache.set(true);
+            }
+        })
+    }
+
+    pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {
+        self.waits();
+        RpcCaller {
+            credential: &self.identity.credential,
+            interrupt: &self.interrupt,
+        }
+    }
+}
+
+impl Superblock {
+    /// An operation of `caller` that begins now.
+    #[must_use]
+    pub fn op(&self, caller: &Caller) -> Op<'_> {
+        self.op_at(caller, self.core.now())
+    }
+
+    /// The same; the clock was read already.
+    #[must_use]
+    pub fn op_since(&self, caller: &Caller, began: Instant) -> Op<'_> {
+        self.op_at(caller, self.core.moment(began))
+    }
+
+    fn op_at(&self, caller: &Caller, began: Moment) -> Op<'_> {
+        let identity = self.core.identities.of(caller);
+        Op {
+            pid: caller.pid,
+            server_since: self.core.server_since(),
+            now: Cell::new(Some(began)),
+            ..Op::new(self, identity, caller.interrupt.clone(), began)
+        }
+    }
+}
+
+impl fmt::Debug for Op<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op")
+            .field("began", &self.began)
+            .finish_non_exhaustive()
+    }
+}

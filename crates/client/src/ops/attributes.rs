@@ -1,0 +1,175 @@
+//! Asking the server about one object: GETATTR and ACCESS, and what their answers are worth.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    AccessDecision, AccessReason, Moment, Rights,
+    access::{AllowedBy, decide_access},
+};
+use curt_proto::nfs3::NfsStat3;
+use curt_trace::{Cause, ClientCounter, scope};
+use rustix::io::Errno;
+
+use crate::{
+    data::DataError,
+    errno,
+    inode::{
+        Inode,
+        tracepoints::{trace_enter, trace_exit},
+    },
+    op::Op,
+    protocol::v3,
+    superblock::Superblock,
+};
+
+/// The number of its procedure (RFC 1813, section 3.3.1).
+const GETATTR: u32 = 1;
+
+/// Sends GETATTR.
+pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    trace_enter!(
+        inode.event_fields(),
+        NfsRevalidateInodeEnter {
+            reason: scope::cause(GETATTR).name()
+        }
+    );
+    let answer = send_getattr_untraced(op, inode);
+    trace_exit!(
+        inode.event_fields(),
+        NfsRevalidateInodeExit {
+            error: errno::event_status(&answer)
+        }
+    );
+    answer
+}
+
+fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let answer = v3::getattr(&op.sb.core.rpc, op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    match answer.outcome {
+        Ok(attributes) => {
+            let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
+            Ok(())
+        }
+        Err(status) => Err(note_failed_status(inode, status)),
+    }
+}
+
+/// The errno of a failure that was about `inode`; notes if its handle is stale.
+pub(crate) fn note_failed_status(inode: &Inode, status: NfsStat3) -> Errno {
+    if matches!(status, NfsStat3::Stale | NfsStat3::Badhandle) {
+        inode.mark_stale();
+    }
+    errno::of_status(status)
+}
+
+pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Rights, is_foreign: bool) -> AccessDecision {
+    let now = op.now();
+    let facts = inode.facts();
+    let view = inode.access_view(&facts, &op.identity, is_foreign, now);
+    decide_access(&view, facts.freshness(op.time(), &op.options), needs, &op.options)
+}
+
+/// Sends ACCESS for all rights that could matter.
+pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let rights = kind.map_or(Rights::ALL, Rights::worth_asking);
+    let _why = scope::with_cause(match why {
+        AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
+        AccessReason::Unasked => Cause::Access,
+    });
+    let answer = v3::access(&op.sb.core.rpc, op.rpc_caller(), inode.handle(), rights.bits())
+        .map_err(errno::of_call)?;
+    let sent_at = op.sb.core.moment(answer.sent_at);
+    op.sb.count(ClientCounter::AccessWire);
+    match why {
+        AccessReason::ForeignData => op.sb.count(ClientCounter::AccessDataCheck),
+        AccessReason::ConfirmDenial => count_doubted_denial(op, inode),
+        AccessReason::Unasked => {}
+    }
+    if let Some(attributes) = &answer.attributes {
+        let _ = inode.absorb(attributes, sent_at);
+    }
+    match answer.outcome {
+        Ok(granted) => {
+            inode.absorb_answer(&op.identity, rights, Rights::from_bits(granted), sent_at);
+            Ok(())
+        }
+        Err(status) => Err(note_failed_status(inode, status)),
+    }
+}
+
+fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
+    let now = op.now();
+    let facts = inode.facts();
+    if inode
+        .access_view(&facts, &op.identity, false, now)
+        .entry
+        .is_none()
+    {
+        drop(facts);
+        op.sb.count(ClientCounter::AccessLocalDeny);
+    }
+}
+
+/// Counts why the caller was allowed.
+pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Rights, why: Option<AccessReason>) {
+    if !needs.is_empty() {
+        let now = op.now();
+        let view = inode.access_view(&inode.facts(), &op.identity, false, now);
+        count_allowed_by(op.sb, view.allowed_by(needs), why);
+    }
+}
+
+/// The same; `by` says so, unless the server was asked for the reason `why`.
+pub(crate) fn count_allowed_by(sb: &Superblock, by: AllowedBy, why: Option<AccessReason>) {
+    match (why, by) {
+        (Some(AccessReason::ConfirmDenial), _) => sb.count(ClientCounter::AccessDenyOverturned),
+        (Some(AccessReason::Unasked | AccessReason::ForeignData), _) => {}
+        (None, AllowedBy::Server) => sb.count(ClientCounter::AccessHitPositive),
+        (None, AllowedBy::ModeBits) => sb.count(ClientCounter::AccessLocalAllow),
+    }
+}
+
+/// Counts why the caller was denied.
+pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
+    match why {
+        Some(AccessReason::ConfirmDenial) => sb.count(ClientCounter::AccessDenyConfirmed),
+        Some(AccessReason::Unasked | AccessReason::ForeignData) => {}
+        None => sb.count(ClientCounter::AccessHitNegative),
+    }
+}
+
+/// The server refused the caller an operation on `inode` that takes `rights`.
+pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: NfsStat3, rights: Rights, sent_at: Moment) {
+    if status != NfsStat3::Acces {
+        return;
+    }
+    let view = inode.access_view(&inode.facts(), &op.identity, false, op.now());
+    let by_server = view.entry.is_some_and(|entry| entry.granted.contains(rights));
+    if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
+        inode.disprove(&op.identity, rights, sent_at);
+    } else {
+        inode.absorb_answer(&op.identity, rights, Rights::NONE, sent_at);
+    }
+}
+
+/// Whether it is likely that the server lets the caller list the directory. If it does not,
+/// LOOKUP is not hurt.
+pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
+    match access_decision(op, directory, Rights::READ, false) {
+        AccessDecision::Allow => true,
+        AccessDecision::Deny => false,
+        AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            let now = op.now();
+            let view = directory.access_view(&directory.facts(), &op.identity, false, now);
+            view.local.is_none_or(|bits| bits.contains(Rights::READ))
+        }
+    }
+}
+
+pub(crate) fn data_error(inode: &Inode, error: DataError) -> Errno {
+    if let DataError::Status(status) = error {
+        return note_failed_status(inode, status);
+    }
+    errno::of_data(error)
+}

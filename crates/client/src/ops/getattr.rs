@@ -1,0 +1,249 @@
+//! Asking the server about one object: GETATTR, shared by those who need it at the same time, and
+//! ACCESS.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    AccessDecision, Rights,
+    attributes::{GetattrDecision, decide_getattr},
+};
+use curt_rpc::client::Interrupt;
+use curt_trace::{Cause, ClientCounter, scope};
+use rustix::io::Errno;
+
+use crate::{
+    api::InodeStat,
+    data::{DataOwner, FileData},
+    errno,
+    identity::InodeId,
+    inode::{InFlightEnd, Inode},
+    listing::refresh,
+    op::Op,
+    open_file::OpenFile,
+    ops::attributes,
+    superblock::Superblock,
+};
+
+/// Whether the attributes of other objects may be requested together with one object's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SiblingAttributes {
+    /// If they are expected to be wanted.
+    IfExpected,
+    /// They would be too old for the caller.
+    Nothing,
+}
+
+/// Asks for the attributes of a file that stays open, if copies of its data may be kept
+/// elsewhere and what is known of it has expired; whether it asked. A change is told to the
+/// [`crate::ChangeObserver`]. Files opened to be executed are left alone: they are not read but
+/// mapped, which no client looks at again.
+///
+/// # Errors
+/// Those of GETATTR; EINTR.
+pub fn revalidate_open_file(sb: &Superblock, file: &OpenFile, interrupt: &Interrupt) -> Result<bool, Errno> {
+    let options = sb.core.options();
+    let flags = file.flags();
+    let is_read = flags.read && !flags.execute && !flags.direct;
+    // Without an attribute cache the reader itself asks each time.
+    if !is_read || !options.attribute_cache {
+        return Ok(false);
+    }
+    let inode = &file.inode;
+    let has_copies = inode
+        .data_if_any()
+        .is_some_and(|data| data.may_be_copied() && !data.has_unsent());
+    let op = &Op::new(sb, file.opener(), interrupt.clone(), sb.core.now());
+    if !has_copies || inode.facts().can_be_served(op.time(), &options) {
+        return Ok(false);
+    }
+    let _about = scope::for_object(inode.id().0);
+    let _why = scope::with_cause(Cause::Recheck);
+    revalidate(op, inode)?;
+    Ok(true)
+}
+
+/// The attributes of `id`; from memory where that is allowed.
+///
+/// # Errors
+/// Those of GETATTR; ESTALE if the object is gone; EINTR.
+pub fn getattr(op: &Op<'_>, id: InodeId) -> Result<InodeStat, Errno> {
+    let inode = op.sb.find_inode(id)?;
+    stat(op, &inode)
+}
+
+pub(crate) fn stat(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
+    let mut is_settled = false;
+    for round in op.rounds() {
+        // What is written after the first flush is none of this operation's business.
+        let unsent = !is_settled && inode.has_unsent();
+        let now = op.now();
+        let facts = inode.facts();
+        match decide_getattr(facts.freshness(op.time(), &op.options), unsent, &op.options) {
+            GetattrDecision::Serve => {
+                let valid = curt_policy::kernel_cache::attribute_lifetime(&facts.state, now, &op.options);
+                let attributes = inode.attributes_in(&facts).ok_or(Errno::IO)?;
+                drop(facts);
+                if round == 0 {
+                    op.sb.count(ClientCounter::AttrHit);
+                }
+                inode.note_use();
+                return Ok(InodeStat { attributes, valid });
+            }
+            GetattrDecision::Revalidate => {
+                drop(facts);
+                revalidate(op, inode)?;
+            }
+            GetattrDecision::FlushFirst => {
+                drop(facts);
+                flush_unsent(op, inode)?;
+                is_settled = true;
+            }
+        }
+    }
+    Err(Errno::IO)
+}
+
+/// Sends all bytes written here to the server.
+pub(crate) fn flush_unsent(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !inode.has_unsent() {
+        return Ok(());
+    }
+    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+    op.sb
+        .core
+        .data
+        .flush_unsent(&owner, &op.interrupt)
+        .map_err(errno::of_data)
+}
+
+/// The same, and has the server commit them.
+pub(crate) fn settle_durably(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !inode.data_if_any().is_some_and(FileData::has_unwritten) {
+        return Ok(());
+    }
+    let owner: Arc<dyn DataOwner> = Arc::clone(inode) as Arc<dyn DataOwner>;
+    op.sb
+        .core
+        .data
+        .settle_durably(&owner, &op.interrupt)
+        .map_err(errno::of_data)
+}
+
+/// Requests attributes, or waits for those that another operation has requested. To be followed
+/// by another decision: they may still be too old for this operation.
+pub(crate) fn revalidate(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    revalidate_with(op, inode, SiblingAttributes::IfExpected)
+}
+
+/// The same; `beside` says whether attributes of other objects may be requested as well.
+pub(crate) fn revalidate_with(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    beside: SiblingAttributes,
+) -> Result<(), Errno> {
+    let mut departure = match op.sb.getattrs_in_flight.join(inode.id()) {
+        Ok(flight) => {
+            op.sb.count(ClientCounter::AttrShared);
+            op.waits();
+            return match flight.wait(&op.interrupt) {
+                Some(InFlightEnd::Done) => Ok(()),
+                Some(InFlightEnd::Silent) => {
+                    fall_back_to_cache(op);
+                    Ok(())
+                }
+                None => Err(Errno::INTR),
+            };
+        }
+        Err(departure) => departure,
+    };
+    if inode.facts().state.facts().is_none() {
+        op.sb.count(ClientCounter::AttrInvalidated);
+        let _why = scope::with_default_cause(Cause::AttributesUnknown);
+        return attributes::send_getattr(op, inode);
+    }
+    op.sb.count(ClientCounter::AttrExpired);
+    let _why = scope::with_default_cause(Cause::AttributesExpired);
+    if with_softreval(op, |op| ask_again(op, inode, beside))?.is_none() {
+        departure.end = InFlightEnd::Silent;
+    }
+    Ok(())
+}
+
+/// Revalidates something that is cached. `None`: the server was silent for as long as
+/// `softreval` waits, so this operation uses what is cached.
+pub(crate) fn with_softreval<T>(
+    op: &Op<'_>,
+    ask: impl FnOnce(&Op<'_>) -> Result<T, Errno>,
+) -> Result<Option<T>, Errno> {
+    let Some(patience) = op.sb.soft_revalidation.as_ref().filter(|_| !op.uses_cache.get()) else {
+        return ask(op).map(Some);
+    };
+    let wait = patience.begin(&op.interrupt);
+    let soft = Op::new(op.sb, Arc::clone(&op.identity), wait.interrupt.clone(), op.began);
+    op.waits();
+    match ask(&soft) {
+        Err(Errno::INTR) if !op.interrupt.is_raised() => {
+            fall_back_to_cache(op);
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
+fn fall_back_to_cache(op: &Op<'_>) {
+    op.uses_cache.set(true);
+    op.sb.count(ClientCounter::SoftRevalidation);
+}
+
+/// Requests attributes that were known, and perhaps those of other objects in the same
+/// directory.
+fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
+    match beside {
+        SiblingAttributes::IfExpected if refresh::refresh_directory_of(op, inode)? => Ok(()),
+        SiblingAttributes::IfExpected | SiblingAttributes::Nothing => attributes::send_getattr(op, inode),
+    }
+}
+
+/// Whether the caller may what access(2)'s `mask` says (R_OK 4, W_OK 2, X_OK 1; 0 asks for
+/// nothing).
+///
+/// # Errors
+/// EACCES; those of ACCESS and GETATTR.
+pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
+    if mask & 7 == 0 {
+        return Ok(());
+    }
+    let inode = op.sb.find_inode(id)?;
+    let kind = inode.facts().state.facts().map(|known| known.kind);
+    let kind = match kind {
+        Some(kind) => kind,
+        None => {
+            revalidate(op, &inode)?;
+            inode.facts().state.facts().ok_or(Errno::IO)?.kind
+        }
+    };
+    require(op, &inode, Rights::from_access_mask(mask, kind))
+}
+
+/// Makes sure that the caller has `needs` on `inode`.
+pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Rights) -> Result<(), Errno> {
+    let mut why = None;
+    for _ in op.rounds() {
+        match attributes::access_decision(op, inode, needs, false) {
+            AccessDecision::Allow => {
+                attributes::count_allowed(op, inode, needs, why);
+                return Ok(());
+            }
+            AccessDecision::Deny => {
+                attributes::count_denied(op.sb, why);
+                return Err(Errno::ACCESS);
+            }
+            AccessDecision::Revalidate => revalidate(op, inode)?,
+            AccessDecision::Ask(reason) => {
+                attributes::send_access(op, inode, reason)?;
+                why = Some(reason);
+            }
+        }
+    }
+    Err(Errno::IO)
+}

@@ -1,0 +1,221 @@
+//! What is left to do when nobody has a removed file open any more.
+//!
+//! Owns the removal of `.nfs` names, and openings that may come to nothing.
+
+use std::sync::Arc;
+
+use curt_proto::nfs3::NfsStat3;
+use curt_rpc::client::Interrupt;
+use curt_trace::{ClientCounter, events::Event, probe};
+use rustix::io::Errno;
+
+use crate::{
+    errno,
+    inode::{Inode, OpenState, SillyName, TypeState},
+    op::Op,
+    open_unlink::{RemovalGuard, begin_open},
+    ops::{
+        attributes,
+        change::{self, NameChangeOutcome},
+    },
+    protocol::v3,
+    superblock::Superblock,
+};
+
+/// An opening that was counted comes to nothing.
+pub(crate) fn cancel_open(sb: &Superblock, inode: &Arc<Inode>) {
+    let silly = match &mut inode.facts().by_type {
+        TypeState::File(file) => {
+            file.opening = file.opening.saturating_sub(1);
+            file.take_unused_silly_name()
+        }
+        TypeState::Nothing | TypeState::Directory(_) | TypeState::Link(_) => None,
+    };
+    if let Some(silly) = silly {
+        remove_silly_name(sb, inode, &silly);
+    }
+}
+
+/// Removes the name of a removed file that nobody has open any more;
+/// [`OpenState::take_unused_silly_name`] has begun that.
+pub(crate) fn remove_silly_name(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
+    let removal = RemovalGuard::begun(inode);
+    remove_silly(sb, inode, silly);
+    drop(removal);
+}
+
+/// Sends REMOVE.
+pub(crate) fn remove_at_server(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+) -> Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno> {
+    let dir = |event| directory.fileid_if_enabled(event);
+    probe!(NfsRemoveEnter {
+        dir: dir(Event::NfsRemoveEnter),
+        name
+    });
+    let send = || v3::remove(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name);
+    let answer = change::change_name(op, directory, name, send);
+    probe!(NfsRemoveExit {
+        dir: dir(Event::NfsRemoveExit),
+        name,
+        error: event_status(&answer)
+    });
+    answer
+}
+
+/// Removes the last name of a file that was removed while it was open. A failure leaves the
+/// name behind, with a log line.
+pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
+    let identity = Arc::clone(&silly.identity);
+    let op = &Op::new(sb, identity, Interrupt::never(), sb.core.now());
+    let has_other_names = inode.attributes().is_some_and(|attributes| attributes.links > 1);
+    let _going = sb.silly_directories.begin_removal(silly.directory.id());
+    let answer = remove_at_server(op, &silly.directory, &silly.name);
+    sb.silly_directories.remove(silly.directory.id());
+    probe!(NfsSillyrenameUnlink {
+        dir: silly.directory.fileid_if_enabled(Event::NfsSillyrenameUnlink),
+        name: &silly.name[..],
+        error: event_status(&answer)
+    });
+    let name = silly.name.escape_ascii();
+    let is_removed = matches!(answer, Ok((Ok(()) | Err(NfsStat3::Noent), _)));
+    match answer {
+        Ok((Ok(()) | Err(NfsStat3::Noent), _)) => note_removed(op, inode),
+        Ok((Err(status), _)) => {
+            tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
+        }
+        Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+    }
+    // A kernel knows what unlink(2) and close(2) change, but this came after both.
+    if let Some(observer) = &sb.core.observer {
+        observer.attributes_changed(silly.directory.id());
+        if has_other_names {
+            observer.attributes_changed(inode.id());
+        }
+    }
+    if is_removed {
+        sb.count(ClientCounter::SillyRemove);
+    }
+}
+
+/// One of its names is gone: its links and ctime are not what they were.
+///
+/// What is remembered of its links may be old: others can have given it a name since. So what
+/// the server does not have yet is let go only if the server says that the file is gone as
+/// well; asking costs nothing where all was written.
+pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
+    let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+    inode.distrust_attributes();
+    let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
+        return;
+    };
+    let is_gone = if data.has_unwritten() {
+        is_surely_gone(op, inode)
+    } else {
+        was_last
+    };
+    if is_gone {
+        data.discard();
+    }
+}
+
+/// Whether the server knows the object no more, or knows no name of it. Silence and other
+/// refusals say neither, nor does a caller who does not wait for it.
+fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
+    match attributes::send_getattr(op, inode) {
+        Ok(()) => inode.attributes().is_some_and(|attributes| attributes.links == 0),
+        Err(error) => error == Errno::STALE,
+    }
+}
+
+/// A file that is being opened. Dropping it gives the opening up, with what the last close of the
+/// file would do.
+#[must_use]
+pub(crate) struct OpenGuard<'a> {
+    sb: &'a Superblock,
+    inode: &'a Arc<Inode>,
+    is_counted: bool,
+    is_granted: bool,
+}
+
+impl<'a> OpenGuard<'a> {
+    /// Counts an opening of `inode`, after the end of its removals. It may be gone then.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Self, Errno> {
+        let is_counted = begin_open(inode, &op.interrupt)?;
+        Ok(Self {
+            sb: op.sb,
+            inode,
+            is_counted,
+            is_granted: false,
+        })
+    }
+
+    /// The same; none if it is no file.
+    ///
+    /// # Errors
+    /// EINTR.
+    pub(crate) fn begin_if_file(op: &Op<'a>, inode: &'a Arc<Inode>) -> Result<Option<Self>, Errno> {
+        Self::begin(op, inode).map(|opening| Some(opening).filter(|opening| opening.is_counted))
+    }
+
+    /// Somebody else gives the opening up.
+    pub(crate) fn leave(mut self) {
+        self.is_granted = true;
+    }
+
+    /// Counts an opening of what this mount has just made, in the turn of its name.
+    pub(crate) fn of_new(sb: &'a Superblock, inode: &'a Arc<Inode>) -> Self {
+        inode.facts().by_type.file().opening += 1;
+        Self {
+            sb,
+            inode,
+            is_counted: true,
+            is_granted: false,
+        }
+    }
+
+    /// What is being opened.
+    pub(crate) fn inode(&self) -> &'a Arc<Inode> {
+        self.inode
+    }
+
+    /// The open was granted: it is counted as open from now on, until it is released. `note` enters
+    /// whose it is.
+    pub(crate) fn complete<T>(mut self, note: impl FnOnce(&mut OpenState) -> T) -> T {
+        let mut facts = self.inode.facts();
+        let file = facts.by_type.file();
+        if self.is_counted {
+            file.opening = file.opening.saturating_sub(1);
+        }
+        file.opens += 1;
+        self.is_granted = true;
+        note(file)
+    }
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_counted && !self.is_granted {
+            cancel_open(self.sb, self.inode);
+        }
+    }
+}
+
+/// As an event tells it: 0, or a negative errno.
+fn event_status(answer: &Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno>) -> i32 {
+    match answer {
+        Ok((Ok(()), _)) => 0,
+        Ok((Err(status), _)) => -errno::of_status(*status).raw_os_error(),
+        Err(error) => -error.raw_os_error(),
+    }
+}
+
+/// Whether programs here have it open, or are about to.
+fn is_open(inode: &Inode) -> bool {
+    matches!(&inode.facts().by_type, TypeState::File(state) if state.is_used())
+}

@@ -1,0 +1,640 @@
+//! From a name to what it leads to.
+//!
+//! Owns when LOOKUP is sent (`asking` sends it). Policy decides, the DentryCache keeps.
+
+use std::{sync::Arc, time::Duration};
+
+use curt_policy::{
+    AccessDecision, AccessReason, Moment, MutationTicket, NameLabel, ObjectKind, Rights,
+    access::AllowedBy,
+    kernel_cache,
+    lookup::{LookupDecision, LookupView, decide_cached_lookup},
+    names::{self as rules, DentryState as Known, DentryUpdate, LookupFinding, LookupReason, LookupTime},
+};
+use curt_proto::nfs3::NfsStat3;
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use rustix::io::Errno;
+
+use crate::{
+    api::{FoundInode, LookupResult},
+    create_probe::CreateProbe,
+    dentry_cache::CachedDentry,
+    errno,
+    identity::InodeId,
+    inode::{Inode, InodeFacts, TypeState},
+    listing::{FillOutcome, absence, fill, fill_around_name},
+    op::Op,
+    ops::{
+        attributes, getattr,
+        last_close::OpenGuard,
+        names::{self, ResolvedName},
+        open_retry,
+    },
+    protocol::v3,
+    superblock::Superblock,
+};
+
+/// What a LOOKUP's reply is judged by.
+#[derive(Clone, Copy)]
+struct LookupReplyContext<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+    ticket: MutationTicket,
+    adopted: bool,
+    sent_at: Moment,
+}
+
+/// Where a kept answer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameHitSource {
+    /// The name itself is kept.
+    Name,
+    /// All names of the directory are, and it is not among them.
+    Listing,
+}
+
+/// Who looks a name up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LookupBy {
+    /// A kernel or a program.
+    User,
+    /// Another operation of this client.
+    Operation,
+}
+
+/// An answer from memory.
+#[derive(Debug, Clone, Copy)]
+struct NameHit {
+    source: NameHitSource,
+    /// How long the asker may keep it without asking.
+    entry_valid: Duration,
+    allowed_by: AllowedBy,
+    /// The server is to be asked all the same: the asker may be about to make the name.
+    is_create_probe: bool,
+}
+
+/// How often a name is looked up for somebody who opens it, if it leads elsewhere each time.
+const LOOKUPS_MAX: usize = 16;
+
+/// What a look-up is to do next.
+enum LookupStep {
+    Serve(ResolvedName, NameHit),
+    Revalidate,
+    AskAccess(AccessReason),
+    Deny,
+    Lookup(LookupReason, Option<CachedDentry>),
+}
+
+impl CachedDentry {
+    fn state(&self) -> Known {
+        if self.child.is_some() {
+            Known::Positive
+        } else {
+            Known::Negative
+        }
+    }
+}
+
+impl InodeFacts {
+    /// A name in it is looked up, by somebody who may ask about what it leads to.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is known to be none.
+    fn begin_lookup(&mut self) -> Result<(), Errno> {
+        match self.state.facts().map(|known| known.kind) {
+            Some(ObjectKind::Directory) | None => {
+                self.note_stat();
+                Ok(())
+            }
+            Some(ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special) => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// A name in it was asked about: listings with attributes are worth while.
+    pub(crate) fn note_stat(&mut self) {
+        if let TypeState::Directory(kept) = &mut self.by_type {
+            kept.names_since_stat = 0;
+        }
+    }
+}
+
+/// Whether what a kept name leads to, which is about to be answered from memory, is to be asked
+/// for since it is all that is asked for in the directory whose `facts` these are, and nothing
+/// is done with it.
+pub(crate) fn is_create_probe(op: &Op<'_>, facts: &mut InodeFacts, kept: &CachedDentry) -> bool {
+    let Some(inode) = kept.child.as_ref().filter(|_| op.sb.serves_a_kernel()) else {
+        return false;
+    };
+    if kept.label.sent_at >= op.began {
+        return false;
+    }
+    let is_unused = inode.mark_looked_up();
+    let insistence = &mut facts.by_type.directory().create_probe;
+    match insistence {
+        Some(insistence) if is_unused => insistence.is_due(inode.id(), op.began),
+        Some(_) | None => {
+            *insistence = Some(CreateProbe::of(inode.id(), op.began));
+            false
+        }
+    }
+}
+
+/// The object `id` itself, of which no look-up need be held any more; holds one. The server is
+/// always asked for it.
+///
+/// # Errors
+/// ESTALE: it is gone, or was forgotten too long ago. Those of GETATTR.
+pub fn lookup_id(op: &Op<'_>, id: InodeId) -> Result<LookupResult, Errno> {
+    let held = op.sb.find_inode(id).ok();
+    let inode = held
+        .or_else(|| op.sb.core.registry.forgotten(id))
+        .ok_or(Errno::STALE)?;
+    attributes::send_getattr(op, &inode)?;
+    found(op, &inode, &inode, None).map(LookupResult::Positive)
+}
+
+/// If the caller was turned away, the file that `name` leads to is held for its next open. The name
+/// led to `resolved`; it may lead elsewhere once the file's removals are over.
+fn hold_for_open(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    mut resolved: ResolvedName,
+) -> Result<ResolvedName, Errno> {
+    open_retry::expire(op);
+    if !op.sb.stale_opens.contains(op.pid) {
+        return Ok(resolved);
+    }
+    for _ in 0..LOOKUPS_MAX {
+        let ResolvedName::Object(found, _) = &resolved else {
+            drop(open_retry::take_stale_open(op));
+            break;
+        };
+        let found = Arc::clone(found);
+        let Some(opening) = OpenGuard::begin_if_file(op, &found)? else {
+            break;
+        };
+        resolved = resolve(op, directory, name)?;
+        if matches!(&resolved, ResolvedName::Object(again, _) if Arc::ptr_eq(again, &found)) {
+            opening.leave();
+            open_retry::hold(op, found);
+            break;
+        }
+    }
+    Ok(resolved)
+}
+
+/// What `name` in `directory` leads to. A [`LookupResult::Positive`] holds one look-up of the
+/// object. Its attributes are as old as the rules of the mount's options allow for a name;
+/// `attributes_valid` is zero if stat(2) would have to ask.
+///
+/// `.` and `..` are answered too; `..` of the root is the root.
+///
+/// # Errors
+/// EACCES if the caller may not search the directory, ENAMETOOLONG, ENOTDIR, ESTALE, those of
+/// LOOKUP.
+pub fn lookup(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<LookupResult, Errno> {
+    let directory = op.sb.find_inode(directory)?;
+    let (mut resolved, mut hit) = resolve_by(op, &directory, name, LookupBy::User)?;
+    if let (
+        ResolvedName::Object(inode, Some(label)),
+        Some(NameHit {
+            is_create_probe: true,
+            ..
+        }),
+    ) = (&resolved, hit)
+    {
+        let kept = CachedDentry {
+            child: Some(Arc::clone(inode)),
+            label: *label,
+        };
+        count_lookup(op.sb, LookupReason::Unknown, Some(&kept));
+        let _why = scope::with_cause(Cause::NameAgain);
+        resolved = revalidate_name(op, &directory, name, LookupReason::Unknown, Some(kept))?;
+        hit = None;
+    }
+    if !op.sb.stale_opens.is_empty() {
+        resolved = hold_for_open(op, &directory, name, resolved)?;
+        hit = None;
+    }
+    let entry_valid = |known, label| match hit {
+        Some(hit) => hit.entry_valid,
+        None => name_lifetime(op, &directory, known, label),
+    };
+    match resolved {
+        ResolvedName::Object(inode, label) => {
+            let valid = entry_valid(Known::Positive, label);
+            let found = found_for(op, &directory, &inode, valid)?;
+            Ok(LookupResult::Positive(found))
+        }
+        ResolvedName::Missing(label) => Ok(LookupResult::Negative {
+            entry_valid: entry_valid(Known::Negative, label),
+        }),
+    }
+}
+
+/// What is told of an object that was found under a name; holds a look-up of it.
+pub(crate) fn found(
+    op: &Op<'_>,
+    directory: &Inode,
+    inode: &Arc<Inode>,
+    label: Option<NameLabel>,
+) -> Result<FoundInode, Errno> {
+    let entry_valid = name_lifetime(op, directory, Known::Positive, label);
+    found_for(op, directory, inode, entry_valid)
+}
+
+fn found_for(
+    op: &Op<'_>,
+    directory: &Inode,
+    inode: &Arc<Inode>,
+    entry_valid: Duration,
+) -> Result<FoundInode, Errno> {
+    let now = op.now();
+    let (attributes, valid) = {
+        let facts = inode.facts();
+        let attributes = inode.attributes_in(&facts).ok_or(Errno::STALE)?;
+        (
+            attributes,
+            kernel_cache::attribute_lifetime(&facts.state, now, &op.options),
+        )
+    };
+    // Times and size of what is not sent yet are the server's to tell: stat has to come back.
+    let attributes_valid = if inode.has_unsent() { Duration::ZERO } else { valid };
+    directory.tells_a_name();
+    op.sb.hold(inode);
+    Ok(FoundInode {
+        id: inode.id(),
+        attributes,
+        entry_valid,
+        attributes_valid,
+    })
+}
+
+fn name_lifetime(op: &Op<'_>, directory: &Inode, known: Known, label: Option<NameLabel>) -> Duration {
+    let Some(label) = label else { return Duration::ZERO };
+    let now = op.now();
+    let facts = directory.facts();
+    let clock = op.sb.core.server_clock(facts.fsid().unwrap_or(0));
+    kernel_cache::name_lifetime(known, label, &facts.state, &clock, now, &op.options)
+}
+
+/// Finds what `name` leads to, from memory where that is allowed.
+pub(crate) fn resolve(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<ResolvedName, Errno> {
+    let (resolved, _) = resolve_by(op, directory, name, LookupBy::Operation)?;
+    Ok(resolved)
+}
+
+/// The same; also tells how it was answered from memory, if it was.
+fn resolve_by(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    by: LookupBy,
+) -> Result<(ResolvedName, Option<NameHit>), Errno> {
+    check_name(op.sb, name)?;
+    let itself = match name {
+        b"." => Some(ClientCounter::DotHit),
+        b".." if Arc::ptr_eq(directory, &op.sb.root) => Some(ClientCounter::DotdotHit),
+        _ => None,
+    };
+    if let Some(counter) = itself {
+        if by == LookupBy::User {
+            directory.facts().begin_lookup()?;
+        }
+        getattr::require(op, directory, Rights::LOOKUP)?;
+        op.sb.count(counter);
+        return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
+    }
+    let mut why = None;
+    let (mut was_filled, mut filled) = (false, FillOutcome::Nothing);
+    // Once: where others change the directory all the time, what comes with others is void at
+    // once.
+    let mut was_asked_for = false;
+    for round in op.rounds() {
+        match next_step(op, directory, name, by, round)? {
+            LookupStep::Serve(resolved, hit) => {
+                if let (NameHitSource::Listing, ResolvedName::Missing(Some(label))) = (hit.source, &resolved)
+                {
+                    absence::note_negative_from_listing(op.sb, directory, name, *label, filled);
+                }
+                attributes::count_allowed_by(op.sb, hit.allowed_by, why);
+                return Ok((resolved, Some(hit)));
+            }
+            LookupStep::Deny => {
+                attributes::count_denied(op.sb, why);
+                return Err(Errno::ACCESS);
+            }
+            LookupStep::Revalidate => revalidate_for_name(op, directory, name)?,
+            LookupStep::AskAccess(reason) => {
+                attributes::send_access(op, directory, reason)?;
+                why = Some(reason);
+            }
+            LookupStep::Lookup(reason, former) => {
+                // While the server may be silent, what was known may have to do.
+                let can_wait = former.is_none() || op.sb.soft_revalidation.is_none();
+                let was_known = former.is_some();
+                let may_ask = !std::mem::replace(&mut was_asked_for, true) && can_wait;
+                if may_ask && fill_around_name::refetch_with_attributes(op, directory, name, was_known) {
+                    continue;
+                }
+                let can_fill = !was_filled && can_wait;
+                was_filled = true;
+                if can_fill {
+                    filled = fill::fill(op, directory, name)?;
+                    if filled != FillOutcome::Nothing {
+                        continue;
+                    }
+                }
+                count_lookup(op.sb, reason, former.as_ref());
+                let _why = former.is_some().then(|| scope::with_cause(Cause::NameAgain));
+                let resolved = revalidate_name(op, directory, name, reason, former)?;
+                absence::compare_with_listing(op.sb, directory, name, reason, &resolved);
+                return Ok((resolved, None));
+            }
+        }
+    }
+    Err(Errno::IO)
+}
+
+/// Asks about `directory` since a name of it is wanted that was known when its attributes were.
+fn revalidate_for_name(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<(), Errno> {
+    op.sb.count(ClientCounter::DirGetattrForName);
+    let _why = scope::with_cause(Cause::NameCheck);
+    probe!(NfsLookupRevalidateEnter {
+        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateEnter),
+        name
+    });
+    let answer = getattr::revalidate(op, directory);
+    probe!(NfsLookupRevalidateExit {
+        dir: directory.fileid_if_enabled(Event::NfsLookupRevalidateExit),
+        name,
+        error: errno::event_status(&answer)
+    });
+    answer
+}
+
+/// Refuses names that no directory can hold.
+pub(crate) fn check_name(sb: &Superblock, name: &[u8]) -> Result<(), Errno> {
+    let longest = sb.path_limits.longest_name();
+    if name.is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        return Err(Errno::INVAL);
+    }
+    if u32::try_from(name.len()).map_or(true, |length| length > longest) {
+        return Err(Errno::NAMETOOLONG);
+    }
+    Ok(())
+}
+
+/// Decides under one lock of the directory, unless its listing has to be searched.
+fn next_step(
+    op: &Op<'_>,
+    directory: &Inode,
+    name: &[u8],
+    by: LookupBy,
+    round: usize,
+) -> Result<LookupStep, Errno> {
+    let is_parent = name == b"..";
+    let kept = if is_parent {
+        None
+    } else {
+        names::cached_name(op.sb, directory, name)
+    };
+    let mut facts = directory.facts();
+    if by == LookupBy::User && round == 0 {
+        facts.begin_lookup()?;
+    }
+    let kept = if is_parent { facts.parent() } else { kept };
+    let decision = decide_name(op, directory, &facts, kept.as_ref());
+    let is_create_probe = match (decision, &kept) {
+        (LookupDecision::Serve { .. }, Some(kept)) if by == LookupBy::User => {
+            is_create_probe(op, &mut facts, kept)
+        }
+        _ => false,
+    };
+    drop(facts);
+    if let LookupDecision::Lookup(_) = decision
+        && let Some(absence) = absence::negative_from_listing(op.sb, directory, name)
+    {
+        let facts = directory.facts();
+        let by_listing = decide_name(op, directory, &facts, Some(&absence));
+        drop(facts);
+        return Ok(match by_listing {
+            LookupDecision::Lookup(reason) => LookupStep::Lookup(reason, kept),
+            better => step(
+                op.sb,
+                directory,
+                name,
+                better,
+                Some(absence),
+                NameHitSource::Listing,
+                false,
+            ),
+        });
+    }
+    Ok(step(
+        op.sb,
+        directory,
+        name,
+        decision,
+        kept,
+        NameHitSource::Name,
+        is_create_probe,
+    ))
+}
+
+fn step(
+    sb: &Superblock,
+    directory: &Inode,
+    name: &[u8],
+    decision: LookupDecision,
+    kept: Option<CachedDentry>,
+    source: NameHitSource,
+    is_create_probe: bool,
+) -> LookupStep {
+    match (decision, kept) {
+        (
+            LookupDecision::Serve {
+                entry_valid,
+                allowed_by,
+            },
+            Some(kept),
+        ) => {
+            note_hit(sb, directory, name, &kept);
+            let resolved = match kept.child {
+                Some(child) => ResolvedName::Object(child, Some(kept.label)),
+                None => ResolvedName::Missing(Some(kept.label)),
+            };
+            let hit = NameHit {
+                source,
+                entry_valid,
+                allowed_by,
+                is_create_probe,
+            };
+            LookupStep::Serve(resolved, hit)
+        }
+        (LookupDecision::Serve { .. }, None) => LookupStep::Lookup(LookupReason::Unknown, None),
+        (LookupDecision::Deny, _) => LookupStep::Deny,
+        (LookupDecision::Revalidate, _) => LookupStep::Revalidate,
+        (LookupDecision::AskAccess(reason), _) => LookupStep::AskAccess(reason),
+        (LookupDecision::Lookup(reason), kept) => LookupStep::Lookup(reason, kept),
+    }
+}
+
+fn decide_name(
+    op: &Op<'_>,
+    directory: &Inode,
+    facts: &InodeFacts,
+    kept: Option<&CachedDentry>,
+) -> LookupDecision {
+    let now = op.now();
+    let view = LookupView {
+        entry: kept.map(|kept| (kept.state(), kept.label)),
+        directory: &facts.state,
+        freshness: facts.freshness(op.time(), &op.options),
+        access: directory.access_view(facts, &op.identity, false, now),
+        clock: &op.sb.core.server_clock(facts.fsid().unwrap_or(0)),
+        wanted: LookupTime { began: op.began, now },
+    };
+    decide_cached_lookup(&view, &op.options)
+}
+
+fn note_hit(sb: &Superblock, directory: &Inode, name: &[u8], kept: &CachedDentry) {
+    sb.count(match (name, &kept.child) {
+        (b"..", _) => ClientCounter::DotdotHit,
+        (_, Some(_)) => ClientCounter::PosHit,
+        (_, None) => ClientCounter::NegHit,
+    });
+    if let Some(child) = &kept.child
+        && child.note_use()
+        && directory.note_spared()
+    {
+        sb.count(ClientCounter::DirFillUsed);
+    }
+}
+
+fn count_lookup(sb: &Superblock, why: LookupReason, former: Option<&CachedDentry>) {
+    let was_missing = former.map(|kept| kept.child.is_none());
+    sb.count(match (was_missing, why) {
+        (None, _) => ClientCounter::PosMiss,
+        (Some(false), _) => ClientCounter::PosStale,
+        (Some(true), LookupReason::Racy) => ClientCounter::NegRacyRequery,
+        (Some(true), LookupReason::TooOld) => ClientCounter::NegExpire,
+        (Some(true), LookupReason::DirectoryChanged) => ClientCounter::NegPurgeDirchange,
+        (Some(true), LookupReason::Unknown) => ClientCounter::NegMiss,
+    });
+}
+
+/// Sends LOOKUP. With `softreval`, what was kept of the name does if the server is silent,
+/// unless the directory is known to have changed since.
+pub(crate) fn revalidate_name(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    reason: LookupReason,
+    former: Option<CachedDentry>,
+) -> Result<ResolvedName, Errno> {
+    let usable = match reason {
+        LookupReason::DirectoryChanged => None,
+        LookupReason::Unknown | LookupReason::TooOld | LookupReason::Racy => former.clone(),
+    };
+    let Some(usable) = usable.filter(|_| op.sb.soft_revalidation.is_some()) else {
+        return send_lookup(op, directory, name, former);
+    };
+    if !op.uses_cache.get()
+        && let Some(resolved) =
+            getattr::with_softreval(op, |op| send_lookup(op, directory, name, former.clone()))?
+    {
+        return Ok(resolved);
+    }
+    match attributes::access_decision(op, directory, Rights::LOOKUP, false) {
+        AccessDecision::Allow => Ok(match usable.child {
+            Some(child) => ResolvedName::Object(child, None),
+            None => ResolvedName::Missing(None),
+        }),
+        AccessDecision::Deny | AccessDecision::Revalidate | AccessDecision::Ask(_) => {
+            send_lookup(op, directory, name, former)
+        }
+    }
+}
+
+/// Sends LOOKUP. `former` is what was kept of the name.
+pub(crate) fn send_lookup(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    former: Option<CachedDentry>,
+) -> Result<ResolvedName, Errno> {
+    let ticket = directory.facts().state.ticket();
+    let answer =
+        v3::lookup(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name).map_err(errno::of_call)?;
+    let sent_at = op.sb.core.moment(answer.sent_at);
+    let adopted = answer
+        .attributes
+        .as_ref()
+        .is_some_and(|attributes| directory.absorb(attributes, sent_at).adopted);
+    let learning = LookupReplyContext {
+        directory,
+        name,
+        ticket,
+        adopted,
+        sent_at,
+    };
+    match answer.outcome {
+        Ok(found) => {
+            directory.prove(&op.identity, Rights::LOOKUP, sent_at);
+            let inode = op.sb.core.registry.inode(&op.sb.core, &found.handle);
+            inode.clear_stale();
+            match &found.attributes {
+                Some(attributes) => {
+                    let _ = inode.absorb(attributes, sent_at);
+                }
+                None => attributes::send_getattr(op, &inode)?,
+            }
+            let label = learn(op.sb, &learning, Some(&inode));
+            inode.note_use();
+            names::note_false_negative(op.sb, directory, former.as_ref(), label);
+            Ok(ResolvedName::Object(inode, label))
+        }
+        Err(NfsStat3::Noent) => {
+            directory.prove(&op.identity, Rights::LOOKUP, sent_at);
+            op.sb.count(ClientCounter::NegMiss);
+            Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
+        }
+        Err(status) => {
+            attributes::note_refusal(op, directory, status, Rights::LOOKUP, sent_at);
+            Err(attributes::note_failed_status(directory, status))
+        }
+    }
+}
+
+/// Keeps what a LOOKUP said, if it may be kept.
+fn learn(
+    sb: &Superblock,
+    learning: &LookupReplyContext<'_>,
+    child: Option<&Arc<Inode>>,
+) -> Option<NameLabel> {
+    let LookupReplyContext {
+        directory,
+        name,
+        ticket,
+        adopted,
+        sent_at,
+    } = *learning;
+    let said = if child.is_some() {
+        LookupFinding::Object
+    } else {
+        LookupFinding::Nothing
+    };
+    let learned = rules::learn(said, ticket, &directory.facts().state, adopted, sent_at);
+    if child.is_none() && learned == DentryUpdate::Forget {
+        sb.count(ClientCounter::NegRejectRace);
+    }
+    names::cache_learned(sb, directory, name, child, learned)
+}
+
+#[cfg(test)]
+mod tests;

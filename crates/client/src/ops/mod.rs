@@ -1,0 +1,43 @@
+//! The operations: one file each for what programs do, and the steps that several share.
+//!
+//! Each function takes the [`Op`](crate::Op) that it is part of, which is made once per request. A
+//! step that several operations share is in a file below all of theirs: `attributes` and `names`
+//! (one request, and what its reply teaches), `change` (what all changes of names have in common),
+//! `last_close` and `removal`.
+
+pub(crate) mod attributes;
+pub(crate) mod change;
+pub(crate) mod close;
+pub(crate) mod create;
+pub(crate) mod getattr;
+pub(crate) mod last_close;
+pub(crate) mod link;
+pub(crate) mod lookup;
+pub(crate) mod names;
+pub(crate) mod open;
+pub(crate) mod open_retry;
+pub(crate) mod read;
+pub(crate) mod readlink;
+pub(crate) mod removal;
+pub(crate) mod remove;
+pub(crate) mod rename;
+pub(crate) mod retransmitted;
+pub(crate) mod setattr;
+pub(crate) mod statfs;
+pub(crate) mod write;
+
+pub use crate::listing::emit::{names_are_used, opendir, readdir};
+pub use close::{close, flush, fsync, release, release_noting};
+pub use create::{create, make_file, mkdir, mknod, symlink};
+pub use getattr::{access, getattr, revalidate_open_file};
+pub use link::link;
+pub use lookup::{lookup, lookup_id};
+pub use open::{copies_dropped, drop_copies, open};
+pub use read::{read, read_to};
+pub use readlink::readlink;
+pub use removal::may_hold_removed_files;
+pub use remove::{rmdir, unlink};
+pub use rename::rename;
+pub use setattr::{setattr, setattr_open};
+pub use statfs::statfs;
+pub use write::{write, write_at};

@@ -1,0 +1,152 @@
+//! Keeping a directory's names in the DentryCache.
+//!
+//! Owns the one way in which a name gets into the DentryCache, and that `..` is kept with its
+//! directory. Policy decides whether a name may be kept or served.
+
+use std::sync::Arc;
+
+use curt_policy::{Moment, NameLabel, ObjectKind, names::DentryUpdate};
+use curt_trace::ClientCounter;
+
+use crate::{
+    dentry_cache::CachedDentry,
+    inode::{Inode, InodeFacts, TypeState as ByKind},
+    superblock::Superblock,
+};
+
+impl InodeFacts {
+    /// What `..` leads to, if that is kept.
+    pub(crate) fn parent(&self) -> Option<CachedDentry> {
+        let ByKind::Directory(kept) = &self.by_type else {
+            return None;
+        };
+        let (parent, label) = kept.parent.as_ref()?;
+        Some(CachedDentry {
+            child: Some(parent.upgrade()?),
+            label: *label,
+        })
+    }
+}
+
+/// What a name leads to, and how that was learned if it was kept.
+#[derive(Debug)]
+pub(crate) enum ResolvedName {
+    Object(Arc<Inode>, Option<NameLabel>),
+    Missing(Option<NameLabel>),
+}
+
+/// What is kept of `name`, unless the server said that it leads to nothing any more.
+pub(crate) fn cached_dentry(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+    if name == b".." {
+        return directory.facts().parent();
+    }
+    cached_name(sb, directory, name)
+}
+
+/// The same for a name that is not `..`.
+pub(crate) fn cached_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+    let kept = sb.dentries.find(directory.id(), name)?;
+    if kept.child.as_ref().is_some_and(|child| child.is_stale()) {
+        // The server said that this object is gone; its name may lead to another one by now.
+        sb.count(ClientCounter::StaleRetry);
+        sb.dentries.forget(directory.id(), name);
+        return None;
+    }
+    Some(kept)
+}
+
+/// Does what policy says about a name that was learned.
+pub(crate) fn cache_learned(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    child: Option<&Arc<Inode>>,
+    learned: DentryUpdate,
+) -> Option<NameLabel> {
+    let (label, former) = cache_name(sb, directory, name, child, learned);
+    drop(former);
+    label
+}
+
+/// The same; gives what was kept before, too.
+pub(crate) fn cache_name(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    child: Option<&Arc<Inode>>,
+    learned: DentryUpdate,
+) -> (Option<NameLabel>, Option<CachedDentry>) {
+    let label = match learned {
+        DentryUpdate::Positive(label) | DentryUpdate::Negative(label) => label,
+        DentryUpdate::Forget => {
+            if let Some(child) = child {
+                sb.last_found.note(directory.id(), name, child);
+            }
+            return (None, uncache_name(sb, directory, name));
+        }
+        DentryUpdate::Unchanged => return (None, None),
+    };
+    if name == b".." {
+        directory.facts().by_type.directory().parent = child.map(|parent| (Arc::downgrade(parent), label));
+        return (Some(label), None);
+    }
+    if let Some(child) = child {
+        learn_parent(sb, directory, child, label.sent_at);
+    }
+    let kept = CachedDentry {
+        child: child.map(Arc::clone),
+        label,
+    };
+    (Some(label), sb.dentries.keep(directory.id(), name, kept))
+}
+
+/// What `name` led to when it was last looked up here, however long ago: not to be believed,
+/// but to be asked about.
+pub(crate) fn last_object(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<Arc<Inode>> {
+    let kept = sb.dentries.find(directory.id(), name).and_then(|kept| kept.child);
+    kept.or_else(|| sb.last_found.find(directory.id(), name))
+}
+
+/// Forgets what is kept of `name`.
+pub(crate) fn uncache_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
+    if name == b".." {
+        if let ByKind::Directory(kept) = &mut directory.facts().by_type {
+            kept.parent = None;
+        }
+        return None;
+    }
+    sb.dentries.forget(directory.id(), name)
+}
+
+/// A directory that was found below `directory` leads back to it by `..`.
+fn learn_parent(sb: &Superblock, directory: &Arc<Inode>, child: &Arc<Inode>, sent_at: Moment) {
+    if Arc::ptr_eq(directory, child) || Arc::ptr_eq(child, &sb.root) {
+        return;
+    }
+    let mut facts = child.facts();
+    let is_directory = facts
+        .state
+        .facts()
+        .is_some_and(|known| known.kind == ObjectKind::Directory);
+    if let (true, Some(epoch)) = (is_directory, facts.contents()) {
+        let label = NameLabel { epoch, sent_at };
+        facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));
+    }
+}
+
+/// A name that was missing under the very stamp under which it is there: the server's clock is
+/// coarser than believed.
+pub(crate) fn note_false_negative(
+    sb: &Superblock,
+    directory: &Inode,
+    former: Option<&CachedDentry>,
+    label: Option<NameLabel>,
+) {
+    let was_missing = former
+        .filter(|kept| kept.child.is_none())
+        .map(|kept| kept.label.epoch);
+    if was_missing.is_some() && was_missing == label.map(|label| label.epoch) {
+        sb.count(ClientCounter::NegFalse);
+        sb.core.proven_coarse(directory.fsid().unwrap_or(0));
+    }
+}

@@ -1,0 +1,311 @@
+//! Opening files, and what becomes of copies of their data that others keep.
+//!
+//! Owns the actions of close-to-open: policy decides, the data half moves the bytes.
+//!
+//! A kernel that is told to drop what it has also ignores the attributes in all replies to what it
+//! asked before (Linux, `fuse_change_attributes`). A reply that tells it a smaller size must not be
+//! among these, or it takes the file for as large as before. So of each file one thread at a time
+//! has copies dropped, and not again what was dropped since it became void.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+};
+
+use curt_policy::{
+    AccessReason, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
+    open::{self as rules, OpenServed},
+};
+use curt_rpc::client::Interrupt;
+use curt_trace::{Cause, ClientCounter, scope};
+use rustix::io::Errno;
+
+use crate::{
+    api::{OpenFlags, OpenResult, PageCacheState},
+    data::{DataOwner, OpenMode},
+    identity::InodeId,
+    inode::{InFlightCall, Inode},
+    op::Op,
+    open_file::OpenFile,
+    ops::{
+        attributes,
+        getattr::{self, SiblingAttributes},
+        last_close::OpenGuard,
+        open_retry, setattr,
+    },
+    protocol::SetAttributes,
+    superblock::Superblock,
+};
+
+fn intent(flags: OpenFlags) -> OpenIntent {
+    OpenIntent {
+        read: flags.read,
+        write: flags.write,
+        truncate: flags.truncate,
+        create: false,
+        direct: flags.direct,
+        sync: flags.sync,
+        execute: flags.execute,
+    }
+}
+
+/// Opens a file that exists. What other clients had closed before is seen (close-to-open),
+/// unless the options say otherwise.
+///
+/// # Errors
+/// EACCES, EISDIR for writing a directory, ELOOP for a symbolic link, ENXIO for what is no
+/// file; those of GETATTR, ACCESS and, with `truncate`, SETATTR.
+pub fn open(op: &Op<'_>, id: InodeId, flags: OpenFlags) -> Result<OpenResult, Errno> {
+    let inode = op.sb.find_inode(id)?;
+    let came_back = open_retry::take_stale_open(op);
+    if let Some(held) = &came_back {
+        held.note_size(&inode);
+    }
+    let comes_back = came_back.is_none() && op.sb.serves_a_kernel();
+    let opened = open_inode(op, &inode, flags, comes_back);
+    // A kernel comes back once.
+    if opened.as_ref().is_err_and(|error| *error == Errno::STALE) && came_back.is_none() {
+        open_retry::note_stale_open(op, None);
+    }
+    opened
+}
+
+/// Opens `inode`. `comes_back`: the caller's kernel looks the name up again after ESTALE.
+/// That is what it gets where the kernel may take the file for larger than it is: a reply to
+/// OPEN carries no size, and nothing but a reply with attributes makes a kernel take a file for
+/// smaller in time. Reads up to the old end would find zeros, and appended bytes get positions
+/// behind it.
+pub(crate) fn open_inode(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    flags: OpenFlags,
+    comes_back: bool,
+) -> Result<OpenResult, Errno> {
+    let opening = OpenGuard::begin(op, inode)?;
+    decide_open(op, inode, intent(flags))?;
+    match inode.facts().state.facts().map(|known| known.kind) {
+        Some(ObjectKind::Regular) => {}
+        Some(ObjectKind::Directory) => return Err(Errno::ISDIR),
+        Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
+        Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
+    }
+    if comes_back && inode.may_seem_larger() && !flags.truncate {
+        op.sb.count(ClientCounter::OpenDataChanged);
+        let copies_void = drop_copies_to_look_up(op, inode);
+        if !open_retry::note_stale_open(op, Some(copies_void)) {
+            inode.seems_no_larger();
+        }
+        return Err(Errno::STALE);
+    }
+    if flags.truncate {
+        let set = SetAttributes {
+            size: Some(0),
+            ..SetAttributes::default()
+        };
+        setattr::set_attributes(op, inode, &set)?;
+    }
+    Ok(opened(op, opening, flags))
+}
+
+/// Registers an open that was granted.
+pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> OpenResult {
+    let inode = opening.inode();
+    let data = check_page_cache(op.sb, inode);
+    if data == PageCacheState::Changed {
+        op.sb.count(ClientCounter::OpenDataChanged);
+    }
+    let copies_void = opening.complete(|file| {
+        if flags.write {
+            file.write_opens += 1;
+        }
+        file.first_user.get_or_insert(op.identity.number);
+        file.copies_invalidated
+    });
+    let mode = OpenMode {
+        direct: flags.direct,
+        synchronous: flags.sync,
+    };
+    let credential = Arc::clone(&op.identity.credential);
+    let open_data = op.sb.core.data.open(inode.data(), credential, mode);
+    let file = OpenFile {
+        inode: Arc::clone(inode),
+        owner: Arc::clone(inode) as Arc<dyn DataOwner>,
+        identity: Arc::clone(&op.identity),
+        flags,
+        data: open_data,
+        copies_invalidated: AtomicU32::new(copies_void),
+        released: AtomicBool::new(false),
+    };
+    OpenResult {
+        file: Arc::new(file),
+        data,
+    }
+}
+
+/// Asks until the open is granted or refused.
+pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -> Result<(), Errno> {
+    op.sb.count(ClientCounter::OpenTotal);
+    let mut why: Option<AccessReason> = None;
+    for _ in op.rounds() {
+        match open_decision(op, inode, intent) {
+            OpenDecision::Serve(served) => {
+                attributes::count_allowed(op, inode, intent.needs(), why);
+                inode.note_use();
+                match served {
+                    OpenServed::Confirmed => {}
+                    OpenServed::WithoutCloseToOpen => op.sb.count(ClientCounter::OpenNocto),
+                    OpenServed::Sloppy => op.sb.count(ClientCounter::OpenCtoSloppy),
+                }
+                return Ok(());
+            }
+            OpenDecision::Revalidate => {
+                op.sb.count(ClientCounter::OpenCtoGetattr);
+                let _why = scope::with_cause(Cause::OpenCheck);
+                // Without sloppycto or nocto nobody's open is served from what this one op
+                // for.
+                let is_strict = op.options.close_to_open && op.options.sloppy_window().is_zero();
+                let beside = if is_strict {
+                    SiblingAttributes::Nothing
+                } else {
+                    SiblingAttributes::IfExpected
+                };
+                getattr::revalidate_with(op, inode, beside)?;
+            }
+            OpenDecision::Ask(reason) => {
+                attributes::send_access(op, inode, reason)?;
+                why = Some(reason);
+            }
+            OpenDecision::Deny => {
+                attributes::count_denied(op.sb, why);
+                return Err(Errno::ACCESS);
+            }
+        }
+    }
+    Err(Errno::IO)
+}
+
+fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision {
+    let now = op.now();
+    let written_here = inode
+        .data_if_any()
+        .is_some_and(|data| data.has_unsent() || data.has_unwritten());
+    let facts = inode.facts();
+    let file = facts.by_type.file_if_any();
+    let sent_at = facts.state.sent_at();
+    let is_foreign = (intent.read || intent.execute)
+        && file.is_some_and(|file| file.first_user.is_some_and(|first| first != op.identity.number));
+    let closed_at = file.and_then(|file| file.closed_after_writing);
+    let view = OpenView {
+        kind: facts.state.facts().map(|known| known.kind),
+        attributes: facts.freshness(op.time(), &op.options),
+        age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
+        written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
+        closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
+        locked: false,
+        access: inode.access_view(&facts, &op.identity, is_foreign, now),
+    };
+    drop(facts);
+    rules::decide_open(&view, intent, &op.options)
+}
+
+/// Whether copies of the file's data, ours and those that others keep, are still good.
+fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
+    let options = sb.core.options();
+    let clock = sb.core.server_clock(inode.fsid().unwrap_or(0));
+    let since = inode.data_if_any().and_then(|data| data.pages_since());
+    let mut facts = inode.facts();
+    let pages = match (since, facts.contents()) {
+        (None, _) if inode.data_if_any().is_some() => decide_written_pages(&options),
+        (None, _) => PagesDecision::Keep,
+        (Some(_), None) => PagesDecision::Drop,
+        (Some(since), Some(epoch)) => {
+            let label = PagesLabel {
+                epoch,
+                sent_at: sb.core.moment(since),
+            };
+            decide_pages(Some(label), &facts.state, &clock, &options)
+        }
+    };
+    if pages == PagesDecision::Drop {
+        facts.invalidate_copies();
+        if let Some(data) = inode.data_if_any() {
+            data.invalidate();
+        }
+    }
+    let void = facts
+        .by_type
+        .file_if_any()
+        .is_some_and(|file| file.copies_invalidated != file.copies_dropped);
+    if !void {
+        PageCacheState::Same
+    } else {
+        PageCacheState::Changed
+    }
+}
+
+/// Whoever keeps copies of the file's data has dropped them, as [`crate::PageCacheState::Changed`]
+/// had demanded of this open. Until then every open is told so.
+pub fn copies_dropped(file: &OpenFile) {
+    note_dropped(&file.inode, file.copies_invalidated.load(Relaxed));
+}
+
+/// Calls `drop_copies`, which has those copies dropped that were void when `file` was opened,
+/// unless another open has had that done meanwhile. `anyway`: there are others.
+pub fn drop_copies(op: &Op<'_>, file: &OpenFile, anyway: bool, drop_copies: impl FnOnce()) {
+    let is_needed = |void: u32, dropped: u32| anyway || void != dropped;
+    drop_copies_of(op.sb, &file.inode, &op.interrupt, is_needed, drop_copies);
+}
+
+/// Has copies dropped before a kernel looks `inode` up because it may take it for larger than
+/// it is; how often copies had become void by then.
+pub(crate) fn drop_copies_to_look_up(op: &Op<'_>, inode: &Arc<Inode>) -> u32 {
+    let drop_copies = || {
+        if let Some(observer) = &op.sb.core.observer {
+            let size = inode.attributes().map_or(0, |known| known.size);
+            observer.copies_void(inode.id(), size);
+        }
+    };
+    let is_needed = |void, dropped| void != dropped;
+    drop_copies_of(op.sb, inode, &op.interrupt, is_needed, drop_copies)
+}
+
+fn drop_copies_of(
+    sb: &Superblock,
+    inode: &Arc<Inode>,
+    interrupt: &Interrupt,
+    is_needed: impl FnOnce(u32, u32) -> bool,
+    drop_copies: impl FnOnce(),
+) -> u32 {
+    let wait = |other: Arc<InFlightCall>| other.wait(interrupt).is_some();
+    // Who is interrupted does it beside the other.
+    let turn = loop {
+        match sb.drops.join(inode.id()) {
+            Err(turn) => break Some(turn),
+            Ok(other) if wait(Arc::clone(&other)) => {}
+            Ok(_) => break None,
+        }
+    };
+    let (void, dropped) = {
+        let mut facts = inode.facts();
+        let file = facts.by_type.file();
+        (file.copies_invalidated, file.copies_dropped)
+    };
+    if is_needed(void, dropped) {
+        drop_copies();
+        note_dropped(inode, void);
+    }
+    drop(turn);
+    void
+}
+
+/// Copies that had become void by the time that [`crate::inode::OpenState::copies_invalidated`] was
+/// `seen` are dropped.
+fn note_dropped(inode: &Inode, seen: u32) {
+    let mut facts = inode.facts();
+    let file = facts.by_type.file();
+    // Serial numbers: the later of the two, across the wrap.
+    if seen.wrapping_sub(file.copies_dropped) <= u32::MAX / 2 {
+        file.copies_dropped = seen;
+    }
+}

@@ -1,0 +1,73 @@
+//! Holding a file for a kernel that retries an open which failed with ESTALE.
+
+use std::sync::Arc;
+
+use crate::{inode::Inode, op::Op, ops::last_close, superblock::Superblock};
+
+/// The operation's open fails with ESTALE; a kernel will look the name up again and come back once.
+/// Whether that will be noticed.
+pub(crate) fn note_stale_open(op: &Op<'_>, copies_void: Option<u32>) -> bool {
+    op.pid != 0 && op.sb.serves_a_kernel() && op.sb.stale_opens.note(op.pid, op.began, copies_void)
+}
+
+/// The caller came back, or does not want to: whether it was turned away, and what is held for it,
+/// to be given up when it has it.
+pub(crate) fn take_stale_open<'a>(op: &Op<'a>) -> Option<StaleOpenHold<'a>> {
+    if op.sb.stale_opens.is_empty() {
+        return None;
+    }
+    let waiter = op.sb.stale_opens.take(op.pid)?;
+    Some(StaleOpenHold {
+        sb: op.sb,
+        file: waiter.held,
+        copies_void: waiter.copies_void,
+    })
+}
+
+/// Holds `file`, which counts as being opened, for the caller's next open.
+pub(crate) fn hold(op: &Op<'_>, file: Arc<Inode>) {
+    if let Some(former) = op.sb.stale_opens.hold(op.pid, file) {
+        last_close::cancel_open(op.sb, &former);
+    }
+}
+
+/// Gives up what is held for those who did not come back in time.
+pub(crate) fn expire(op: &Op<'_>) {
+    for file in op.sb.stale_opens.expire(op.began) {
+        last_close::cancel_open(op.sb, &file);
+    }
+}
+
+/// A file that counts as being opened for who was turned away, if there is one. Dropping it gives
+/// that up.
+#[must_use]
+pub(crate) struct StaleOpenHold<'a> {
+    sb: &'a Superblock,
+    file: Option<Arc<Inode>>,
+    copies_void: Option<u32>,
+}
+
+impl StaleOpenHold<'_> {
+    /// Notes that the kernel knows the size of `inode`, if the look-up's reply certainly told it:
+    /// nothing was found of the file since it was turned away that would have had the kernel ignore
+    /// the reply.
+    pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
+        let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
+        let facts = inode.facts();
+        let is_quiet = facts.by_type.file_if_any().is_some_and(|file| {
+            Some(file.copies_invalidated) == self.copies_void
+                && file.copies_invalidated == file.copies_dropped
+        });
+        if looked_up && is_quiet {
+            inode.seems_no_larger();
+        }
+    }
+}
+
+impl Drop for StaleOpenHold<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            last_close::cancel_open(self.sb, file);
+        }
+    }
+}

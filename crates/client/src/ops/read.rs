@@ -1,0 +1,81 @@
+//! Reading an open file: whether cached data may be served, and on whose behalf the rest is
+//! requested.
+
+use std::sync::Arc;
+
+use curt_policy::Rights;
+use rustix::io::Errno;
+
+use crate::{
+    data::{DataError, ReadBytes, ReadTarget},
+    inode::Inode,
+    op::Op,
+    open_file::OpenFile,
+    ops::{attributes, getattr},
+};
+
+/// Reads up to `count` bytes at `offset`; fewer only at the end of the file.
+///
+/// # Errors
+/// EBADF if it was not opened for reading; those of READ; EINTR.
+pub fn read(op: &Op<'_>, file: &OpenFile, offset: u64, count: usize) -> Result<ReadBytes, Errno> {
+    begin_read(op, file)?;
+    let plane = &op.sb.core.data;
+    let result = plane.read(&file.owner, &file.data, offset, count, &op.interrupt);
+    result.map_err(|error| read_error(op, file, error))
+}
+
+/// As [`super::read`], but has `target` given the bytes, perhaps on another thread. Those of
+/// large files may go there as they are received, and are kept nowhere else. It may return some
+/// 20 ms after the target was given them: meanwhile this thread receives what others read and
+/// gives it to their targets.
+///
+/// # Errors
+/// As [`super::read`]; the target may have been given the bytes of a read that ended with
+/// EINTR.
+pub fn read_to(
+    op: &Op<'_>,
+    file: &OpenFile,
+    offset: u64,
+    count: usize,
+    target: &Arc<dyn ReadTarget>,
+) -> Result<(), Errno> {
+    begin_read(op, file)?;
+    let plane = &op.sb.core.data;
+    let result = plane.read_to(&file.owner, &file.data, offset, count, &op.interrupt, target);
+    result.map_err(|error| read_error(op, file, error))
+}
+
+fn begin_read(op: &Op<'_>, file: &OpenFile) -> Result<(), Errno> {
+    if !(file.flags.read || file.flags.execute || file.flags.write) {
+        return Err(Errno::BADF);
+    }
+    if !file.flags.direct {
+        refresh_for_read(op, &file.inode)?;
+    }
+    Ok(())
+}
+
+fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
+    if let DataError::Status(status) = error {
+        // READ is sent with the opener's credential.
+        let identity = Arc::clone(&file.identity);
+        let opener = Op::new(op.sb, identity, op.interrupt.clone(), op.began);
+        attributes::note_refusal(&opener, &file.inode, status, Rights::READ, op.began);
+    }
+    attributes::data_error(&file.inode, error)
+}
+
+/// Cached data of a file that stays open are trusted as long as its attributes are.
+fn refresh_for_read(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let Some(data) = inode.data_if_any() else {
+        return Ok(());
+    };
+    if data.pages_since().is_none() || data.has_unsent() {
+        return Ok(());
+    }
+    if inode.facts().can_be_served(op.time(), &op.options) {
+        return Ok(());
+    }
+    getattr::revalidate(op, inode)
+}

@@ -1,0 +1,264 @@
+//! RENAME.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use curt_policy::ObjectKind;
+use curt_proto::nfs3::NfsStat3;
+use curt_trace::{ClientCounter, events::Event, probe};
+use rustix::io::Errno;
+
+use crate::{
+    api::RenameMode,
+    errno,
+    identity::InodeId,
+    inode::{Inode, SillyName, TypeState},
+    op::Op,
+    ops::{
+        change::{self, NameChange, NameChangeOutcome, prove_change},
+        last_close::{self, OpenGuard},
+        link, lookup,
+        names::{self, ResolvedName},
+        removal::{self, RemovalTarget},
+        retransmitted,
+    },
+    protocol::v3,
+    superblock::Superblock,
+};
+
+/// How many names are tried for a removed file before it is refused with EBUSY.
+const NAMES_MAX: u32 = 8;
+
+/// A name in a directory.
+type NameInDirectory<'a> = (&'a Arc<Inode>, &'a [u8]);
+
+/// Gives an open file another name instead of removing it.
+pub(crate) fn sillyrename(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    target: &Arc<Inode>,
+) -> Result<(), Errno> {
+    if target
+        .facts()
+        .by_type
+        .file()
+        .silly
+        .as_ref()
+        .is_some_and(|silly| *silly.name == *name)
+    {
+        // It was removed already; as with other clients it cannot be removed while it is open.
+        return Err(Errno::BUSY);
+    }
+    let fileid = target.attributes().map_or(0, |attributes| attributes.fileid);
+    for _ in 0..NAMES_MAX {
+        let number = op.sb.silly_names.fetch_add(1, Relaxed);
+        let silly = format!(".nfs{fileid:016x}{number:08x}").into_bytes();
+        // RENAME would replace a file of that name: the one of a client that died.
+        if let ResolvedName::Object(..) = lookup::send_lookup(op, directory, &silly, None)? {
+            continue;
+        }
+        let renamed = rename_at_server(op, (directory, name), (directory, &silly), None);
+        probe!(let dir = directory.fileid_if_enabled(Event::NfsAsyncRenameDone); NfsAsyncRenameDone {
+            dir,
+            name,
+            new_dir: dir,
+            new_name: &silly[..],
+            error: errno::event_status(&renamed)
+        });
+        renamed?;
+        op.sb.count(ClientCounter::SillyRename);
+        op.sb.silly_directories.add(directory.id());
+        let (former, abandoned) = {
+            let mut facts = target.facts();
+            let state = facts.by_type.file();
+            let identity = Arc::clone(&op.identity);
+            let silly = SillyName {
+                identity,
+                directory: Arc::clone(directory),
+                name: silly.into(),
+            };
+            let former = state.silly.replace(silly);
+            (former, state.take_unused_silly_name())
+        };
+        // A second name of the same file was removed.
+        if let Some(former) = former {
+            last_close::remove_silly(op.sb, target, &former);
+        }
+        // The file was closed meanwhile.
+        if let Some(abandoned) = abandoned {
+            last_close::remove_silly_name(op.sb, target, &abandoned);
+        }
+        return Ok(());
+    }
+    Err(Errno::BUSY)
+}
+
+/// Renames `from` to `to`, replacing what is there. A replaced file that is open here lives on
+/// until its last release.
+///
+/// # Errors
+/// EINVAL for modes that NFSv3 cannot do; ENOENT, EXDEV, ENOTEMPTY, EACCES, EROFS and the
+/// others of RENAME.
+pub fn rename(
+    op: &Op<'_>,
+    from: (InodeId, &[u8]),
+    to: (InodeId, &[u8]),
+    mode: RenameMode,
+) -> Result<(), Errno> {
+    if mode != RenameMode::Replace {
+        return Err(Errno::INVAL);
+    }
+    let (old, new) = (op.sb.find_directory(from.0)?, op.sb.find_directory(to.0)?);
+    lookup::check_name(op.sb, from.1)?;
+    lookup::check_name(op.sb, to.1)?;
+    if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+        return Err(Errno::BUSY);
+    }
+    let places = ((old.id(), from.1), (new.id(), to.1));
+    let _turns = op.sb.name_locks.lock_both(places.0, places.1, &op.interrupt)?;
+    let moved = op.sb.dentries.find(old.id(), from.1).and_then(|kept| kept.child);
+    let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
+    let target = removal::removal_target(op, &new, to.1)?;
+    let former = match &target {
+        RemovalTarget::Open(target) => Some(target).filter(|target| is_moved(target)),
+        RemovalTarget::Closed(removal) => Some(removal.of()),
+        RemovalTarget::Missing => None,
+    };
+    let replaced_open = match &target {
+        RemovalTarget::Open(target) if !is_moved(target) => Some(target),
+        RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
+    };
+    // Its last close would remove it, and it is to have its name again if the server refuses.
+    let _kept = replaced_open.map(|target| OpenGuard::of_new(op.sb, target));
+    if let Some(target) = replaced_open {
+        sillyrename(op, &new, to.1, target)?;
+    }
+    if let Err(error) = rename_at_server(op, (&old, from.1), (&new, to.1), former) {
+        if let Some(target) = replaced_open {
+            undo_sillyrename(op, (&new, to.1), target);
+        }
+        return Err(error);
+    }
+    if let RemovalTarget::Closed(removal) = &target
+        && !is_moved(removal.of())
+    {
+        last_close::note_removed(op, removal.of());
+    }
+    Ok(())
+}
+
+/// Gives a file its name again that was to be replaced while it is open, and was not. LINK
+/// replaces nothing, so this does no harm if the reply was lost to a RENAME that was done. Many
+/// servers refuse LINK of another's file (Linux: `fs.protected_hardlinks`); then the name is
+/// moved back, if nothing has it.
+fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>) {
+    let Some(silly) = target.facts().by_type.file().silly.clone() else {
+        return;
+    };
+    let forget = || {
+        let mut facts = target.facts();
+        facts.by_type.file().silly.take_if(|now| now.name == silly.name);
+    };
+    match link::link_at_server(op, target, place.0, place.1) {
+        Ok(ended) => {
+            let _ = change::learn_own(op.sb, place.0, place.1, Some(target), ended);
+            forget();
+            last_close::remove_silly(op.sb, target, &silly);
+        }
+        // It was replaced after all, or somebody has taken the name: the other one goes with
+        // the last close.
+        Err(Errno::EXIST) => {}
+        Err(error) => {
+            // Whatever comes of it, nobody removed this file.
+            forget();
+            op.sb.silly_directories.remove(silly.directory.id());
+            if move_back(op, (&silly.directory, &silly.name), place) {
+                return;
+            }
+            let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
+            tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again, and keeps the other");
+        }
+    }
+}
+
+/// Renames `from` to `to` if nothing is called that; whether it was.
+fn move_back(op: &Op<'_>, from: NameInDirectory<'_>, to: NameInDirectory<'_>) -> bool {
+    let is_free = matches!(lookup::resolve(op, to.0, to.1), Ok(ResolvedName::Missing(_)));
+    is_free && rename_at_server(op, from, to, None).is_ok()
+}
+
+/// Sends RENAME and keeps what its success proves. `former` is what the new name leads to.
+pub(crate) fn rename_at_server(
+    op: &Op<'_>,
+    from: NameInDirectory<'_>,
+    to: NameInDirectory<'_>,
+    former: Option<&Arc<Inode>>,
+) -> Result<(), Errno> {
+    let source = names::last_object(op.sb, from.0, from.1);
+    let moved = op
+        .sb
+        .dentries
+        .find(from.0.id(), from.1)
+        .and_then(|kept| kept.child);
+    let replaced = op.sb.dentries.find(to.0.id(), to.1).and_then(|kept| kept.child);
+    let change_from = NameChange::begin(op.sb, from.0, from.1);
+    let change_to = NameChange::begin(op.sb, to.0, to.1);
+    let wire = &op.sb.core.rpc;
+    let answer = v3::rename(
+        wire,
+        op.rpc_caller(),
+        (from.0.handle(), from.1),
+        (to.0.handle(), to.1),
+    );
+    let answer = answer.map_err(errno::of_call)?;
+    let ended_from = change_from.end(&answer.attributes.from, &answer);
+    let ended_to = change_to.end(&answer.attributes.to, &answer);
+    let outcome = match (answer.outcome, &source) {
+        (Err(NfsStat3::Noent), Some(source))
+            if retransmitted::is_own_rename(op, source, former, to, ended_to) =>
+        {
+            Ok(())
+        }
+        (outcome, _) => outcome,
+    };
+    if let Err(status) = outcome {
+        change::refused_change(op, from.0, from.1, status, ended_from);
+        return Err(change::refused_change(op, to.0, to.1, status, ended_to));
+    }
+    prove_change(op, from.0, ended_from);
+    prove_change(op, to.0, ended_to);
+    learn_renamed(op.sb, from, to, moved.as_ref(), (ended_from, ended_to));
+    if let Some(replaced) =
+        replaced.filter(|replaced| !moved.is_some_and(|moved| Arc::ptr_eq(&moved, replaced)))
+    {
+        last_close::note_removed(op, &replaced);
+    }
+    Ok(())
+}
+
+fn learn_renamed(
+    sb: &Superblock,
+    from: NameInDirectory<'_>,
+    to: NameInDirectory<'_>,
+    moved: Option<&Arc<Inode>>,
+    ended: (NameChangeOutcome, NameChangeOutcome),
+) {
+    let Some(moved) = moved else { return };
+    let known = moved.attributes();
+    let is_directory = moved
+        .facts()
+        .state
+        .facts()
+        .is_some_and(|known| known.kind == ObjectKind::Directory);
+    // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813,
+    // 3.3.14).
+    if is_directory || known.is_some_and(|attributes| attributes.links == 1) {
+        let _ = change::learn_own(sb, from.0, from.1, None, ended.0);
+    }
+    // It has another ctime now, and a directory that moved another `..`.
+    moved.distrust_attributes();
+    if is_directory && let TypeState::Directory(directory) = &mut moved.facts().by_type {
+        directory.parent = None;
+    }
+    let _ = change::learn_own(sb, to.0, to.1, Some(moved), ended.1);
+}

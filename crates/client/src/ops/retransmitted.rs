@@ -1,0 +1,206 @@
+//! Changes that were sent more than once, and refused: asks what is there, so that policy can tell
+//! whether the first copy has done the work.
+//!
+//! Costs requests only after such a refusal, which a server with its reply cache never gives.
+//! Whatever keeps the client from asking leaves the refusal as it is.
+
+use std::sync::Arc;
+
+use curt_policy::retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains};
+use curt_proto::nfs3::NfsStat3;
+
+use crate::{
+    inode::{Inode, convert},
+    op::Op,
+    ops::{attributes, change::NameChangeOutcome, lookup, names::ResolvedName},
+    protocol::{Attributes, Device, FileType, MknodType, v3},
+    superblock::Superblock,
+};
+
+/// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Making<'a> {
+    kind: FileType,
+    mode: u32,
+    /// Of a symbolic link.
+    text: &'a [u8],
+    device: Device,
+}
+
+impl<'a> Making<'a> {
+    /// An empty file.
+    pub(super) fn file(mode: u32) -> Self {
+        Self {
+            kind: FileType::Regular,
+            mode,
+            text: &[],
+            device: Device::default(),
+        }
+    }
+
+    /// An empty directory.
+    pub(super) fn directory(mode: u32) -> Self {
+        Self {
+            kind: FileType::Directory,
+            ..Self::file(mode)
+        }
+    }
+
+    /// A symbolic link with this text.
+    pub(super) fn link(text: &'a [u8]) -> Self {
+        Self {
+            kind: FileType::Symlink,
+            text,
+            ..Self::file(0o777)
+        }
+    }
+
+    /// A device, named pipe or socket.
+    pub(super) fn node(node: MknodType, mode: u32) -> Self {
+        let (kind, device) = match node {
+            MknodType::Character(device) => (FileType::Character, device),
+            MknodType::Block(device) => (FileType::Block, device),
+            MknodType::Socket => (FileType::Socket, Device::default()),
+            MknodType::Fifo => (FileType::Fifo, Device::default()),
+        };
+        Self {
+            kind,
+            device,
+            ..Self::file(mode)
+        }
+    }
+}
+
+fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
+    LinksChange {
+        before: before.map(|before| before.links),
+        now: now.links,
+        ctime: convert::server_time(now.ctime),
+    }
+}
+
+/// When the first copy of a change in `directory` was executed, if it was; `None` if there was
+/// only one.
+fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
+    let repeated_at = ended.repeated_at.filter(|_| ended.is_alone)?;
+    let fsid = directory.attributes()?.fsid;
+    sb.core.execution(fsid, ended.sent_at, repeated_at)
+}
+
+/// What `name` leads to, if the change that was told that it exists has made it.
+pub(super) fn own_object(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    making: &Making<'_>,
+    ended: NameChangeOutcome,
+) -> Option<Arc<Inode>> {
+    let execution = execution(op.sb, directory, ended)?;
+    let inode = object_at(op, directory, name)?;
+    let attributes = inode.attributes()?;
+    let is_device = matches!(making.kind, FileType::Character | FileType::Block);
+    let is_same = attributes.kind == making.kind
+        && (!is_device || attributes.device == making.device)
+        && (making.kind != FileType::Symlink || has_text(op, &inode, making.text));
+    let wanted = NewObject {
+        kind: convert::object_kind(making.kind),
+        mode: making.mode,
+        uid: op.identity.uid,
+        gid: op.identity.gid,
+    };
+    let found = FoundObject {
+        facts: convert::facts(&attributes),
+        links: attributes.links,
+        is_same,
+    };
+    let directory_gid = directory.attributes()?.gid;
+    rules::is_own_object(&wanted, &found, directory_gid, &execution).then_some(inode)
+}
+
+fn object_at(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Option<Arc<Inode>> {
+    match lookup::send_lookup(op, directory, name, None).ok()? {
+        ResolvedName::Object(inode, _) => Some(inode),
+        ResolvedName::Missing(_) => None,
+    }
+}
+
+fn has_text(op: &Op<'_>, link: &Inode, text: &[u8]) -> bool {
+    let answer = v3::readlink(&op.sb.core.rpc, op.rpc_caller(), link.handle());
+    answer.is_ok_and(|answer| answer.outcome.is_ok_and(|found| *found == *text))
+}
+
+/// Whether the LINK that was told that the name exists has made it. `before`: the file's
+/// attributes before.
+pub(crate) fn is_own_link(
+    op: &Op<'_>,
+    file: &Arc<Inode>,
+    before: Option<Attributes>,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    ended: NameChangeOutcome,
+) -> bool {
+    let found = || {
+        let execution = execution(op.sb, directory, ended)?;
+        let found = object_at(op, directory, name)?;
+        let now = found.attributes()?;
+        let links = links(before, &now);
+        Some(rules::is_own_link(Arc::ptr_eq(&found, file), &links, &execution))
+    };
+    found().unwrap_or(false)
+}
+
+/// Whether the REMOVE or RMDIR that was told that there is no such name has removed it.
+/// `target`: what it led to.
+pub(crate) fn is_own_removal(
+    op: &Op<'_>,
+    directory: &Arc<Inode>,
+    target: Option<&Arc<Inode>>,
+    ended: NameChangeOutcome,
+) -> bool {
+    let found = || {
+        let execution = execution(op.sb, directory, ended)?;
+        let remains = remains(op, target?);
+        attributes::send_getattr(op, directory).ok()?;
+        let changed = convert::server_time(directory.attributes()?.mtime);
+        Some(rules::is_own_removal(&remains, changed, &execution))
+    };
+    found().unwrap_or(false)
+}
+
+fn remains(op: &Op<'_>, target: &Inode) -> Remains {
+    let before = target.attributes();
+    let Ok(answer) = v3::getattr(&op.sb.core.rpc, op.rpc_caller(), target.handle()) else {
+        return Remains::Unknown;
+    };
+    match answer.outcome {
+        Ok(now) => {
+            let _ = target.absorb(&now, op.sb.core.moment(answer.sent_at));
+            match now.links {
+                0 => Remains::Nothing,
+                _ => Remains::Links(links(before, &now)),
+            }
+        }
+        Err(NfsStat3::Stale | NfsStat3::Badhandle) => Remains::Nothing,
+        Err(_) => Remains::Unknown,
+    }
+}
+
+/// Whether the RENAME that was told that the old name is missing has moved `source`, which had
+/// it, to `to`, where `former` was.
+pub(crate) fn is_own_rename(
+    op: &Op<'_>,
+    source: &Arc<Inode>,
+    former: Option<&Arc<Inode>>,
+    to: (&Arc<Inode>, &[u8]),
+    ended: NameChangeOutcome,
+) -> bool {
+    let found = || {
+        let execution = execution(op.sb, to.0, ended)?;
+        let was_there = former.is_some_and(|former| Arc::ptr_eq(former, source));
+        let is_there = Arc::ptr_eq(&object_at(op, to.0, to.1)?, source);
+        attributes::send_getattr(op, to.0).ok()?;
+        let changed = convert::server_time(to.0.attributes()?.mtime);
+        Some(rules::is_own_rename(is_there, was_there, changed, &execution))
+    };
+    found().unwrap_or(false)
+}

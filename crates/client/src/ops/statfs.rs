@@ -1,0 +1,25 @@
+//! statfs(2), whose answer is cached for a moment.
+
+use rustix::io::Errno;
+
+use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes, protocol::v3};
+
+/// Space and files of the file system that `id` is in; at most a second old.
+///
+/// # Errors
+/// Those of FSSTAT.
+pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
+    let inode = op.sb.find_inode(id)?;
+    if let Some(known) = op.sb.fsstat.find(id, op.now()) {
+        return Ok(known);
+    }
+    let answer = v3::fsstat(&op.sb.core.rpc, op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    let sent_at = op.sb.core.moment(answer.sent_at);
+    if let Some(attributes) = &answer.attributes {
+        let _ = inode.absorb(attributes, sent_at);
+    }
+    let space = answer
+        .outcome
+        .map_err(|status| attributes::note_failed_status(&inode, status))?;
+    Ok(op.sb.fsstat.keep(id, inode.fsid(), sent_at, &space))
+}
