@@ -13,7 +13,7 @@ use crate::errors;
 /// Whoever read standard output has read enough: nothing is wrong, and there is nobody to tell
 /// more.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody reads standard output any more")]
+#[error("standard output is closed")]
 struct OutputClosed;
 
 /// Prints a line as `println!` does, but returns what goes wrong.

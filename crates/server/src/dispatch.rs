@@ -60,7 +60,7 @@ pub enum SetupError {
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
     /// The threads that ask name services cannot be started.
-    #[error("no thread for name services: {0}")]
+    #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
 }
 
@@ -164,7 +164,7 @@ impl NfsService {
         for export in self.exports.current().iter() {
             if let Err(error) = export.vfs.sync_all() {
                 let path = export.path().escape_ascii();
-                tracing::error!(%path, %error, "what was written could not be made durable");
+                tracing::error!(%path, %error, "written data could not be made durable");
                 all = false;
             }
         }

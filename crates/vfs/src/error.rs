@@ -15,7 +15,7 @@ pub enum Error {
     #[error("not a cookie of this directory")]
     BadCookie,
     /// The guard of SETATTR does not match (RFC 1813: `NFS3ERR_NOT_SYNC`).
-    #[error("the file changed in between")]
+    #[error("the file changed meanwhile")]
     NotSync,
     /// Data that had been answered as unstable may be lost ([`crate::Vfs::losses`] has changed).
     #[error("written data may be lost: {0}")]

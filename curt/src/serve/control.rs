@@ -129,9 +129,7 @@ pub(super) fn listen(speaker: ServerControl) -> Option<ControlSocket> {
     listening
         .inspect_err(|error| {
             let path = path.display();
-            tracing::warn!(
-                "'curt stat --server' will not find this server: {path} cannot be listened on: {error}"
-            );
+            tracing::warn!("cannot listen on {path}: {error}; 'curt stat --server' cannot find this server");
         })
         .ok()
 }
@@ -231,14 +229,13 @@ impl ServerControl {
             .zip(0_u32..)
             .find(|(name, _)| name.eq_ignore_ascii_case(procedure));
         let Some((name, number)) = number else {
-            return ServerControlReply::Refused(format!("{procedure} is no procedure of NFSv3"));
+            return ServerControlReply::Refused(format!("{procedure} is not a procedure of NFSv3"));
         };
         match self.counters.stages.next_graph(number, GRAPH_TIMEOUT) {
             Some(graph) => ServerControlReply::Graph(graph),
-            None => ServerControlReply::Refused(format!(
-                "nobody asked for a {name} within {} s",
-                GRAPH_TIMEOUT.as_secs()
-            )),
+            None => {
+                ServerControlReply::Refused(format!("no {name} arrived within {} s", GRAPH_TIMEOUT.as_secs()))
+            }
         }
     }
 }
@@ -281,9 +278,9 @@ pub(crate) fn find(which: &ServerSelector) -> Result<(PathBuf, ServerReport)> {
     });
     match (servers.pop(), servers.as_slice()) {
         (Some(server), []) => Ok(server),
-        (None, _) if all.is_empty() => bail!("no server of this user runs here"),
-        (None, _) => bail!("no such server of this user runs here; by their process ids these do: {all}"),
-        (Some(_), _) => bail!("say which server, by its process id: {all}"),
+        (None, _) if all.is_empty() => bail!("no server of this user is running"),
+        (None, _) => bail!("no such server of this user is running; the running ones, by process id: {all}"),
+        (Some(_), _) => bail!("choose a server by its process id: {all}"),
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
         return Ok(None);
     };
     let metrics = MetricsListener::bind(place).with_context(|| format!("--metrics {place}"))?;
-    tracing::info!("figures for Prometheus: {}", metrics.place());
+    tracing::info!("serving Prometheus metrics on {}", metrics.place());
     let filters = serving::offence(arguments.seccomp)
         .map(SeccompFilters::new)
         .transpose()?;
@@ -62,14 +62,14 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     out.one(
         "curt_server_age_seconds",
         MetricType::Gauge,
-        "Time since it began to serve.",
+        "Time since the server started.",
         &[],
         report.age_seconds,
     );
     out.one(
         "curt_server_exports",
         MetricType::Gauge,
-        "Directories that are exported.",
+        "Number of exports.",
         &[],
         report.exports.len(),
     );
@@ -85,7 +85,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     let mut limits = out.family(
         "curt_server_limits_met_total",
         MetricType::Counter,
-        "A client met a limit of the server's, by the option that sets it.",
+        "Number of times that a client reached a limit, by the option that sets the limit.",
     );
     for (limit, count) in &report.limits {
         limits.sample(&[("limit", limit)], count);
@@ -94,14 +94,14 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     out.one(
         "curt_server_stages_every",
         MetricType::Gauge,
-        "One request of so many is measured in stages; 0: none.",
+        "One request in this many is measured in stages; 0: none.",
         &[],
         report.stages.every,
     );
     let mut requests = out.family(
         "curt_server_request_seconds",
         MetricType::Histogram,
-        "Time of a request that was measured, from its last bytes to the last of its reply.",
+        "Time of a measured request, from its last byte received to the last byte of its reply.",
     );
     for one in classes.iter().filter(|one| one.stage.is_none()) {
         requests.histogram(&[("procedure", one.procedure)], bounds, &one.counts, one.sum);
@@ -109,7 +109,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     let mut stages = out.family(
         "curt_server_stage_seconds",
         MetricType::Histogram,
-        "Time that a request that was measured spent in a stage.",
+        "Time that a measured request spent in a stage.",
     );
     for one in classes {
         let Some(stage) = one.stage else { continue };
@@ -145,7 +145,7 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
     out.one(
         &format!("{FILE_CACHE}_opened_total"),
         MetricType::Counter,
-        "File cache: a file was not open yet.",
+        "File cache: number of misses.",
         &[],
         report.file_cache_misses,
     );

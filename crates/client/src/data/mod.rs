@@ -136,7 +136,7 @@ pub enum DataError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The offset and length do not fit a file.
-    #[error("beyond the largest file")]
+    #[error("beyond the maximum file size")]
     TooLarge,
 }
 

@@ -59,7 +59,7 @@ impl Inode {
                     tracing::info!(
                         uid,
                         gid,
-                        "the server grants less than mode bits do: it is asked for this user from now on"
+                        "the server grants fewer rights than the mode bits: ACCESS is sent for this user from now on"
                     );
                 }
             }

@@ -136,7 +136,7 @@ impl Client {
                     if reader.is_looping && reader.count == 0 {
                         tracing::warn!(
                             directory = ?reader.directory.id(),
-                            "the server lists a directory in circles: a name that was told comes again"
+                            "the server lists a directory in a loop: it returned a name twice"
                         );
                         return Err(Errno::IO);
                     }
@@ -233,7 +233,7 @@ impl Client {
         if !began {
             tracing::warn!(
                 directory = ?reader.directory.id(),
-                "the server refused a cookie of its own again, or more names were told before than listing_max= has room to remember"
+                "the server refused its own cookie again, or more names were returned than fit into listing_max="
             );
             return Err(Errno::IO);
         }

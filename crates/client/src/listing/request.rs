@@ -222,7 +222,7 @@ impl Client {
                     if was_empty {
                         tracing::warn!(
                             cookie = gap.cookie.cookie,
-                            "the server lists a directory without getting on"
+                            "the server returns empty replies before the end of a directory"
                         );
                         return Err(ReaddirError::Stuck);
                     }
@@ -274,7 +274,7 @@ impl Client {
         let (verifier, is_last) = (fetched.page.verifier, fetched.page.end);
         sequence.set_directory(inode.attributes().map_or(0, |attributes| attributes.fileid));
         if sequence.append(builder, verifier, is_last, fetched.size) == AppendOutcome::Loop {
-            tracing::warn!(directory = ?inode, "the server lists a directory in circles: a cookie comes twice, or leads back");
+            tracing::warn!(directory = ?inode, "the server lists a directory in a loop: a cookie repeats or leads back");
             return Err(Errno::IO);
         }
         if sequence.note_origin(fetched.learned) {

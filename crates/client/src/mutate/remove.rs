@@ -292,9 +292,9 @@ impl Client {
         match answer {
             Ok((Ok(()) | Err(NfsStat3::Noent), _)) => self.note_removed(&asked, inode),
             Ok((Err(status), _)) => {
-                tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
+                tracing::warn!(%name, error = %errno::of_status(status), "cannot remove a silly-renamed file")
             }
-            Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+            Err(error) => tracing::warn!(%name, %error, "cannot remove a silly-renamed file"),
         }
         // A kernel knows what unlink(2) and close(2) change, but this came after both.
         if let Some(observer) = &self.core.observer {

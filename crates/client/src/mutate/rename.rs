@@ -107,7 +107,7 @@ impl Client {
                     return;
                 }
                 let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
-                tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again, and keeps the other");
+                tracing::warn!(%name, %silly, %error, "cannot undo a silly rename after a failed rename");
             }
         }
     }

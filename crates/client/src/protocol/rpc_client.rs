@@ -250,7 +250,7 @@ impl RpcClient {
 
     /// Says once per reply that it made no sense, and gives the error for it.
     pub(super) fn malformed(&self, procedure: &str, error: DecodeError) -> CallError {
-        tracing::warn!(procedure, %error, "the server's reply makes no sense");
+        tracing::warn!(procedure, %error, "malformed reply");
         CallError::Malformed(error)
     }
 }

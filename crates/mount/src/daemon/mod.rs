@@ -175,7 +175,7 @@ fn listen_for_figures(place: &metrics::MetricsAddress) -> Result<MetricsListener
         MountFailure::lasting(
             ExitStatus::System,
             format!("metrics={place}: {error}"),
-            "choose another place, or leave it out",
+            "choose another address, or leave it out",
         )
     })
 }

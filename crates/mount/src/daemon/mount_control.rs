@@ -51,7 +51,7 @@ impl MountControl {
     /// Takes the mount out of /run/mount/utab again, unless umount(8) has done it.
     pub(super) fn remove_from_utab(&self) {
         if let Err(error) = Utab::default().remove(&self.mount_point) {
-            tracing::warn!(%error, "the mount's line stays in /run/mount/utab");
+            tracing::warn!(%error, "cannot remove the mount from /run/mount/utab");
         }
     }
 

@@ -156,7 +156,7 @@ pub enum CallError {
     #[error("the server serves versions {} to {} of the program", .0.low, .0.high)]
     ProgramMismatch(VersionRange),
     /// The program has no such procedure.
-    #[error("the server does not know the procedure")]
+    #[error("the server does not support the procedure")]
     ProcedureUnavailable,
     /// The server could not decode the arguments.
     #[error("the server could not decode the arguments")]

@@ -30,7 +30,7 @@ pub struct CallMessage<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallDecodeError {
     /// Not a call at all, or cut off inside the header: there is nothing to answer.
-    #[error("no RPC call: {0}")]
+    #[error("not an RPC call: {0}")]
     NotACall(DecodeError),
     /// A call of another version of RPC: to be denied.
     #[error("call of RPC version {version}")]

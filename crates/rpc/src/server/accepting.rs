@@ -118,9 +118,7 @@ impl IdleSet {
         if let Some((limit, most)) = met {
             self.total_usage.limit_log.note(limit, || {
                 let name = limit.name();
-                format!(
-                    "{most} connections, the last from {peer}: what was idle for longest is closed ({name})"
-                )
+                format!("{most} connections, the last from {peer}: closing the one idle longest ({name})")
             });
             let of_client =
                 |connection: &ServerConnection| Arc::ptr_eq(&connection.client_ref.client, &seat.client);

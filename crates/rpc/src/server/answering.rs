@@ -122,7 +122,7 @@ impl RpcServerInner {
         let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, reply)));
         answered.unwrap_or_else(|_| {
             tracing::error!(
-                "a fault in program {} version {} procedure {}: the call from {} is answered with SYSTEM_ERR",
+                "panic in program {} version {} procedure {}: replying SYSTEM_ERR to {}",
                 call.program,
                 call.version,
                 call.procedure,

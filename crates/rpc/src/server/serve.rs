@@ -108,7 +108,7 @@ struct CloseOnPanic<'a> {
 impl Drop for CloseOnPanic<'_> {
     fn drop(&mut self) {
         let peer = self.connection.peer;
-        tracing::error!("a fault between the calls of {peer}: closing the connection");
+        tracing::error!("panic while serving {peer}: closing the connection");
         self.connection.close("a fault");
         self.shared.idle_set.remove(self.connection);
     }

@@ -167,7 +167,7 @@ impl<J: Send + 'static> WorkerPool<J> {
             .name("curt-serve".into())
             .stack_size(self.stack_size);
         if let Err(error) = thread.spawn(move || crew.serve(&serving)) {
-            tracing::warn!("no thread to serve with: {error}");
+            tracing::warn!("cannot start a serving thread: {error}");
             for job in self.no_thread() {
                 work.refuse(job);
             }

@@ -61,30 +61,28 @@ impl fmt::Display for ClientSpecKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientSpecError {
     /// A network's address or mask is wrong.
-    #[error("no network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
+    #[error("not a network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
     Network(&'static str),
     /// A pattern is one of addresses.
     #[error("* and ? match names, not addresses: write a network, such as 192.168.1.0/24")]
     PatternOfAddresses,
     /// A class of characters does not end.
-    #[error("the [ has no ]")]
+    #[error("missing ]")]
     Class,
     /// Nothing but `@`.
     #[error("a netgroup needs a name: @name")]
     Netgroup,
     /// Not the name of a netgroup.
-    #[error("no netgroup: {0:?} is not allowed in its name")]
+    #[error("not a netgroup: {0:?} is not allowed in its name")]
     NetgroupName(char),
     /// A Kerberos pseudo client.
-    #[error(
-        "gss/ clients are not supported by this version: write sec= options when Kerberos comes, and a host or * here"
-    )]
+    #[error("gss/ clients are not supported: write a host or *")]
     Gss,
     /// Not the name of a host.
-    #[error("no host name: {0:?} is not allowed in one")]
+    #[error("not a host name: {0:?} is not allowed")]
     Host(char),
     /// A quoted word that would be options without its quotes.
-    #[error("no host name begins with -")]
+    #[error("a host name cannot begin with -")]
     Dash,
     /// Longer than any name of a host.
     #[error("too long for a host name (253 characters at most)")]
@@ -198,7 +196,7 @@ impl IpNetwork {
         let plain = !mask.is_empty() && mask.len() <= 3 && mask.bytes().all(|it| it.is_ascii_digit());
         let bits = match mask.parse::<u8>() {
             Ok(bits) if plain && bits <= width => bits,
-            Ok(_) => return Err(ClientSpecError::Network("there are not so many bits")),
+            Ok(_) => return Err(ClientSpecError::Network("not so many bits in an address")),
             Err(_) => bits_of_mask(address, mask)?,
         };
         let address = match address {
@@ -317,7 +315,7 @@ mod tests {
             ("host/8", "address is none"),
             ("192.168.1.*", "names, not addresses"),
             ("192.168.[0-9].1", "names, not addresses"),
-            ("a[b.example", "has no ]"),
+            ("a[b.example", "missing ]"),
             ("@", "needs a name"),
             ("@trus ted", "' '"),
             ("@trusted(rw", "'('"),

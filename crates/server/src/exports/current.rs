@@ -161,7 +161,7 @@ fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result
         }
         if let Some(other) = numbered.iter().find(|other| other.has_same_fsid(&export)) {
             tracing::warn!(
-                "{} and {} are different file systems of one fsid, {}: clients take them for one, so give them different fsid=",
+                "{} and {} are different file systems with the same fsid, {}: clients cannot tell them apart; give them different fsid=",
                 other.path().escape_ascii(),
                 export.path().escape_ascii(),
                 export.fsid

@@ -235,7 +235,7 @@ impl LocalVfs {
     /// is reported as successful.
     pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
         self.losses.count(file);
-        tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
+        tracing::error!(%errno, "written data may be lost: clients will send uncommitted data again");
         Error::Lost(errno)
     }
 
