@@ -6,12 +6,12 @@
 //! program can be another:
 //!
 //! ```
-//! use curt_client::{Caller, Client, Entry, Errno, OpenFlags};
+//! use curt_client::{Caller, Client, Errno, LookupResult, OpenFlags};
 //!
 //! /// The first 4 KiB of a file in the mount's root, if it is there.
 //! fn beginning(client: &Client, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
 //!     let me = Caller::new(1000, 1000, &[]);
-//!     let Entry::Positive(found) = client.lookup(&me, client.root(), name)? else {
+//!     let LookupResult::Positive(found) = client.lookup(&me, client.root(), name)? else {
 //!         return Ok(None);
 //!     };
 //!     let opened = client.open(&me, found.id, OpenFlags::reading())?;
@@ -22,13 +22,12 @@
 //! }
 //! ```
 //!
-//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found out (the root's
-//! handle, the server's limits, a [`plan::Wire`] to it), with [`threads::Threads`] and
-//! [`threads::SystemClock`] as its [`Environment`].
+//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found (the root's handle, the
+//! server's limits, an RPC client), with [`threads::Threads`] and a clock as its [`Environment`].
 //!
 //! Where things are: `api` the values of operations, `client` the whole, one file per concept for
-//! the operations (`lookup`, `asking`, `open`, `setattr`, `mutate/`, `listing/`, `statistics`),
-//! `inode/` and `names/` what is known, `credentials` whom it is known of, [`plan`] what is sent,
+//! the operations (`lookup`, `revalidate`, `open`, `setattr`, `mutate/`, `listing/`, `statfs`),
+//! `inode/` and `dentry_cache/` what is known, `credentials` whose it is, [`protocol`] what is sent,
 //! [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
