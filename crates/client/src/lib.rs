@@ -22,13 +22,14 @@
 //! }
 //! ```
 //!
-//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found (the root's handle, the
-//! server's limits, an RPC client), with [`threads::Threads`] and a clock as its [`Environment`].
+//! A [`Client`] is made by [`Client::new`] of what [`mounting::mount`] found (the root's handle,
+//! the server's limits, an RPC client), with [`threads::Threads`] and a clock as its
+//! [`Environment`].
 //!
 //! Where things are: `api` the values of operations, `client` the whole, one file per concept for
 //! the operations (`lookup`, `revalidate`, `open`, `setattr`, `mutate/`, `listing/`, `statfs`),
-//! `inode/` and `dentry_cache/` what is known, `credentials` whose it is, [`protocol`] what is sent,
-//! [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
+//! `inode/` and `dentry_cache/` what is known, `credentials` whose it is, [`protocol`] what is
+//! sent, [`data`] the bytes of files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
 //! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of

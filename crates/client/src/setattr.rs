@@ -35,11 +35,10 @@ impl Client {
         if *set != SetAttributes::default() {
             self.set_attributes(&asked, &inode, set)?;
         }
-        let stat = self.stat(&asked, &inode);
-        if stat.is_err() && set.size.is_some() {
-            inode.may_seem_larger_again();
+        match set.size {
+            Some(_) => self.stat_resized(&asked, &inode),
+            None => self.stat(&asked, &inode),
         }
-        stat
     }
 
     /// The same through an open file, as ftruncate(2): a file that is open for writing is given its
@@ -59,7 +58,17 @@ impl Client {
         let asked = self.op_context(caller);
         let opener = OpContext::new(file.opener(), asked.interrupt.clone(), asked.began);
         self.set_attributes(&opener, &file.inode, set)?;
-        self.stat(&asked, &file.inode)
+        self.stat_resized(&asked, &file.inode)
+    }
+
+    /// Attributes for the reply to a request that has set the size. Without a reply the kernel
+    /// keeps the size that it knew.
+    fn stat_resized(&self, asked: &OpContext, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
+        let stat = self.stat(asked, inode);
+        if stat.is_err() {
+            inode.may_seem_larger_again();
+        }
+        stat
     }
 
     pub(crate) fn set_attributes(

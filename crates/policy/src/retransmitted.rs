@@ -5,12 +5,15 @@
 //! remembers the first. A cache in memory is lost when the server is killed. So after such a
 //! refusal the client asks what is there, and decides here whether that is its own work.
 //!
-//! Invariant: a refusal is overruled only if nobody else can have done the work, except another
-//! client that did the same, with the same credential, while the first copy was on its way.
+//! A refusal is overruled only if the server was restarted after the first copy was sent: it ended
+//! the connection, and its host refused another one. As long as it runs, its reply cache answers,
+//! or the call is executed for the first time.
 //!
-//! What shows that is the time of the change. The first copy was executed between its sending and
-//! the loss of its connection, by the server's clock. How far that differs from ours is known from
-//! changes of our own whose replies came; without any, no refusal is overruled.
+//! What shows whose work it is, is the time of the change. The first copy was executed between its
+//! sending and the loss of its connection, by the server's clock. How far that differs from ours is
+//! known from changes of our own whose replies came; without any, no refusal is overruled. Another
+//! client can still have done the same: made it in that interval, with the same credential; or
+//! removed it before, where the directory has changed since. SEMANTICS.md says so.
 
 use core::time::Duration;
 
@@ -193,14 +196,16 @@ pub fn is_own_removal(remains: &Remains, directory_mtime: ServerTime, execution:
 }
 
 /// Whether RENAME, told that the old name is missing, has itself moved it: the object that had the
-/// old name has the new one now (`is_there`), and had it not before (`was_there`).
+/// old name has the new one now (`is_there`), and had it not before (`was_there`). `ctime` is the
+/// object's, which file systems set at a rename (POSIX allows it; ext4, XFS, Btrfs and tmpfs do);
 /// `directory_mtime` is when the names of the new one's directory changed last.
 #[must_use]
 pub fn is_own_rename(
     is_there: bool,
     was_there: bool,
+    ctime: ServerTime,
     directory_mtime: ServerTime,
     execution: &Execution,
 ) -> bool {
-    is_there && !was_there && execution.is_followed_by(directory_mtime)
+    is_there && !was_there && execution.includes(ctime) && execution.is_followed_by(directory_mtime)
 }

@@ -24,10 +24,17 @@ const LOOKED_UP: u8 = 16;
 const SHRUNK: u8 = 32;
 
 /// Somebody who has held it since was told what names in it lead to.
-const TOLD_NAMES: u8 = 32;
+const TOLD_NAMES: u8 = 128;
 
 /// All look-ups of it were given back once, and the registry knows its number.
 const FORGOTTEN: u8 = 64;
+
+const _: () = assert!(
+    PRIMED + USED_SINCE_REFRESH + STALE + BITS_DISPUTED + LOOKED_UP + SHRUNK == 63
+        && FORGOTTEN == 64
+        && TOLD_NAMES == 128,
+    "each flag is a bit of its own"
+);
 
 /// What the use of an object is the first of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,8 +47,9 @@ pub(crate) struct NameChangeOutcome {
     /// No other change of ours was about the same name meanwhile.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: Moment,
-    /// If it was sent more than once: by when an earlier copy was executed, if it was.
-    repeated_at: Option<Moment>,
+    /// If it was sent again to a server that had been restarted: by when an earlier copy was
+    /// executed, if it was.
+    lost_at: Option<Moment>,
     /// Which change of the directory it was.
     number: u64,
 }
@@ -77,10 +78,10 @@ impl<'a> NameChange<'a> {
     /// Its reply came, which says this of the directory.
     pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &NfsReply<T, A>) -> NameChangeOutcome {
         let core = &self.client.core;
-        let (sent_at, repeated_at) = (core.moment(answer.sent_at), answer.repeated_at);
-        let repeated_at = repeated_at.map(|repeated_at| core.moment(repeated_at));
+        let (sent_at, lost_at) = (core.moment(answer.sent_at), answer.lost_at);
+        let lost_at = lost_at.map(|lost_at| core.moment(lost_at));
         NameChangeOutcome {
-            repeated_at,
+            lost_at,
             ..self.finish(wcc, sent_at)
         }
     }
@@ -95,7 +96,7 @@ impl<'a> NameChange<'a> {
             absorbed,
             is_alone,
             sent_at,
-            repeated_at: None,
+            lost_at: None,
             number: self.number,
         }
     }

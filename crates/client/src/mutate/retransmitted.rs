@@ -76,11 +76,11 @@ impl<'a> Making<'a> {
 
 impl Client {
     /// When the first copy of a change in `directory` was executed, if it was; `None` if there was
-    /// only one.
+    /// only one, or the server was not restarted since.
     fn execution(&self, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
-        let repeated_at = ended.repeated_at.filter(|_| ended.is_alone)?;
+        let lost_at = ended.lost_at.filter(|_| ended.is_alone)?;
         let fsid = directory.attributes()?.fsid;
-        self.core.execution(fsid, ended.sent_at, repeated_at)
+        self.core.execution(fsid, ended.sent_at, lost_at)
     }
 
     /// What `name` leads to, if the change that was told that it exists has made it.
@@ -198,9 +198,11 @@ impl Client {
             let execution = self.execution(to.0, ended)?;
             let was_there = former.is_some_and(|former| Arc::ptr_eq(former, source));
             let is_there = Arc::ptr_eq(&self.object_at(asked, to.0, to.1)?, source);
+            self.send_getattr(asked, source).ok()?;
             self.send_getattr(asked, to.0).ok()?;
+            let ctime = convert::server_time(source.attributes()?.ctime);
             let changed = convert::server_time(to.0.attributes()?.mtime);
-            Some(is_own_rename(is_there, was_there, changed, &execution))
+            Some(is_own_rename(is_there, was_there, ctime, changed, &execution))
         };
         found().unwrap_or(false)
     }

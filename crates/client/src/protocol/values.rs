@@ -111,9 +111,9 @@ pub struct Wcc {
 pub struct NfsReply<T, A> {
     /// When the call was first sent: what attributes in it are dated by.
     pub sent_at: Instant,
-    /// Of a call that was sent more than once: by when an earlier copy was executed, if it was.
-    /// `None`: it was sent once, or can be repeated.
-    pub repeated_at: Option<Instant>,
+    /// Of a call that was sent again to a server that had been restarted: by when an earlier copy
+    /// was executed, if it was.
+    pub lost_at: Option<Instant>,
     /// The result, or the status by which the server refused.
     pub outcome: Result<T, NfsStat3>,
     /// Attributes of the objects that the call was about.

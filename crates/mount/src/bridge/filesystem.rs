@@ -199,9 +199,16 @@ impl Filesystem for Bridge {
     fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.operations.count(FuseOpcode::Open);
         let caller = self.caller(context);
-        let opened = self
-            .client
-            .open(&caller, inode(node), convert::open_flags(open.flags))?;
+        let open = || {
+            self.client
+                .open(&caller, inode(node), convert::open_flags(open.flags))
+        };
+        let opened = match open() {
+            // knfsd opens without a path, so that no kernel looks the name up and tries again: it
+            // would tell its client that the file is gone.
+            Err(Errno::STALE) if context.is_of_kernel() => open()?,
+            opened => opened?,
+        };
         Ok(self.opened(&caller, node, opened))
     }
 

@@ -19,6 +19,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -40,6 +41,10 @@ pub(super) fn may_drop(refusal: Errno) -> bool {
     )
 }
 
+/// The pause after a search, as a multiple of what it took: users who are refused on purpose take
+/// no more than a fifth of a processor.
+const PAUSE_FACTOR: u32 = 4;
+
 /// Finds the names of one mount that are in use. One thread searches at a time; those who came
 /// before it began share what it finds.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(super) struct NamesInUse {
 struct Searches {
     ended: u64,
     is_running: bool,
+    /// When the next one may begin.
+    next_at: Option<Instant>,
     /// What the last one found; nothing if /proc could not be read.
     found: Option<Arc<HashSet<Vec<u8>>>>,
 }
@@ -84,11 +91,18 @@ impl NamesInUse {
             }
         }
         searches.is_running = true;
+        let pause = searches
+            .next_at
+            .map(|next_at| next_at.saturating_duration_since(Instant::now()));
         drop(searches);
+        // Whoever comes meanwhile shares the search that follows.
+        std::thread::sleep(pause.unwrap_or_default());
+        let began = Instant::now();
         let found = names_in_use(Path::new("/proc"), self.device).ok().map(Arc::new);
         let mut searches = self.searches.lock();
         searches.is_running = false;
         searches.ended += 1;
+        searches.next_at = Some(Instant::now() + began.elapsed() * PAUSE_FACTOR);
         searches.found.clone_from(&found);
         drop(searches);
         self.ended.notify_all();
@@ -113,6 +127,10 @@ fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>>
         let Some(view) = link("ns/mnt").zip(link("root")) else {
             continue;
         };
+        // mountinfo is told from a process's own root, the links from ours: after chroot(2) they
+        // cannot be compared.
+        let own_root = Some(view.1.clone()).filter(|root| root != Path::new("/"));
+        let is_chrooted = own_root.is_some();
         let places = match views.entry(view) {
             Entry::Occupied(places) => places.into_mut(),
             Entry::Vacant(vacant) => {
@@ -124,13 +142,13 @@ fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>>
                 vacant.insert(mounted)
             }
         };
-        for path in [Some(program), link("cwd")].into_iter().flatten() {
+        for path in [Some(program), link("cwd"), own_root].into_iter().flatten() {
             let is_below =
                 |mounted: &MountinfoLine| path != mounted.target && path.starts_with(&mounted.target);
             let is_ours = places
                 .iter()
                 .any(|mounted| mounted.device == device && is_below(mounted));
-            if is_ours {
+            if is_ours || is_chrooted {
                 add_last(&path, &mut names);
             }
         }
@@ -193,10 +211,10 @@ mod tests {
     #[test]
     fn what_a_process_runs_and_where_it_works_is_in_use_and_one_that_ends_hides_no_other() {
         let proc = tempfile::tempdir().expect("there is room");
-        let process = |pid: &str, cwd: &str, exe: &str, mountinfo: Option<&str>| {
+        let rooted = |root: &str, pid: &str, cwd: &str, exe: &str, mountinfo: Option<&str>| {
             let directory = proc.path().join(pid);
             fs::create_dir_all(directory.join("ns")).expect("there is room");
-            let links = [("ns/mnt", "mnt:[1]"), ("root", "/"), ("cwd", cwd), ("exe", exe)];
+            let links = [("ns/mnt", "mnt:[1]"), ("root", root), ("cwd", cwd), ("exe", exe)];
             for (name, target) in links {
                 std::os::unix::fs::symlink(target, directory.join(name)).expect("there is room");
             }
@@ -204,17 +222,21 @@ mod tests {
                 fs::write(directory.join("mountinfo"), text).expect("there is room");
             }
         };
+        let process = |pid: &str, cwd: &str, exe: &str, mountinfo: Option<&str>| {
+            rooted("/", pid, cwd, exe, mountinfo);
+        };
         let seen = "57 20 0:61 / /mnt rw - fuse.curt nas:/export rw\n";
         process("10", "/", "/bin/sh", None);
         process("11", "/mnt/a/work", "/mnt/bin/program", Some(seen));
         process("12", "/mnt", "/mnt2/other", Some(seen));
+        rooted("/jail", "13", "/jail/mnt/jailed", "/jail/bin/sh", Some(seen));
         process("self", "/mnt/link", "/mnt/link", Some(seen));
         let mut names: Vec<_> = names_in_use(proc.path(), (0, 61))
             .expect("it can be read")
             .into_iter()
             .collect();
         names.sort();
-        assert_eq!(names, [&b"program"[..], b"work"]);
+        assert_eq!(names, [&b"jail"[..], b"jailed", b"program", b"sh", b"work"]);
     }
 
     #[test]

@@ -227,10 +227,11 @@ fn a_rename_is_ours_only_if_the_object_came_to_its_new_name_since_then() {
     for_each_case(|case| {
         let (is_there, was_there) = (case.pick(&[true, false]), case.pick(&[true, false]));
         let changed = case.pick(&[9_000, 10_500, 12_000]);
-        let expected = is_there && !was_there && changed > 10_000;
-        let directory = server_time(changed, 0, 1);
+        let moved = case.pick(&[9_000, 10_500, 12_000]);
+        let expected = is_there && !was_there && changed > 10_000 && moved == 10_500;
+        let [ctime, directory] = [moved, changed].map(|at| server_time(at, 0, 1));
         assert_eq!(
-            is_own_rename(is_there, was_there, directory, &execution()),
+            is_own_rename(is_there, was_there, ctime, directory, &execution()),
             expected
         );
     });

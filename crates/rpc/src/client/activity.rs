@@ -20,6 +20,9 @@ pub(super) struct ServerActivity {
     /// alone.
     quiet_since: AtomicU64,
     outage: AtomicBool,
+    /// Nanoseconds since `base` of the last time that the server's host refused a connection; zero
+    /// if it never did.
+    refused_at: AtomicU64,
     events: Arc<dyn TransportEvents>,
 }
 
@@ -34,6 +37,7 @@ impl ServerActivity {
             waiting: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(0),
             outage: AtomicBool::new(false),
+            refused_at: AtomicU64::new(0),
             events,
         }
     }
@@ -91,6 +95,17 @@ impl ServerActivity {
         }
         let since = self.quiet_since.load(Ordering::Relaxed);
         Duration::from_nanos(self.now().saturating_sub(since))
+    }
+
+    /// The server's host refused a connection: nobody listens.
+    pub(super) fn note_refusal(&self) {
+        self.refused_at.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Whether that was at `time` or later.
+    pub(super) fn has_refused_since(&self, time: Instant) -> bool {
+        let refused_at = Duration::from_nanos(self.refused_at.load(Ordering::Relaxed));
+        refused_at >= time.saturating_duration_since(self.base)
     }
 
     fn now(&self) -> u64 {

@@ -232,6 +232,10 @@ impl<'a> CallInProgress<'a> {
         }
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.statistics.bytes_received += received as u64;
+            self.statistics.restarted = self.statistics.ended_by_peer.is_some_and(|sent| {
+                let activity = self.connection.activity();
+                activity.has_refused_since(self.began + sent)
+            });
             self.statistics.reading_for_others += self
                 .reading_for_others_since
                 .take()
@@ -244,6 +248,7 @@ impl<'a> CallInProgress<'a> {
         if state.closed {
             if self.statistics.transmissions > 0 {
                 self.statistics.lost = Some(self.began.elapsed());
+                self.statistics.ended_by_peer = state.ended_by_peer.then_some(self.statistics.queued);
             }
             return Err(CallEnd::ConnectionLost);
         }
@@ -320,7 +325,7 @@ impl<'a> CallInProgress<'a> {
         loop {
             let Some(writing) = &mut self.writing else { return };
             match writing.push(&connection.socket, &self.outgoing) {
-                Err(errno) => return connection.lost(&errno.to_string()),
+                Err(errno) => return connection.failed(errno),
                 Ok(false) => return,
                 Ok(true) => {}
             }

@@ -82,6 +82,8 @@ pub(super) struct ClientConnectionState {
     /// The traffic so far.
     pub(super) statistics: ConnectionStatistics,
     pub(super) closed: bool,
+    /// Whether the peer ended it.
+    pub(super) ended_by_peer: bool,
 }
 
 /// A call that waits.
@@ -117,6 +119,7 @@ impl ClientConnection {
                 queue: VecDeque::new(),
                 statistics: ConnectionStatistics::default(),
                 closed: false,
+                ended_by_peer: false,
             }),
             activity,
             pool,
@@ -228,7 +231,7 @@ impl ClientConnection {
             let room = inbox.room();
             let wanted = room.len();
             match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return self.lost("the server closed the connection"),
+                Ok((_, 0)) => return self.ended_by_peer("the server closed the connection"),
                 Ok((_, count)) => {
                     self.silence_ends();
                     inbox.received(count);
@@ -239,9 +242,24 @@ impl ClientConnection {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(errno) => return self.lost(&errno.to_string()),
+                Err(errno) => return self.failed(errno),
             }
         }
+    }
+
+    /// The socket cannot be used any more.
+    pub(super) fn failed(&self, errno: Errno) {
+        let why = errno.to_string();
+        match errno {
+            Errno::CONNRESET | Errno::PIPE => self.ended_by_peer(&why),
+            // The network is silent, or says that it does not reach the peer.
+            _ => self.lost(&why),
+        }
+    }
+
+    fn ended_by_peer(&self, why: &str) {
+        self.lock().ended_by_peer = true;
+        self.lost(why);
     }
 
     /// The connection ended, but not because of a malformed message.

@@ -336,6 +336,9 @@ impl ConnectionSlotState {
                 }
                 self.failures = self.failures.saturating_add(1);
                 self.last_failure = Some(error.kind());
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    shared.activity.note_refusal();
+                }
                 self.closed
             }
         }

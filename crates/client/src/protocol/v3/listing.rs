@@ -52,7 +52,7 @@ pub fn readdir(
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,
-        repeated_at: None,
+        lost_at: None,
         outcome,
         attributes: about,
     })
@@ -101,7 +101,7 @@ pub fn readdirplus(
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,
-        repeated_at: None,
+        lost_at: None,
         outcome,
         attributes: about,
     })

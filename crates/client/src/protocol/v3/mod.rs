@@ -90,7 +90,7 @@ where
     let incoming = send(wire, asker, procedure, arguments, &[], RESULTS_SMALL)?;
     let outcome: NfsResult<T, F> = read_results(wire, procedure, incoming.reply.results())?;
     Ok(NfsReply {
-        repeated_at: incoming.repeated_at,
+        lost_at: incoming.lost_at,
         ..answer(incoming.sent_at, outcome, success, failure)
     })
 }
@@ -114,14 +114,14 @@ fn answer<T, F, R, A>(
             let (result, about) = success(value);
             NfsReply {
                 sent_at,
-                repeated_at: None,
+                lost_at: None,
                 outcome: Ok(result),
                 attributes: about,
             }
         }
         Err((status, failed)) => NfsReply {
             sent_at,
-            repeated_at: None,
+            lost_at: None,
             outcome: Err(status),
             attributes: failure(failed),
         },
@@ -132,7 +132,7 @@ fn answer<T, F, R, A>(
 fn refusal<R, A: Default>(wire: &RpcClient, status: NfsStat3) -> NfsReply<R, A> {
     NfsReply {
         sent_at: wire.now(),
-        repeated_at: None,
+        lost_at: None,
         outcome: Err(status),
         attributes: A::default(),
     }

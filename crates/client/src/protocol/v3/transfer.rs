@@ -156,7 +156,7 @@ fn send_read(
     let failure = |failed: ReadFail| failed.attributes.map(Attributes::from);
     let NfsReply {
         sent_at,
-        repeated_at,
+        lost_at,
         outcome,
         attributes: about,
     } = answer(incoming.sent_at, outcome, success, failure);
@@ -164,7 +164,7 @@ fn send_read(
         Err(status) => {
             return Ok(Some(NfsReply {
                 sent_at,
-                repeated_at,
+                lost_at,
                 outcome: Err(status),
                 attributes: about,
             }));
@@ -190,7 +190,7 @@ fn send_read(
     };
     Ok(Some(NfsReply {
         sent_at,
-        repeated_at,
+        lost_at,
         outcome: Ok(ReadData { bytes, end }),
         attributes: about,
     }))

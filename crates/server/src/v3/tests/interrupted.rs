@@ -1,7 +1,7 @@
 //! Calls that come again after the server was killed, over a directory of this machine: before the
 //! change, after it, and after the reply was saved.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -458,6 +458,20 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
 
 /// SEMANTICS.md says so.
 // SEMANTICS: restart-5.
+// SEMANTICS: restart-2.
+#[test]
+fn an_object_that_has_more_rights_than_were_asked_for_is_anothers() {
+    let top = top();
+    let run = Run::begin(top.path());
+    let arguments = mkdir(run.root, "made");
+    run.killed(Killed::AfterTheChange, 1, NfsProcedure::Mkdir, &arguments);
+    let made = top.path().join("export/made");
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let run = Run::begin(top.path());
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
+    assert_eq!(run.counted(ServerCounter::ReplyCacheRecognised), 0);
+}
+
 #[test]
 fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
     let top = top();
