@@ -223,7 +223,7 @@ mod tests {
         let expected = [
             None,
             Some("no such directory"),
-            Some("no directory"),
+            Some("not a directory"),
             Some("nothing is mounted"),
         ];
         assert_eq!(refusals.len(), expected.len());

@@ -188,7 +188,7 @@ impl IpNetwork {
     /// A network from its address and the prefix length or mask after the `/`. Bits of the address
     /// beyond the mask are ignored.
     fn parse(address: &str, mask: &str) -> Result<Self, ClientSpecError> {
-        let address = parse_address(address).ok_or(ClientSpecError::Network("the address is none"))?;
+        let address = parse_address(address).ok_or(ClientSpecError::Network("not an address"))?;
         let width = match address {
             IpAddr::V4(_) => 32,
             IpAddr::V6(_) => 128,
@@ -226,7 +226,7 @@ impl IpNetwork {
 
 /// How many bits a mask such as 255.255.255.0 keeps.
 fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
-    let wrong = ClientSpecError::Network("the mask is none");
+    let wrong = ClientSpecError::Network("not a mask");
     let mask = mask.parse::<IpAddr>().map_err(|_| wrong)?;
     let (ones, zeros, width) = match (address, mask) {
         (IpAddr::V4(_), IpAddr::V4(mask)) => {
@@ -244,7 +244,7 @@ fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
     if ones + zeros != width {
         return Err(ClientSpecError::Network("the mask has holes"));
     }
-    u8::try_from(ones).map_err(|_| ClientSpecError::Network("the mask is none"))
+    u8::try_from(ones).map_err(|_| ClientSpecError::Network("not a mask"))
 }
 
 /// An address, which for IPv6 may stand in brackets.
@@ -309,10 +309,10 @@ mod tests {
             ("fd00::/129", "not so many bits"),
             ("10.0.0.0/255.0.255.0", "holes"),
             ("10.0.0.0/ffff::", "other family"),
-            ("10.0.0.0/", "mask is none"),
+            ("10.0.0.0/", "not a mask"),
             ("10.0.0.0/+8", "bits"),
-            ("10.0.0/8", "address is none"),
-            ("host/8", "address is none"),
+            ("10.0.0/8", "not an address"),
+            ("host/8", "not an address"),
             ("192.168.1.*", "names, not addresses"),
             ("192.168.[0-9].1", "names, not addresses"),
             ("a[b.example", "missing ]"),
@@ -322,9 +322,9 @@ mod tests {
             ("gss/krb5", "not supported"),
             ("ho,st", "','"),
             ("höst", "'ö'"),
-            ("-", "begins with -"),
-            ("-ro", "begins with -"),
-            ("-*.lab", "begins with -"),
+            ("-", "cannot begin with -"),
+            ("-ro", "cannot begin with -"),
+            ("-*.lab", "cannot begin with -"),
         ];
         for (word, expected) in rows {
             assert!(shown(word).contains(expected), "{word:?}: {}", shown(word));
