@@ -184,7 +184,7 @@ impl ServerControl {
             }
             Ok(ServerControlRequest::Graph { procedure }) => self.graph(&procedure).into(),
             Ok(ServerControlRequest::Events { patterns }) => {
-                match EventStream::begin(&patterns, origin(&self.service)) {
+                match EventStream::begin(&patterns, origin(&self.service), Box::new(|_| None)) {
                     Ok(live) => ReplyThenEvents {
                         answer: ServerControlReply::Events,
                         events: Some(live),

@@ -1,6 +1,8 @@
 //! What is said on a control socket: one line is answered with one line, and changes nothing that
 //! it does not ask for.
 
+use std::sync::Arc;
+
 use curt_mount::control::{
     ControlTarget, MountControlReply, MountControlRequest, MountReport, RemountError, answer,
 };
@@ -38,7 +40,7 @@ pub fn control_question(bytes: &[u8]) {
         let again: MountControlRequest = serde_json::from_str(&written).expect("it was written");
         assert_eq!(again, *question);
     }
-    let said = answer(line, 1, &Idle);
+    let said = answer(line, 1, &(Arc::new(Idle) as Arc<dyn ControlTarget>));
     let text = serde_json::to_string(&said.answer).expect("an answer is JSON");
     assert!(!text.contains('\n'), "{text}");
     assert_eq!(

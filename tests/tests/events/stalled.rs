@@ -47,7 +47,9 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
     loop {
         match recording.next_item() {
             Ok(Some(RecordingItem::Event(_))) => events += 1,
-            Ok(Some(RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..))) => {}
+            Ok(Some(
+                RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..) | RecordingItem::Object(..),
+            )) => {}
             Ok(Some(RecordingItem::End { told, lost })) => {
                 assert_eq!(told, events);
                 return Some((told, lost));
@@ -73,7 +75,7 @@ fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
     // His place is free again, and the next one who looks sees all.
     let mut trace = world.curt(&[
         "trace",
-        "--events",
+        "--event",
         "nfs_getattr_exit",
         "--count",
         "50",

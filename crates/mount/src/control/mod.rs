@@ -20,7 +20,7 @@ mod server;
 pub use client::{ControlError, ask, exchange, exchange_keeping_connection, find, list, watch};
 pub use difference::ReportContinuity;
 pub use directory::directory;
-pub use event_stream::{EventStream, keep_ring};
+pub use event_stream::{EventStream, ObjectPath, keep_ring};
 pub use messages::{
     MemoryUsage, MountActivity, MountControlReply, MountControlRequest, MountReport, ServerCapabilities,
 };

@@ -64,6 +64,11 @@ pub trait ControlTarget: Send + Sync {
 
     /// The process whose events are sent.
     fn origin(&self) -> RecordedProcess;
+
+    /// The path of an object of its events, as far as it is known.
+    fn path(&self, _object: u64) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// An answer, and what follows it on the connection.
@@ -109,7 +114,7 @@ impl Drop for ControlSocket {
 /// The directory or socket cannot be made, or no thread be started.
 pub fn listen(directory: &Path, mount: Arc<dyn ControlTarget>) -> io::Result<ControlSocket> {
     let path = directory.join(format!("{}.socket", std::process::id()));
-    listen_at(path, move |line, process| answer(line, process, &*mount))
+    listen_at(path, move |line, process| answer(line, process, &mount))
 }
 
 /// Only this process's user may reach a socket. Root may anyway.
@@ -183,7 +188,11 @@ fn serve<A: Serialize>(
 }
 
 /// A mount's answer to a line from the process with this id.
-pub fn answer(line: &str, process: u32, mount: &dyn ControlTarget) -> ReplyThenEvents<MountControlReply> {
+pub fn answer(
+    line: &str,
+    process: u32,
+    mount: &Arc<dyn ControlTarget>,
+) -> ReplyThenEvents<MountControlReply> {
     match serde_json::from_str(line) {
         Ok(MountControlRequest::Report) => MountControlReply::Report(Box::new(mount.report())).into(),
         Ok(MountControlRequest::Watch) => match mount.request_origins() {
@@ -207,13 +216,17 @@ pub fn answer(line: &str, process: u32, mount: &dyn ControlTarget) -> ReplyThenE
             Ok(explained) => MountControlReply::Explained(Box::new(explained)).into(),
             Err(why) => MountControlReply::Refused(why).into(),
         },
-        Ok(MountControlRequest::Events { patterns }) => match EventStream::begin(&patterns, mount.origin()) {
-            Ok(live) => ReplyThenEvents {
-                answer: MountControlReply::Events,
-                events: Some(live),
-            },
-            Err(why) => MountControlReply::Refused(why).into(),
-        },
+        Ok(MountControlRequest::Events { patterns }) => {
+            let target = Arc::clone(mount);
+            let path = Box::new(move |object| target.path(object));
+            match EventStream::begin(&patterns, mount.origin(), path) {
+                Ok(live) => ReplyThenEvents {
+                    answer: MountControlReply::Events,
+                    events: Some(live),
+                },
+                Err(why) => MountControlReply::Refused(why).into(),
+            }
+        }
         Err(error) => MountControlReply::Refused(format!("the question is not understood: {error}")).into(),
     }
 }

@@ -129,6 +129,10 @@ impl ControlTarget for MountControl {
         origin(&self.source, &self.mount_point)
     }
 
+    fn path(&self, object: u64) -> Option<Vec<u8>> {
+        self.client.path(InodeId(object))
+    }
+
     fn explain(&self, head: u32, linux: &str) -> Result<(), String> {
         let linux = options::of_linux(linux).map_err(|error| error.to_string())?;
         self.explainer
