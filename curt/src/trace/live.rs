@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, ControlError, MountReport};
+use curt_mount::control::{self, MountReport};
 use curt_trace::events::recording::RecordingError;
 use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -95,27 +95,13 @@ impl EventReorderer {
 
 /// Asks the process that is meant; its events follow on what is returned.
 fn connect(arguments: &TraceArguments, patterns: String) -> Result<BufReader<UnixStream>> {
-    if let Some(which) = &arguments.server {
-        let (socket, _) = server::find(&server::ServerSelector::from(which.as_str()))?;
-        return match control::exchange_keeping_connection(
-            &socket,
-            &server::ServerControlRequest::Events { patterns },
-        )? {
-            (server::ServerControlReply::Events, stream) => Ok(stream),
-            (server::ServerControlReply::Refused(why), _) => bail!(why),
-            _ => bail!("the server's answer is not understood"),
-        };
-    }
     let directory = control::directory();
-    let (socket, _) = match &arguments.mount {
-        Some(mount) => control::find(&directory, mount)?,
-        None => only(control::list(&directory)?)?,
+    let socket = match (&arguments.server, &arguments.mount) {
+        (Some(which), _) => server::find(&server::ServerSelector::from(which.as_str()))?.0,
+        (None, Some(mount)) => control::find(&directory, mount)?.0,
+        (None, None) => only(control::list(&directory)?)?.0,
     };
-    match control::exchange_keeping_connection(&socket, &control::MountControlRequest::Events { patterns })? {
-        (control::MountControlReply::Events, stream) => Ok(stream),
-        (control::MountControlReply::Refused(why), _) => bail!(why),
-        _ => Err(ControlError::Answer.into()),
-    }
+    Ok(control::call_keeping_connection(&socket, &control::WatchEvents { patterns })?.1)
 }
 
 fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {

@@ -37,7 +37,7 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
     let mut stalled = BufReader::new(stalled);
     let mut answer = String::new();
     stalled.read_line(&mut answer).unwrap();
-    assert_eq!(answer, "\"events\"\n");
+    assert_eq!(answer, "{\"done\":null}\n");
     world.on_mount(&format!(
         "/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"
     ));
