@@ -17,6 +17,8 @@
 //! usable from every other one.
 
 mod counters;
+#[cfg(test)]
+mod generated;
 mod shard;
 
 pub mod causes;

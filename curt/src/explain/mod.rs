@@ -62,9 +62,6 @@ pub(crate) struct ExplainArguments {
     /// List the causes and rules with their meanings, and run nothing
     #[arg(long)]
     list: bool,
-    /// With --list: in the form of docs/explain.md
-    #[arg(long, requires = "list")]
-    markdown: bool,
     /// Also wait for the processes that the command leaves behind; a signal ends the waiting
     #[arg(long)]
     wait: bool,
@@ -100,12 +97,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
 
 fn explain(arguments: &ExplainArguments) -> Result<u8> {
     if arguments.list {
-        let text = if arguments.markdown {
-            causes::markdown()
-        } else {
-            causes::list()
-        };
-        write!(std::io::stdout(), "{text}")?;
+        write!(std::io::stdout(), "{}", causes::list())?;
         return Ok(0);
     }
     for cause in &arguments.expand {

@@ -56,9 +56,6 @@ pub(crate) struct TraceArguments {
     /// List all events, and exit
     #[arg(long, conflicts_with_all = ["mount", "server", "record", "seconds", "graph", "path", "uid", "slower", "json", "perfetto", "count"])]
     list: bool,
-    /// With --list: in the form of docs/events.md
-    #[arg(long, requires = "list")]
-    markdown: bool,
     /// Show a server's next request of this procedure (such as WRITE) as a call graph; waits some
     /// seconds for it
     #[arg(long, value_name = "PROCEDURE", conflicts_with_all = ["mount", "record", "perfetto", "seconds", "count", "event", "path", "uid", "slower"])]
@@ -127,7 +124,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
             chosen,
         }) => recorded::report(file, &chosen.target(None), &chosen.limits()),
         Some(TraceCommand::Report { file: None, chosen }) => recorded::list(chosen.json),
-        None if arguments.list => list(arguments),
+        None if arguments.list => events::select(&arguments.chosen.patterns())
+            .map_err(Into::into)
+            .and_then(|selected| output::print(&events::list(&selected))),
         None => match &arguments.graph {
             Some(procedure) => {
                 let which = ServerSelector::from(arguments.server.as_deref().unwrap_or_default());
@@ -145,13 +144,6 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn list(arguments: &TraceArguments) -> Result<()> {
-    if arguments.markdown {
-        return output::print(&events::markdown());
-    }
-    output::print(&events::list(&events::select(&arguments.chosen.patterns())?))
 }
 
 impl EventSelection {

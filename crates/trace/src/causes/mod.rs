@@ -11,7 +11,7 @@ mod document;
 
 use crate::client::ClientCounter;
 
-pub use document::{list, markdown};
+pub use document::list;
 
 /// Declares an enum whose variants have a name and a meaning.
 macro_rules! word_table {

@@ -27,7 +27,7 @@ pub mod record;
 pub mod recording;
 pub mod ring;
 
-pub use document::{list, markdown};
+pub use document::list;
 pub use event::{Event, EventDescription, EventFrequency, EventSpan, EventStability, rows};
 pub use fields::{Field, FieldKind, FieldValue, NumberValue, SignedValue, TextValue, WORDS, of};
 pub use filter::EventFilter;
