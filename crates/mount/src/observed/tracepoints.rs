@@ -89,31 +89,19 @@ impl OperationObserver for TracepointObserver {
     fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) {
         let (pid, uid) = (asker.thread, asker.uid);
         match *operation {
-            Op::Lookup((at, name)) => {
-                event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name)
-            }
+            Op::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),
             Op::Getattr(node) => enter!(self.event_fields(node), NfsGetattrEnter: pid, uid),
-            Op::Setattr(node, _) => {
-                enter!(self.event_fields(node), NfsSetattrEnter: pid, uid)
-            }
-            Op::Readlink(node) => {
-                event!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node))
-            }
+            Op::Setattr(node, _) => enter!(self.event_fields(node), NfsSetattrEnter: pid, uid),
+            Op::Readlink(node) => event!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node)),
             Op::Symlink((at, name), target) => {
                 event!(NfsSymlinkEnter: pid, uid, dir: self.fileid(at), name, target)
             }
             Op::Mknod((at, name), new) => {
                 event!(NfsMknodEnter: pid, uid, dir: self.fileid(at), name, mode: new.mode)
             }
-            Op::Mkdir((at, name), mode) => {
-                event!(NfsMkdirEnter: pid, uid, dir: self.fileid(at), name, mode)
-            }
-            Op::Unlink((at, name)) => {
-                event!(NfsUnlinkEnter: pid, uid, dir: self.fileid(at), name)
-            }
-            Op::Rmdir((at, name)) => {
-                event!(NfsRmdirEnter: pid, uid, dir: self.fileid(at), name)
-            }
+            Op::Mkdir((at, name), mode) => event!(NfsMkdirEnter: pid, uid, dir: self.fileid(at), name, mode),
+            Op::Unlink((at, name)) => event!(NfsUnlinkEnter: pid, uid, dir: self.fileid(at), name),
+            Op::Rmdir((at, name)) => event!(NfsRmdirEnter: pid, uid, dir: self.fileid(at), name),
             Op::Rename(from, to) => {
                 event!(NfsRenameEnter: pid, uid, dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1)
             }
@@ -139,9 +127,7 @@ impl OperationObserver for TracepointObserver {
             Op::Readdir(node, (_, cookie), plus) => {
                 event!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
             }
-            Op::Access(node, mask) => {
-                enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask)
-            }
+            Op::Access(node, mask) => enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask),
             // They are nobody's wait for the server.
             Op::Release(..) | Op::Releasedir(..) | Op::Fsyncdir(_) | Op::Getlk(_) | Op::Setlk(_) => {}
         }
@@ -159,12 +145,8 @@ impl OperationObserver for TracepointObserver {
             Op::Lookup((at, name)) => {
                 event!(NfsLookupExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            Op::Getattr(node) => {
-                exit!(self.event_fields(node), NfsGetattrExit: error)
-            }
-            Op::Setattr(node, _) => {
-                exit!(self.event_fields(node), NfsSetattrExit: error)
-            }
+            Op::Getattr(node) => exit!(self.event_fields(node), NfsGetattrExit: error),
+            Op::Setattr(node, _) => exit!(self.event_fields(node), NfsSetattrExit: error),
             Op::Readlink(node) => {
                 event!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
             }
@@ -177,21 +159,15 @@ impl OperationObserver for TracepointObserver {
             Op::Mkdir((at, name), _) => {
                 event!(NfsMkdirExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            Op::Unlink((at, name)) => {
-                event!(NfsUnlinkExit: dir: self.fileid(at), name, error)
-            }
-            Op::Rmdir((at, name)) => {
-                event!(NfsRmdirExit: dir: self.fileid(at), name, error)
-            }
+            Op::Unlink((at, name)) => event!(NfsUnlinkExit: dir: self.fileid(at), name, error),
+            Op::Rmdir((at, name)) => event!(NfsRmdirExit: dir: self.fileid(at), name, error),
             Op::Rename(from, to) => {
                 event!(NfsRenameExit: dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1, error)
             }
             Op::Link(node, (at, name)) => {
                 event!(NfsLinkExit: fileid: self.fileid(node), dir: self.fileid(at), name, error)
             }
-            Op::Open(node, open) => {
-                event!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error)
-            }
+            Op::Open(node, open) => event!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error),
             Op::Create((at, name), create) => {
                 event!(NfsAtomicOpenExit: dir: self.fileid(at), name, flags: create.flags, fileid: found(outcome), error)
             }
