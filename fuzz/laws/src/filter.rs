@@ -1,5 +1,5 @@
-//! `curt trace --path`, `--uid` and `--slower`: whatever the order of events, what one flag shows is
-//! shown without it, and two flags show what each of them shows.
+//! `curt trace --path`, `--uid` and `--slower`: whatever the order of events, what one flag shows
+//! is shown without it, and two flags show what each of them shows.
 
 use curt_trace::events::recording::RecordedValue;
 use curt_trace::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEvent};

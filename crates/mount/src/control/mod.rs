@@ -1,5 +1,5 @@
-//! The control socket of a mount or a server: its figures, the options in force, events, and changes
-//! at run time.
+//! The control socket of a mount or a server: its figures, the options in force, events, and
+//! changes at run time.
 //!
 //! Each daemon listens on `PID.socket` (a mount) or `PID.server` in the directory of its user. A
 //! command and its reply are one line of JSON each; a peer that sends nothing for a second, or more

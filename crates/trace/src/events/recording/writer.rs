@@ -71,8 +71,8 @@ impl RecordingWriter {
         self.events += 1;
     }
 
-    /// Adds records as they came out of an [`EventWatch`](crate::events::EventWatch). `name` returns
-    /// the name of a thread that is new, and the path of an object that is new.
+    /// Adds records as they came out of an [`EventWatch`](crate::events::EventWatch). `name`
+    /// returns the name of a thread that is new, and the path of an object that is new.
     pub fn records(&mut self, records: &[u64], name: impl Fn(RecordSubject) -> Option<Vec<u8>>) {
         let mut rest = records;
         while let Some(header) = RecordHeader::of(rest) {
