@@ -20,6 +20,7 @@ mod counters;
 #[cfg(test)]
 mod generated;
 mod shard;
+mod words;
 
 pub mod causes;
 pub mod client;
@@ -38,7 +39,7 @@ pub mod watch;
 
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
-pub use counters::{Counter, Counters, Snapshot, Unit};
+pub use counters::{CallSnapshot, Counter, Counters, Snapshot, Unit};
 pub use operations::{
     CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
 };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::event::{Event, EventFrequency, EventSpan, EventStability};
+use super::super::event::{Event, EventSpan};
 use super::super::fields::{FieldKind, WORDS};
 
 #[test]
@@ -23,8 +23,8 @@ fn markdown() -> String {
             row.name,
             fields.join(", "),
             row.meaning,
-            stability(row.stability),
-            frequency(row.frequency)
+            row.stability.name(),
+            row.frequency.name()
         );
     }
     text += "\n## Fields\n\n| field | kind | meaning |\n|---|---|---|\n";
@@ -53,21 +53,6 @@ fn markdown() -> String {
         let _ = writeln!(text, "| {tracepoint} | {why} |");
     }
     text
-}
-
-fn stability(stability: EventStability) -> &'static str {
-    match stability {
-        EventStability::Stable => "stable",
-        EventStability::Draft => "draft",
-    }
-}
-
-fn frequency(frequency: EventFrequency) -> &'static str {
-    match frequency {
-        EventFrequency::Rare => "rare",
-        EventFrequency::Request => "request",
-        EventFrequency::Operation => "operation",
-    }
 }
 
 fn unit(kind: FieldKind) -> &'static str {

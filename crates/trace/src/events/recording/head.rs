@@ -6,10 +6,7 @@ use std::io::{self, Read};
 use serde::{Deserialize, Serialize};
 
 use super::{MAGIC, RecordingError, read_word};
-use crate::events::{
-    event::{Event, EventSpan},
-    fields::FieldKind,
-};
+use crate::events::{event::Event, fields::FieldKind};
 
 /// The longest description, in bytes.
 pub(super) const HEAD_MAX: u64 = 1 << 20;
@@ -75,20 +72,13 @@ impl RecordedEvent {
     #[must_use]
     pub fn of(event: Event) -> Self {
         let row = event.description();
-        let span = match row.span {
-            EventSpan::Instant => "instant",
-            EventSpan::Enter => "enter",
-            EventSpan::Exit => "exit",
-            EventSpan::Begin => "begin",
-            EventSpan::End => "end",
-        };
         let fields = row.fields.iter().map(|field| RecordedField {
             name: field.name.to_owned(),
             kind: field.kind.name().to_owned(),
         });
         Self {
             name: row.name.to_owned(),
-            span: span.to_owned(),
+            span: row.span.name().to_owned(),
             fields: fields.collect(),
         }
     }
@@ -108,8 +98,7 @@ impl RecordedField {
     /// Its kind; a number if it is not known.
     #[must_use]
     pub fn kind(&self) -> FieldKind {
-        let known = FieldKind::ALL.into_iter().find(|kind| kind.name() == self.kind);
-        known.unwrap_or(FieldKind::Number)
+        FieldKind::named(&self.kind).unwrap_or(FieldKind::Number)
     }
 }
 
