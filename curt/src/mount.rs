@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use curt_mount::control::{self, ControlError, MountControlReply, MountControlRequest};
+use curt_mount::control::{self, ControlError, Remount};
 use curt_mount::daemon::{self, MountProgress, MountSpec};
 use curt_mount::helper::{ExitStatus, HelperArguments, MountFailure};
 use curt_mount::options::{self, MountSource, OptionError, ParsedOptions, Remark};
@@ -211,20 +211,11 @@ fn remount(arguments: &MountArguments, options: &str) -> Result<(), MountFailure
     if arguments.fake {
         return Ok(());
     }
-    let question = MountControlRequest::Remount {
+    let command = Remount {
         options: options.to_owned(),
         table: !arguments.no_table,
     };
-    match control::ask(&socket, &question).map_err(not_done)? {
-        MountControlReply::Remounted(_) => Ok(()),
-        MountControlReply::Refused(why) => Err(not_done(ControlError::Refused(why))),
-        MountControlReply::Failed(why) => Err(not_done(ControlError::Failed(why))),
-        MountControlReply::Report(_)
-        | MountControlReply::Watched(_)
-        | MountControlReply::Explaining
-        | MountControlReply::Explained(_)
-        | MountControlReply::Events => Err(not_done(ControlError::Answer)),
-    }
+    control::call(&socket, &command).map(drop).map_err(not_done)
 }
 
 /// Serves a mount in this process until it is unmounted.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, ProcedureCounters};
+use crate::counters::{CallSnapshot, Counters, counter_table};
+use crate::procedures::ProcedureCounters;
 use crate::watch::Watchers;
 
 counter_table! {
@@ -129,21 +127,4 @@ impl ClientCounters {
 }
 
 /// All counters of one client at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientSnapshot {
-    /// Requests sent, per procedure.
-    pub requests: ProcedureCalls,
-    /// Decisions.
-    pub events: Snapshot<ClientCounter>,
-}
-
-impl ClientSnapshot {
-    /// The counts between `earlier` and this.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.since(&earlier.requests),
-            events: self.events.since(&earlier.events),
-        }
-    }
-}
+pub type ClientSnapshot = CallSnapshot<ClientCounter>;

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, ProcedureCounters};
+use crate::counters::{CallSnapshot, Counters, counter_table};
+use crate::procedures::ProcedureCounters;
 use crate::stages::StageTimes;
 
 counter_table! {
@@ -77,22 +75,5 @@ impl ServerCounters {
     }
 }
 
-/// All numbers of one server at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerSnapshot {
-    /// Calls received, per procedure.
-    pub requests: ProcedureCalls,
-    /// Events and sums.
-    pub events: Snapshot<ServerCounter>,
-}
-
-impl ServerSnapshot {
-    /// The counts between `earlier` and this.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.since(&earlier.requests),
-            events: self.events.since(&earlier.events),
-        }
-    }
-}
+/// All counters of one server at one moment.
+pub type ServerSnapshot = CallSnapshot<ServerCounter>;

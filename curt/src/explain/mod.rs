@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, MountControlReply, MountControlRequest, MountReport};
+use curt_mount::control::{self, ControlError, EndExplanation, Explain, MountReport};
 use curt_mount::explain::ExplainReport;
 use curt_mount::options::of_linux;
 use curt_trace::{Cause, causes};
@@ -62,9 +62,6 @@ pub(crate) struct ExplainArguments {
     /// List the causes and rules with their meanings, and run nothing
     #[arg(long)]
     list: bool,
-    /// With --list: in the form of docs/explain.md
-    #[arg(long, requires = "list")]
-    markdown: bool,
     /// Also wait for the processes that the command leaves behind; a signal ends the waiting
     #[arg(long)]
     wait: bool,
@@ -100,12 +97,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
 
 fn explain(arguments: &ExplainArguments) -> Result<u8> {
     if arguments.list {
-        let text = if arguments.markdown {
-            causes::markdown()
-        } else {
-            causes::list()
-        };
-        write!(std::io::stdout(), "{text}")?;
+        write!(std::io::stdout(), "{}", causes::list())?;
         return Ok(0);
     }
     for cause in &arguments.expand {
@@ -187,25 +179,15 @@ fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
 fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
     let mut begun = Vec::new();
     for mount in mounts {
-        let question = MountControlRequest::Explain {
+        let command = Explain {
             linux: linux.to_owned(),
         };
-        match control::ask(&mount.0, &question) {
-            Ok(MountControlReply::Explaining) => begun.push(mount),
-            Ok(MountControlReply::Refused(why)) => {
-                eprintln!(
-                    "curt explain: {} is left out: {why}",
-                    mount.1.mount_point.display()
-                );
+        match control::call(&mount.0, &command) {
+            Ok(()) => begun.push(mount),
+            Err(error) => {
+                let place = mount.1.mount_point.display();
+                eprintln!("curt explain: {place} is left out: {error}");
             }
-            Ok(_) => eprintln!(
-                "curt explain: {} is left out: its answer is not understood",
-                mount.1.mount_point.display()
-            ),
-            Err(error) => eprintln!(
-                "curt explain: {} is left out: {error}",
-                mount.1.mount_point.display()
-            ),
         }
     }
     if begun.is_empty() {
@@ -218,8 +200,8 @@ fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'
 fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExplained>> {
     let mut all = Vec::new();
     for (socket, mount) in begun {
-        match control::ask(socket, &MountControlRequest::Explained { paths }) {
-            Ok(MountControlReply::Explained(explained)) => {
+        match control::call(socket, &EndExplanation { paths }) {
+            Ok(explained) => {
                 if explained.operations > 0 || explained.sent() > 0 || explained.unfinished {
                     all.push(MountExplained {
                         mount: mount.clone(),
@@ -227,10 +209,7 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
                     });
                 }
             }
-            Ok(MountControlReply::Refused(why)) => {
-                eprintln!("curt explain: {}: {why}", mount.mount_point.display())
-            }
-            Ok(_) => bail!("{}: its answer is not understood", mount.mount_point.display()),
+            Err(ControlError::Answer) => bail!("{}: {}", mount.mount_point.display(), ControlError::Answer),
             // Unmounted by the command, perhaps.
             Err(error) => eprintln!("curt explain: {}: {error}", mount.mount_point.display()),
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use curt_trace::events::chrome::ChromeTraceWriter;
 use curt_trace::events::formatter::EventFormatter;
 use curt_trace::events::recording::RecordingHead;
-use curt_trace::events::{EventRecord, Filter, RecordingWriter, pattern};
+use curt_trace::events::{EventFilter, EventRecord, RecordSubject, RecordingWriter};
 
 /// As what events are shown, and where.
 #[derive(Debug, Clone)]
@@ -22,8 +22,7 @@ pub(super) enum OutputTarget {
 /// Which are shown, and how many.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
-    pub(super) patterns: String,
-    pub(super) filter: Option<Filter>,
+    pub(super) filter: EventFilter,
     pub(super) count: u64,
 }
 
@@ -31,8 +30,6 @@ pub(super) struct Limits {
 pub(super) struct EventOutput {
     head: RecordingHead,
     limits: Limits,
-    /// By the events' numbers in the head, for it may be of another version.
-    fits: Vec<bool>,
     report: EventFormatter,
     sink: EventSink,
     shown: u64,
@@ -65,14 +62,9 @@ impl EventOutput {
                 EventSink::Chrome(Box::new(ChromeTraceWriter::new(create(path)?, head)?))
             }
         };
-        let fits = |name: &str| {
-            let mut patterns = limits.patterns.split(',').map(str::trim);
-            patterns.any(|pattern| pattern::fits(pattern.as_bytes(), name.as_bytes()))
-        };
         Ok(Self {
             head: head.clone(),
             limits: limits.clone(),
-            fits: head.events.iter().map(|shape| fits(&shape.name)).collect(),
             report: EventFormatter::new(head),
             sink,
             shown: 0,
@@ -82,9 +74,17 @@ impl EventOutput {
     /// Takes note of a thread's name.
     pub(super) fn name_thread(&mut self, thread: u32, name: String) {
         if let EventSink::Record(_, writer) = &mut self.sink {
-            writer.name_thread(thread, &name);
+            writer.name(RecordSubject::Thread(thread), name.as_bytes());
         }
         self.report.name_thread(thread, name);
+    }
+
+    /// Takes note of an object's path.
+    pub(super) fn name_object(&mut self, object: u64, path: Vec<u8>) {
+        if let EventSink::Record(_, writer) = &mut self.sink {
+            writer.name(RecordSubject::Object(object), &path);
+        }
+        self.limits.filter.name_object(object, path);
     }
 
     /// Shows an event if it is one of those that are wanted.
@@ -92,13 +92,7 @@ impl EventOutput {
         let Some(shape) = self.head.events.get(record.event) else {
             return Ok(());
         };
-        let fits = self.fits[record.event];
-        let passes = self
-            .limits
-            .filter
-            .as_ref()
-            .is_none_or(|filter| filter.passes(record, shape));
-        if self.is_enough() || !fits || !passes {
+        if !self.limits.filter.passes(record, shape) || self.is_enough() {
             return Ok(());
         }
         self.shown += 1;
@@ -106,7 +100,7 @@ impl EventOutput {
             EventSink::Lines { out, json: false } => writeln!(out, "{}", self.report.line(record, shape))?,
             EventSink::Lines { out, json: true } => writeln!(out, "{}", self.report.json(record, shape))?,
             EventSink::Record(out, writer) => {
-                writer.record(record);
+                writer.record(&record.words);
                 out.write_all(&writer.take())?;
             }
             EventSink::Chrome(chrome) => chrome.add(record, shape, &self.report)?,

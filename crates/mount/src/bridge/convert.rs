@@ -1,18 +1,10 @@
 //! Conversions between the client's types and FUSE's: attributes, times, names.
 
-use std::time::Duration;
-
 use curt_client as client;
 use curt_client::protocol::{self, Attributes, FileType, Timestamp};
 use curt_fuse as fuse;
 
-/// For how long the kernel may use a name without asking. There is no safe way to have it ask for
-/// the names of one directory again. The notification for a name waits for whoever works in that
-/// directory, perhaps with a silent server. That for all names (a new epoch, Linux 6.16 to 6.18)
-/// unmounts what is mounted anywhere below the mount point, and makes programs that run from there
-/// find their files "(deleted)". And nobody checks search permission for a name that the kernel has
-/// cached.
-const NAME_VALID: Duration = Duration::ZERO;
+use crate::kernel_quirks::name_lifetime::NAME_VALID;
 
 /// The block size for stat(2): what one READ or WRITE carries best.
 const BLOCK_SIZE: u32 = 1 << 20;

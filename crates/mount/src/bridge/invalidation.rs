@@ -5,7 +5,8 @@
 //! kernel would wait for those pages while the operation waits for the kernel. An open is
 //! different: it notifies the kernel itself, before it is answered, and leaves nothing pending
 //! ([`InvalidationQueue::take_pending`]). A read that finds a change waits until all pages but its
-//! own are dropped. When the others are notified: see [`super::pending`].
+//! own are dropped. When the others are notified: see
+//! [`crate::kernel_quirks::late_attributes`].
 //!
 //! When names of a directory changed the kernel is notified as for a file: it caches attributes,
 //! and no names. For attributes alone it is notified at once: that takes no page and no lock of the
@@ -22,7 +23,7 @@ use curt_fuse::{NodeId, Notifier};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use super::pending::PendingInvalidations;
+use crate::kernel_quirks::late_attributes::PendingInvalidations;
 
 /// The offset that invalidates attributes and no page.
 const ATTRIBUTES_ALONE: i64 = -1;

@@ -16,6 +16,7 @@ use super::event::Event;
 use super::fields::FieldValue;
 use super::record::RecordHeader;
 use super::sys;
+use crate::scope;
 
 /// How many watchers there may be at the same time.
 pub const WATCHERS_MAX: usize = 4;
@@ -64,6 +65,7 @@ pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
         event: event as u16,
         thread: thread(),
         time: now(),
+        object: scope::current().object,
     };
     if wanted & FIRST_BIT != 0
         && let Some(ring) = RING.get()

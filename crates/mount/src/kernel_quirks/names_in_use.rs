@@ -7,6 +7,11 @@
 //! So a caller who is refused must not be told so where a name is in use: it is told ENOMEM, and
 //! the kernel keeps the name.
 //!
+//! Kernels: Linux 6.1 to 6.18. Shown by
+//! `whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing` and the others of
+//! tests/tests/mounted_below.rs. It can go when a file system can refuse a look-up without the
+//! kernel dropping the name (why nothing else helps: docs/decisions/names-in-use.md).
+//!
 //! Owns the search for such names in /proc. It does not look at files, which would ask this very
 //! mount: names are compared by their bytes, wherever on the mount they are. That is ENOMEM for a
 //! few names too many, and never for one too few. Processes that the daemon cannot see (another
@@ -28,7 +33,7 @@ use crate::helper::{MountinfoLine, mounts};
 
 /// Whether the kernel may drop a name for whose LOOKUP this is the answer: it is gone, cannot be
 /// there, or is kept anyway.
-pub(super) fn may_drop(refusal: Errno) -> bool {
+pub(crate) fn may_drop(refusal: Errno) -> bool {
     matches!(
         refusal,
         Errno::NOENT
@@ -48,7 +53,7 @@ const PAUSE_FACTOR: u32 = 4;
 /// Finds the names of one mount that are in use. One thread searches at a time; those who came
 /// before it began share what it finds.
 #[derive(Debug)]
-pub(super) struct NamesInUse {
+pub(crate) struct NamesInUse {
     device: (u32, u32),
     searches: Mutex<Searches>,
     ended: Condvar,
@@ -66,7 +71,7 @@ struct Searches {
 
 impl NamesInUse {
     /// Of the mount whose device has this major and minor number.
-    pub(super) fn new(device: (u32, u32)) -> Self {
+    pub(crate) fn new(device: (u32, u32)) -> Self {
         Self {
             device,
             searches: Mutex::default(),
@@ -75,7 +80,7 @@ impl NamesInUse {
     }
 
     /// Whether `name` may be in use: it is, or that cannot be found out.
-    pub(super) fn may_contain(&self, name: &[u8]) -> bool {
+    pub(crate) fn may_contain(&self, name: &[u8]) -> bool {
         self.search().is_none_or(|names| names.contains(name))
     }
 

@@ -1,5 +1,5 @@
-//! Inodes whose pages the kernel has yet to invalidate, and when it is to be notified. It has no
-//! clock and no thread.
+//! The kernel ignores attributes that arrive after a notification. Owns the inodes whose pages the
+//! kernel has yet to invalidate, and when it is to be notified. It has no clock and no thread.
 //!
 //! After a notification the kernel ignores the attributes in every reply to an earlier request
 //! (Linux, `fuse_change_attributes`): for that caller the file keeps its old size, so that a read
@@ -7,6 +7,10 @@
 //! reply carries the new size, at which the kernel drops the file's pages by itself. So the
 //! notification is sent a little later than the reply, and never while a request for the inode's
 //! attributes is being answered.
+//!
+//! Kernels: Linux to 6.18, the newest that was tested. Shown by
+//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/growth.rs). It can
+//! go when a notification carries the new attributes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -22,7 +26,7 @@ const REMINDER_DELAY: Duration = Duration::from_secs(1);
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct PendingInvalidations {
+pub(crate) struct PendingInvalidations {
     inodes: HashMap<InodeId, InodeInvalidation>,
     /// The same in the order in which they are due.
     dues: BTreeSet<(Instant, u64)>,
@@ -50,13 +54,13 @@ enum InvalidationReason {
 }
 
 impl PendingInvalidations {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.inodes.len()
     }
 
     /// The contents of `inode` changed. `size_before`: the size that the kernel knows, if a reply
     /// may show it the change.
-    pub(super) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
+    pub(crate) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
         let reason = size_before.map_or(InvalidationReason::NotInReply, InvalidationReason::SizeBefore);
         let delay = size_before.map_or(Duration::ZERO, |_| REPLY_TIME);
         let due = now + delay;
@@ -84,7 +88,7 @@ impl PendingInvalidations {
     /// A reply gives the kernel this size of `inode`; the kernel drops pages by itself if it knew
     /// another. `compares`: it also does if only the time differs, so that no notification is
     /// needed.
-    pub(super) fn note_replied_size(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
+    pub(crate) fn note_replied_size(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
         let Some(InodeInvalidation {
             reason: InvalidationReason::SizeBefore(before),
             ..
@@ -108,15 +112,15 @@ impl PendingInvalidations {
     }
 
     /// Forgets `inode`; whether it was pending.
-    pub(super) fn take(&mut self, inode: InodeId) -> bool {
+    pub(crate) fn take(&mut self, inode: InodeId) -> bool {
         self.remove(inode).is_some()
     }
 
-    pub(super) fn begin_answering(&mut self, inode: InodeId) {
+    pub(crate) fn begin_answering(&mut self, inode: InodeId) {
         *self.answering.entry(inode).or_default() += 1;
     }
 
-    pub(super) fn end_answering(&mut self, inode: InodeId) {
+    pub(crate) fn end_answering(&mut self, inode: InodeId) {
         if let Some(count) = self.answering.get_mut(&inode) {
             *count -= 1;
             if *count == 0 {
@@ -127,7 +131,7 @@ impl PendingInvalidations {
 
     /// Takes out an inode of which the kernel is to be notified now; otherwise says when to check
     /// again, if ever.
-    pub(super) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
+    pub(crate) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
         loop {
             let Some(&(due, number)) = self.dues.first() else {
                 return Err(None);
