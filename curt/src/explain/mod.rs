@@ -23,13 +23,13 @@ use crate::errors;
 /// What `curt explain` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The explanation is printed on standard error once the command has ended and everything it began is done; standard output is the command's. \
-                  Until then, processes that the command leaves behind count as part of it.\n\
-                  --list describes every cause and rule; docs/explain.md says how exact the numbers are.\n\
+    after_help = "The explanation is printed on standard error when the command and all of its operations have ended; the command keeps standard output.\
+                  Until then, processes that the command leaves behind are explained as well.\n\
+                  --list describes the causes and rules; docs/explain.md describes how exact the numbers are.\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
                   \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
                   \"unfinished\"}]}\n\
-                  The Linux column assumes a client that mounted when the command began, with empty caches.\n\
+                  The Linux column is for a client that mounted when the command began, with empty caches.\n\
                   Exit status: the command's; 128 plus the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \
                   be run, 127 if it is not found.\n\
                   Examples:\n  curt explain ls -l /mnt\n  curt explain --expand open-check make\n  curt explain -o nocto,actimeo=600 curt bench page --at /mnt"
@@ -59,10 +59,10 @@ pub(crate) struct ExplainArguments {
     /// Write to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// List the causes and rules with their meanings, and run nothing
+    /// List the causes and rules with their meanings, and exit
     #[arg(long)]
     list: bool,
-    /// Also wait for the processes that the command leaves behind; a signal ends the waiting
+    /// Also wait for processes that the command leaves behind; a signal ends the wait
     #[arg(long)]
     wait: bool,
     /// The command, with its arguments
@@ -103,7 +103,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     for cause in &arguments.expand {
         if cause != "all" && Cause::named(cause).is_none() {
             let known: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
-            bail!("there is no cause {cause}; there are: all, {}", known.join(", "));
+            bail!("unknown cause {cause}; the causes are: all, {}", known.join(", "));
         }
     }
     let mut output: Box<dyn Write> = match &arguments.output {
@@ -137,7 +137,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     };
     if left == LeftProcesses::Running {
         eprintln!(
-            "curt explain: the command left processes behind; what they do from now on is not explained (--wait waits for them)"
+            "curt explain: the command left processes behind, whose further requests are not explained (use --wait)"
         );
     }
     if arguments.json {

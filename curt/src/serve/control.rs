@@ -124,8 +124,8 @@ impl ServerControl {
             .iter()
             .zip(0_u32..)
             .find(|(name, _)| name.eq_ignore_ascii_case(procedure));
-        let (name, number) =
-            number.ok_or_else(|| ControlError::Refused(format!("{procedure} is not a procedure of NFSv3")))?;
+        let (name, number) = number
+            .ok_or_else(|| ControlError::Refused(format!("{procedure} is not a procedure of NFSv3")))?;
         self.counters
             .stages
             .next_graph(number, GRAPH_TIMEOUT)

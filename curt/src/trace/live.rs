@@ -60,7 +60,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     let count = shown.output.end(lost.unwrap_or_default())?;
     match lost {
         Some(lost) => eprintln!("{count} events, {lost} lost"),
-        None => eprintln!("{count} events; then the process ended, or cut this one off"),
+        None => eprintln!("{count} events; then the process ended, or closed the connection"),
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn connect(arguments: &TraceArguments, patterns: String) -> Result<BufReader<Uni
 fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     let last = mounts
         .pop()
-        .context("nothing is mounted by this user; for a server say --server")?;
+        .context("this user has no Curt mounts; to trace a server use --server")?;
     if mounts.is_empty() {
         return Ok(last);
     }
@@ -115,7 +115,7 @@ fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     let all: Vec<_> = all
         .map(|(_, report)| report.mount_point.display().to_string())
         .collect();
-    bail!("say which mount: {}", all.join(", "))
+    bail!("choose a mount: {}", all.join(", "))
 }
 
 /// Tells the process that nothing more is wanted; it then says how many were lost, and ends the

@@ -22,13 +22,13 @@ use crate::serve::control::ServerSelector;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
-        curt trace /mnt                                       what programs on this mount ask for, and what is sent\n  \
+        curt trace /mnt                                       operations of programs on this mount, and requests sent\n  \
         curt trace --event 'rpc_*' --slower 10 /mnt           requests that took 10 ms or longer\n  \
         curt trace --path /src --uid 1000 /mnt                what this user's programs do below /mnt/src\n  \
         curt trace --server --event nfsd_reply                each call of this user's only server\n  \
         curt trace --perfetto trace.json --seconds 5 /mnt     5 s, to view in ui.perfetto.dev\n  \
         curt trace --record last.events /mnt; curt trace report last.events\n  \
-        curt trace report                                     what killed, failed or panicked processes left behind\n  \
+        curt trace report                                     lists the rings of processes that were killed, failed or panicked\n  \
         curt trace --graph WRITE                              the next WRITE at a server, as a call graph\n\n\
         With several of --event, --path, --uid and --slower, events have to satisfy all of them. What happens within an operation belongs to its user and path, and \
         so do the requests that it sends. A ring has no paths of a mount. 'curt trace --list' lists the events and their fields. \
@@ -94,8 +94,7 @@ struct EventSelection {
 
 #[derive(Debug, clap::Subcommand)]
 enum TraceCommand {
-    /// Show a recording, or what a killed or failed process left behind; without FILE, list what
-    /// was left behind
+    /// Show a recording, or the ring of a killed or failed process; without FILE, list the rings
     Report {
         /// A file written by --record, or a ring
         file: Option<PathBuf>,

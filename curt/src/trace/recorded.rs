@@ -44,7 +44,7 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
         eprintln!("{count} events; {lost} before them were written over");
     } else {
         let ending = if cut_off {
-            "; the recording was not ended"
+            "; the recording is incomplete"
         } else {
             ""
         };

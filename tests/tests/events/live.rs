@@ -190,12 +190,12 @@ fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     fs::write(file, &whole[..whole.len() - 1001]).unwrap();
     let (status, cut, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
     assert!(
-        status.success() && cut.lines().count() > 200 && errors.contains("was not ended"),
+        status.success() && cut.lines().count() > 200 && errors.contains("is incomplete"),
         "{errors}"
     );
     fs::write(file, "no recording at all").unwrap();
     let (status, _, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
-    assert!(!status.success() && errors.contains("no recording"), "{errors}");
+    assert!(!status.success() && errors.contains("not a recording"), "{errors}");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn what_cannot_be_traced_is_said() {
     for (arguments, expected) in [
         (
             &["trace", "--event", "nfs_nothing", world.directory()][..],
-            "no event is called nfs_nothing",
+            "unknown event nfs_nothing",
         ),
         (
             &["trace", "--filter", "error == 5", world.directory()],

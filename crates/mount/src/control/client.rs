@@ -24,7 +24,7 @@ pub const MOUNT_SOCKET: &str = "socket";
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// No daemon of this user serves that directory.
-    #[error("{0} is not a Curt mount of this user; 'curt stat' lists those that are")]
+    #[error("{0} is not a Curt mount of this user; 'curt stat' lists the mounts")]
     NotMounted(PathBuf),
     /// The socket failed.
     #[error("the control socket: {0}")]
@@ -36,7 +36,7 @@ pub enum ControlError {
     #[error("{0}")]
     Failed(String),
     /// The answer is not what was asked for.
-    #[error("the daemon's answer is not understood; is it of another version?")]
+    #[error("unknown reply from the daemon; is it another version of Curt?")]
     Answer,
 }
 

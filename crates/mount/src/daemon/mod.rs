@@ -304,7 +304,7 @@ impl LiveMount {
                 .ok();
         }
         let Some(metrics) = metrics else { return };
-        info!("figures for Prometheus: {}", metrics.place());
+        info!("serving Prometheus metrics on {}", metrics.place());
         let served = metrics.serve(|| Ok(()), move || metrics::text(&report()));
         self.figures.served = served
             .inspect_err(|error| warn!(%error, "no figures are served"))

@@ -52,13 +52,13 @@ pub struct Explainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Another command is being explained.
-    #[error("process {0} is having a command explained on this mount; one at a time")]
+    #[error("process {0} already explains a command on this mount; only one can at a time")]
     Busy(u32),
     /// Too much else watches.
-    #[error("too many watch this mount")]
+    #[error("this mount has too many watchers")]
     TooManyWatchers,
     /// This process has not begun anything.
-    #[error("this process has nothing explained on this mount")]
+    #[error("this process explains no command on this mount")]
     Nothing,
 }
 

@@ -100,7 +100,7 @@ impl EventFilter {
             }
             (_, open) => open.and_then(|open| open.last()).map(|(_, span)| *span),
         };
-        let mut span = outer.unwrap_or(OpenSpan {
+        let mut span = outer.unwrap_or_else(|| OpenSpan {
             began: record.time,
             ..OpenSpan::default()
         });

@@ -37,16 +37,16 @@ pub enum RecordingError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It does not begin as a recording does.
-    #[error("this is no recording and no ring of Curt's")]
+    #[error("not a recording or ring of Curt")]
     NoRecording,
     /// Its description is invalid.
-    #[error("the description of the events is not understood: {0}")]
+    #[error("malformed event descriptions: {0}")]
     Head(String),
     /// It ends in the middle of a record.
-    #[error("it ends in the middle of an event")]
+    #[error("truncated in the middle of an event")]
     CutOff,
     /// A record is invalid.
-    #[error("event {0} of it makes no sense")]
+    #[error("event {0} is malformed")]
     Spoilt(u64),
 }
 

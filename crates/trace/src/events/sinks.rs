@@ -119,7 +119,7 @@ fn bit(watcher: usize) -> u32 {
 
 /// There are too many watchers already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{WATCHERS_MAX} watch already: end one of them")]
+#[error("there are already {WATCHERS_MAX} watchers, the maximum: end one of them")]
 pub struct TooManyWatches;
 
 /// Receives some events from now until it is dropped.

@@ -24,14 +24,14 @@ pub fn text(report: &MountReport) -> String {
     out.one(
         "curt_mount_info",
         MetricType::Gauge,
-        "What is mounted where, by which version of Curt.",
+        "Source, mount point and version of Curt.",
         &about,
         1,
     );
     out.one(
         "curt_mount_age_seconds",
         MetricType::Gauge,
-        "Time since it was mounted.",
+        "Time since the mount.",
         &[mount],
         report.age_seconds,
     );
@@ -87,7 +87,7 @@ fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
     let mut family = out.family(
         "curt_mount_round_trip_seconds",
         MetricType::Histogram,
-        "Time from a request's last transmission to its end, of procedures that were asked for.",
+        "Time from the last transmission of a request to its end, by procedure.",
     );
     for (procedure, figures) in &all {
         if figures.value(OperationFigure::Operations) == 0 {
