@@ -4,6 +4,7 @@ use std::io;
 
 use anyhow::{Context, Result};
 use curt_mount::control::metrics::{MetricsListener, MetricsServer};
+use curt_trace::metrics;
 use curt_trace::operations::ROUND_TRIP_BOUNDS;
 use curt_trace::prometheus::{Exposition, MetricType};
 use curt_trace::stages::BucketCounts;
@@ -14,9 +15,6 @@ use super::seccomp::SeccompFilters;
 use super::{privileges, serving};
 
 use crate::errors;
-
-/// What the names of file cache figures begin with.
-const FILE_CACHE: &str = "curt_server_file_cache";
 
 /// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are
 /// as many again.
@@ -52,27 +50,13 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
 fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> String {
     let mut out = Exposition::default();
     let about = [("version", report.curt.as_str())];
-    out.one(
-        "curt_server_info",
-        MetricType::Gauge,
-        "The version of Curt.",
-        &about,
-        1,
-    );
-    out.one(
-        "curt_server_age_seconds",
-        MetricType::Gauge,
-        "Time since the server started.",
-        &[],
-        report.age_seconds,
-    );
-    out.one(
-        "curt_server_exports",
-        MetricType::Gauge,
-        "Number of exports.",
-        &[],
-        report.exports.len(),
-    );
+    metrics!(out, &about; "curt_server_info" "The version of Curt." 1;);
+    metrics! { out, &[];
+        "curt_server_age_seconds" "Time since the server started." report.age_seconds;
+        "curt_server_exports" "Number of exports." report.exports.len();
+        "curt_server_file_cache_opened_total" "File cache: number of misses." report.file_cache_misses;
+        "curt_server_stages_every" "One request in this many is measured in stages; 0: none." report.stages.every;
+    }
     let mut calls = out.family(
         "curt_server_calls_total",
         MetricType::Counter,
@@ -91,13 +75,6 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
         limits.sample(&[("limit", limit)], count);
     }
     file_cache(&mut out, report);
-    out.one(
-        "curt_server_stages_every",
-        MetricType::Gauge,
-        "One request in this many is measured in stages; 0: none.",
-        &[],
-        report.stages.every,
-    );
     let mut requests = out.family(
         "curt_server_request_seconds",
         MetricType::Histogram,
@@ -122,33 +99,16 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
 /// Linux's lines of the file cache: those of a moment, and sums.
 fn file_cache(out: &mut Exposition, report: &ServerReport) {
     for (line, value) in &report.file_cache {
-        let name = line.replace(" (ms)", "_seconds").replace(' ', "_");
+        let name = format!("curt_server_file_cache_{}", line.replace(' ', "_"));
         let meaning = format!("File cache: {line}, as /proc/fs/nfsd/filecache has it.");
-        if name.ends_with("_seconds") {
-            let name = format!("{FILE_CACHE}_{name}");
-            out.one(&name, MetricType::Gauge, &meaning, &[], *value as f64 / 1000.0);
-            continue;
-        }
-        if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
-            out.one(
-                &format!("{FILE_CACHE}_{name}"),
-                MetricType::Gauge,
-                &meaning,
-                &[],
-                value,
-            );
+        if let Some(name) = name.strip_suffix("_(ms)") {
+            out.one(&format!("{name}_seconds"), &meaning, &[], *value as f64 / 1000.0);
+        } else if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
+            out.one(&name, &meaning, &[], value);
         } else {
-            let name = format!("{FILE_CACHE}_{name}_total");
-            out.one(&name, MetricType::Counter, &meaning, &[], value);
+            out.one(&format!("{name}_total"), &meaning, &[], value);
         }
     }
-    out.one(
-        &format!("{FILE_CACHE}_opened_total"),
-        MetricType::Counter,
-        "File cache: number of misses.",
-        &[],
-        report.file_cache_misses,
-    );
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::TraceArguments;
-use super::output::EventOutput;
+use super::event_output::EventOutput;
 use crate::serve::control as server;
 
 /// Events that wait for earlier ones of other threads, at most.

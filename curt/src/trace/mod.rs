@@ -1,9 +1,9 @@
 //! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind,
 //! and one request of a server as a call graph.
 
+mod event_output;
 mod graph;
 mod live;
-mod output;
 mod recorded;
 
 use std::ffi::OsString;
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use curt_trace::events::{self, EventFilter};
 
-use self::output::{Limits, OutputTarget};
-use crate::errors;
+use self::event_output::{Limits, OutputTarget};
+use crate::output;
 use crate::serve::control::ServerSelector;
 
 /// What `curt trace` takes.
@@ -136,12 +136,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output closed it, as `head` does: not an error.
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("curt trace: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt trace", &error),
     }
 }
 

@@ -11,7 +11,8 @@ use curt_trace::events::recording::RecordingError;
 use curt_trace::events::{RecordedProcess, RecordingItem, RecordingReader, ring};
 use serde_json::json;
 
-use super::output::{EventOutput, Limits, OutputTarget, print};
+use super::event_output::{EventOutput, Limits, OutputTarget};
+use crate::output::print;
 
 /// Shows a file's events.
 pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Result<()> {

@@ -195,7 +195,10 @@ fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     );
     fs::write(file, "no recording at all").unwrap();
     let (status, _, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
-    assert!(!status.success() && errors.contains("not a recording"), "{errors}");
+    assert!(
+        !status.success() && errors.contains("not a recording"),
+        "{errors}"
+    );
 }
 
 #[test]

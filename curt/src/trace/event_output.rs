@@ -135,16 +135,3 @@ impl EventOutput {
         Ok(self.shown)
     }
 }
-
-/// Prints a text.
-pub(super) fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
-}
-
-/// Whether whoever read is gone.
-pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
