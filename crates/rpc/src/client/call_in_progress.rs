@@ -15,10 +15,14 @@ use super::{
     CallError, CallReply, CallStatistics, Interrupt, ReplySink,
     connection::{ClientConnection, ClientConnectionState, PendingCall},
     outgoing::{OutgoingRecord, RecordWriter},
+    silence::LOOK_INTERVAL,
     timer::{CallTimeout, RetransmitTimer},
-    waiter::{CallWaiter, PollOutcome},
 };
-use crate::receive_buffer::ReceiveBuffer;
+use crate::{
+    clock::TimeSource,
+    connection::waiter::{CallWaiter, PollOutcome, WakeupFd},
+    record::receive_buffer::ReceiveBuffer,
+};
 use curt_trace::probe;
 
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the
@@ -162,14 +166,14 @@ impl<'a> CallInProgress<'a> {
                     continue;
                 }
                 NextWait::SinkRunning => {
-                    self.waiter.park(Instant::now() + RECHECK_INTERVAL);
+                    self.waiter.park(RECHECK_INTERVAL);
                     continue;
                 }
                 NextWait::Write | NextWait::Poll | NextWait::Park => {}
             }
             // Asked each time: whoever reads for others may have something to do beyond its own
             // deadline.
-            if Instant::now() >= timer.deadline() {
+            if self.clock().now() >= timer.deadline() {
                 self.waiter.finish_poll();
                 if self.handle_timeout(timer, patient) && self.withdraw() {
                     return CallEnd::TimedOut;
@@ -185,7 +189,7 @@ impl<'a> CallInProgress<'a> {
                 }
                 NextWait::Poll => {}
                 NextWait::Park | NextWait::ReadForOthers(_) | NextWait::SinkRunning => {
-                    self.waiter.park(timer.deadline())
+                    self.waiter.park(self.clock().until(timer.deadline()))
                 }
             }
         }
@@ -193,7 +197,7 @@ impl<'a> CallInProgress<'a> {
 
     /// Does what is due after a call has waited. Returns whether the call is to be given up.
     fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> bool {
-        match timer.due(Instant::now()) {
+        match timer.due(self.clock().now()) {
             CallTimeout::NotYet => {}
             CallTimeout::Minor => self.retry(),
             CallTimeout::Major => {
@@ -232,10 +236,9 @@ impl<'a> CallInProgress<'a> {
         }
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.statistics.bytes_received += received as u64;
-            self.statistics.reading_for_others += self
-                .reading_for_others_since
-                .take()
-                .map_or(Duration::ZERO, |since| since.elapsed());
+            if let Some(since) = self.reading_for_others_since.take() {
+                self.statistics.reading_for_others += self.clock().since(since);
+            }
             return Err(CallEnd::Done(outcome));
         }
         if self.interrupt.is_raised() {
@@ -243,7 +246,7 @@ impl<'a> CallInProgress<'a> {
         }
         if state.closed {
             if self.statistics.transmissions > 0 {
-                self.statistics.lost = Some(self.began.elapsed());
+                self.statistics.lost = Some(self.clock().since(self.began));
             }
             return Err(CallEnd::ConnectionLost);
         }
@@ -272,7 +275,7 @@ impl<'a> CallInProgress<'a> {
         if !(taken && needed && may && state.has_sinks()) {
             return None;
         }
-        let now = Instant::now();
+        let now = self.clock().now();
         let end = *self.reading_for_others_since.get_or_insert(now) + READ_FOR_OTHERS_MAX;
         (now < end).then_some(end)
     }
@@ -309,7 +312,7 @@ impl<'a> CallInProgress<'a> {
         state.note_sent();
         self.statistics.transmissions += 1;
         self.statistics.bytes_sent += self.outgoing.len() as u64;
-        self.statistics.queued = self.began.elapsed();
+        self.statistics.queued = self.clock().since(self.began);
         self.connection.activity().events().sent(self.outgoing.len());
     }
 
@@ -341,7 +344,11 @@ impl<'a> CallInProgress<'a> {
         }
     }
 
-    fn wakeup(&self) -> &'a Arc<super::waiter::WakeupFd> {
+    fn clock(&self) -> &'a TimeSource {
+        self.connection.activity().clock()
+    }
+
+    fn wakeup(&self) -> &'a Arc<WakeupFd> {
         if self.receive_buffer.is_some() {
             &self.connection.read_wakeup
         } else {
@@ -359,9 +366,10 @@ impl<'a> CallInProgress<'a> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.receive_buffer.is_some());
         events.set(PollFlags::OUT, self.writing.is_some());
+        let longest = self.clock().until(deadline).min(LOOK_INTERVAL);
         let polled = self
             .waiter
-            .poll(&self.connection.socket, events, self.wakeup(), deadline);
+            .poll(&self.connection.socket, events, self.wakeup(), longest);
         if polled == PollOutcome::Ready {
             if let Some(inbox) = &mut self.receive_buffer {
                 self.connection.receive(inbox);
@@ -416,7 +424,7 @@ mod tests {
         super::{activity::ServerActivity, connect::KeepAlive, events::NoTransportEvents},
         *,
     };
-    use crate::buffer::BufferPool;
+    use crate::{clock::TimeSource, record::buffer_pool::BufferPool};
 
     struct Nobody;
 
@@ -435,7 +443,11 @@ mod tests {
             None,
         )
         .expect("there are sockets");
-        let activity = Arc::new(ServerActivity::new("nobody".into(), Arc::new(NoTransportEvents)));
+        let activity = Arc::new(ServerActivity::new(
+            "nobody".into(),
+            TimeSource::System,
+            Arc::new(NoTransportEvents),
+        ));
         let keep_alive = KeepAlive {
             interval: Duration::from_secs(60),
             count: 3,

@@ -28,22 +28,23 @@ use rustix::{
 };
 
 use super::{
-    CallError, CallReply, ReplySink,
+    CallError, CallReply, ReplySink, Wake,
     activity::ServerActivity,
     connect::KeepAlive,
-    interrupt::Wake,
-    reply_sink::offer,
     silence::{LOOK_INTERVAL, Silence},
     statistics::ConnectionStatistics,
     sys,
-    waiter::{CallWaiter, WakeupFd},
 };
 use crate::{
     auth::AUTH_BODY_MAX,
-    buffer::BufferPool,
+    connection::{
+        offer,
+        waiter::{CallWaiter, WakeupFd},
+    },
     message::{AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, decode_reply_header},
-    receive_buffer::{CompleteRecord, ReceiveBuffer},
     record::RecordError,
+    record::buffer_pool::BufferPool,
+    record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
 /// How many receives are done before the replies are given to their callers, so that a socket that

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, net::IpAddr, num::NonZeroU8, sync::Arc, time::Duration};
 
+use crate::clock::TimeSource;
+
 /// How long a call is tried (nfs(5), `hard`, `soft`, `softerr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RecoveryMode {
@@ -90,6 +92,8 @@ pub struct TcpOptions {
     pub connect_timeout: Duration,
     /// How long a reply may be at most, whatever its call allows, in bytes.
     pub reply_max: usize,
+    /// The clock by which all of these times pass.
+    pub clock: TimeSource,
 }
 
 impl TcpOptions {
@@ -113,6 +117,7 @@ impl TcpOptions {
             reserved_port: false,
             connect_timeout: Duration::from_secs(10),
             reply_max: 2 << 20,
+            clock: TimeSource::System,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_trace::{
@@ -20,19 +20,22 @@ use curt_xdr::padding;
 
 use super::{
     CallError, CallReply, CallStatistics, Interrupt, RecoveryMode, ReplySink, RpcRequest, TcpOptions,
-    Transport, TransportEvents,
+    Transport, TransportEvents, Wake, WakerRegistration,
     activity::ServerActivity,
     call_in_progress::{CallEnd, CallInProgress, CallParameters},
     connect::{KeepAlive, random_u32},
     connection::ClientConnection,
     connection_slot::{ConnectAttempts, ConnectionSlot},
-    interrupt::{Wake, WakerRegistration},
     outgoing::OutgoingRecord,
     statistics::{ConnectStatistics, ConnectionStatistics},
     timer::RetransmitTimer,
-    waiter::CallWaiter,
 };
-use crate::{buffer::BufferPool, message::encode_call_header, record};
+use crate::{
+    clock::TimeSource,
+    connection::waiter::CallWaiter,
+    message::encode_call_header,
+    record::{self, buffer_pool::BufferPool},
+};
 
 /// How many bytes of receive buffers are kept for the next replies.
 const POOL_MAX: usize = 16 << 20;
@@ -63,7 +66,11 @@ impl TcpTransport {
     #[must_use]
     pub fn new(options: TcpOptions, events: Arc<dyn TransportEvents>) -> Self {
         let count = options.nconnect.get().min(TcpOptions::NCONNECT_MAX);
-        let activity = Arc::new(ServerActivity::new(options.server.to_string(), events));
+        let activity = Arc::new(ServerActivity::new(
+            options.server.to_string(),
+            options.clock.clone(),
+            events,
+        ));
         // Should the kernel have no random number, the time does: it only has to differ from the
         // last transport's.
         let first = random_u32().unwrap_or_else(|_| std::process::id());
@@ -94,7 +101,7 @@ impl TcpTransport {
         let transport = Self::new(options, events);
         let waiter = CallWaiter::current();
         let _registration = register(interrupt, &waiter);
-        let mut timer = RetransmitTimer::new(transport.options(), Instant::now());
+        let mut timer = RetransmitTimer::new(transport.options(), transport.clock().now());
         transport.slots[0].connection(
             &transport.shared,
             &waiter,
@@ -110,6 +117,10 @@ impl TcpTransport {
     #[must_use]
     pub fn options(&self) -> &TcpOptions {
         &self.shared.options
+    }
+
+    fn clock(&self) -> &TimeSource {
+        &self.shared.options.clock
     }
 
     /// Closes the connections; calls that wait, now or later, end with [`CallError::Closed`].
@@ -149,7 +160,7 @@ impl TcpTransport {
         let _waiting = self.shared.activity.begin_wait();
         let lane = self.choose();
         let _outstanding = lane.begin_call();
-        let began = Instant::now();
+        let began = self.clock().now();
         let mut timer = RetransmitTimer::new(self.options(), began);
         let patient = self.options().recovery == RecoveryMode::Hard;
         let parameters = CallParameters {
@@ -208,15 +219,16 @@ impl TcpTransport {
         encode(&mut head, xid, request, padding.len());
         let outgoing = OutgoingRecord::new(&head, request.bulk, padding);
         self.trace_call(xid, request, outgoing.len());
-        let began = Event::RpcReply.is_wanted().then(Instant::now);
+        let began = Event::RpcReply.is_wanted().then(|| self.clock().now());
         let outcome = self.send(xid, outgoing, request.results_max, taker, interrupt, journey);
         probe!(RpcReply {
             xid,
             procedure: procedure_name(request.program, request.procedure).bytes(),
             received: journey.bytes_received,
             // Waiting for a connection, or behind others, is not the server's time.
-            rtt: began.map_or(Duration::ZERO, |began| began
-                .elapsed()
+            rtt: began.map_or(Duration::ZERO, |began| self
+                .clock()
+                .since(began)
                 .saturating_sub(journey.reading_for_others + journey.queued)),
             error: outcome.as_ref().err().map_or(0, CallError::negative_errno)
         });

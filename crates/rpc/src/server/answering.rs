@@ -14,18 +14,17 @@ use curt_trace::stages;
 
 use super::{
     CallContext, CallFailure,
-    connection::{ReaderState, ServerConnection},
-    context::HandOverReading,
+    connection::{ReadJob, ReaderState, ServerConnection},
+    inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
-    sendfile::SendfileRange,
     sending::SendOutcome,
-    serve::{BATCH_MAX, ReadJob, RpcServerInner, WorkerBuffers},
     worker_pool::PoolPressure,
 };
 use crate::{
+    connection::{HandOverReading, SendfileRange},
     message::{self, AcceptStatus, CallDecodeError, CallMessage, RejectedReply},
-    receive_buffer::{CompleteRecord, ReceiveBuffer},
     record,
+    record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
 /// Replies up to this size are gathered, longer ones sent from where they are.
@@ -67,7 +66,12 @@ impl RpcServerInner {
             batch: &mut own.batch,
             handed_over: false,
         };
-        let mut context = CallContext::of_connection(connection, &mut turn);
+        let mut context = CallContext::of_connection(
+            connection.peer,
+            connection.local,
+            &connection.service_data,
+            &mut turn,
+        );
         let outcome = self.answer(&call, &mut context, &mut own.reply);
         let mut piece = context.take_file_range();
         let handed_over = turn.handed_over;

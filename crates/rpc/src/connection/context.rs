@@ -2,7 +2,7 @@
 
 use std::{any::Any, net::SocketAddr, sync::OnceLock};
 
-use super::{connection::ServerConnection, sendfile::SendfileRange};
+use super::sendfile::SendfileRange;
 
 /// One call's surroundings.
 pub struct CallContext<'a> {
@@ -16,7 +16,7 @@ pub struct CallContext<'a> {
 }
 
 /// The reading of a connection, which can be left to others.
-pub(super) trait HandOverReading {
+pub(crate) trait HandOverReading {
     /// Sends what is finished and lets another thread read on.
     fn hand_over(&mut self);
 }
@@ -36,12 +36,17 @@ impl<'a> CallContext<'a> {
     }
 
     /// The surroundings of a call on a connection.
-    pub(super) fn of_connection(connection: &'a ServerConnection, turn: &'a mut dyn HandOverReading) -> Self {
+    pub(crate) fn of_connection(
+        peer: SocketAddr,
+        local: SocketAddr,
+        service_data: &'a OnceLock<Box<dyn Any + Send + Sync>>,
+        reader: &'a mut dyn HandOverReading,
+    ) -> Self {
         Self {
-            peer: connection.peer,
-            local: connection.local,
-            reader: Some(turn),
-            service_data: Some(&connection.service_data),
+            peer,
+            local,
+            reader: Some(reader),
+            service_data: Some(service_data),
             allows_sendfile: true,
             file_range: None,
         }
@@ -80,6 +85,7 @@ impl<'a> CallContext<'a> {
             turn.hand_over();
         }
     }
+
     /// Whether a reply may contain a piece of a file: not without a socket.
     #[must_use]
     pub const fn allows_sendfile(&self) -> bool {
@@ -97,7 +103,7 @@ impl<'a> CallContext<'a> {
         assert!(before.is_none(), "a reply has one piece of a file at most");
     }
 
-    pub(super) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
+    pub(crate) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
         self.file_range.take()
     }
 }

@@ -1,0 +1,22 @@
+//! What a server is made with beside its listeners and its service.
+
+use super::Limits;
+use crate::clock::TimeSource;
+
+/// How a server behaves.
+#[derive(Clone, Debug, Default)]
+pub struct RpcServerOptions {
+    /// What its clients may take.
+    pub limits: Limits,
+    /// The clock by which the times among the limits pass.
+    pub clock: TimeSource,
+}
+
+impl From<Limits> for RpcServerOptions {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
