@@ -13,15 +13,19 @@ use rustix::event::PollFlags;
 
 use super::{
     CallError, CallReply, CallStatistics, Interrupt, ReplySink,
-    connection::{ClientConnection, ClientConnectionState, PendingCall},
+    connection::{ClientConnection, ClientConnectionState},
     outgoing::{OutgoingRecord, RecordWriter},
     silence::LOOK_INTERVAL,
     timer::{CallTimeout, RetransmitTimer},
 };
 use crate::{
     clock::TimeSource,
-    connection::waiter::{CallWaiter, PollOutcome, WakeupFd},
+    connection::{
+        pending_call::PendingCall,
+        waiter::{CallWaiter, PollOutcome, WakeupFd},
+    },
     record::receive_buffer::ReceiveBuffer,
+    security::flavor::AuthFlavor,
 };
 use curt_trace::probe;
 
@@ -44,6 +48,8 @@ pub(super) enum CallEnd {
     ConnectionLost,
     /// All retries are over and no reply came; the call has left the connection.
     TimedOut,
+    /// It is to be sent again with another credential and verifier; it has left the connection.
+    SignAgain,
 }
 
 /// What a call is made with, on whichever connection it is sent.
@@ -52,6 +58,8 @@ pub(super) struct CallParameters<'a> {
     pub(super) outgoing: OutgoingRecord<'a>,
     /// How many bytes the results may have at most.
     pub(super) results_max: usize,
+    /// What verifies the reply, if anything does.
+    pub(super) flavor: Option<&'a Arc<dyn AuthFlavor>>,
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
     pub(super) interrupt: &'a Interrupt,
     pub(super) waiter: &'a Arc<CallWaiter>,
@@ -66,6 +74,8 @@ pub(super) struct CallInProgress<'a> {
     waiter: &'a CallWaiter,
     /// Whether nothing of the caller's own record has been given to the writer yet.
     unsent: bool,
+    /// Whether each transmission has a credential and a verifier of its own.
+    has_context: bool,
     /// How many replies had come when the record was sent.
     replies_at_send: u64,
     /// When the call began, and its statistics.
@@ -101,6 +111,7 @@ impl<'a> CallInProgress<'a> {
             xid,
             outgoing,
             results_max,
+            flavor,
             sink,
             interrupt,
             waiter,
@@ -110,15 +121,8 @@ impl<'a> CallInProgress<'a> {
         if state.closed {
             return None;
         }
-        let slot = PendingCall {
-            waiter: Arc::clone(waiter),
-            results_max,
-            received: 0,
-            sink: sink.cloned(),
-            sink_running: false,
-            outcome: None,
-        };
-        state.calls.insert(xid, slot);
+        let call = PendingCall::new(Arc::clone(waiter), results_max, flavor, sink);
+        state.calls.insert(xid, call);
         let under_way = state.calls.len();
         state.statistics.note_in_flight(under_way);
         drop(state);
@@ -129,6 +133,7 @@ impl<'a> CallInProgress<'a> {
             interrupt,
             waiter,
             unsent: true,
+            has_context: flavor.is_some(),
             replies_at_send: 0,
             began,
             statistics,
@@ -175,8 +180,10 @@ impl<'a> CallInProgress<'a> {
             // deadline.
             if self.clock().now() >= timer.deadline() {
                 self.waiter.finish_poll();
-                if self.handle_timeout(timer, patient) && self.withdraw() {
-                    return CallEnd::TimedOut;
+                if let Some(end) = self.handle_timeout(timer, patient)
+                    && self.withdraw()
+                {
+                    return end;
                 }
                 continue;
             }
@@ -195,20 +202,20 @@ impl<'a> CallInProgress<'a> {
         }
     }
 
-    /// Does what is due after a call has waited. Returns whether the call is to be given up.
-    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> bool {
+    /// Does what is due after a call has waited. Returns why the call is to leave, if it is.
+    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> Option<CallEnd> {
         match timer.due(self.clock().now()) {
-            CallTimeout::NotYet => {}
+            CallTimeout::NotYet => None,
             CallTimeout::Minor => self.retry(),
             CallTimeout::Major => {
                 self.connection.activity().note_timeout(timer.major_timeout());
-                if !patient {
-                    return true;
+                if patient {
+                    self.retry()
+                } else {
+                    Some(CallEnd::TimedOut)
                 }
-                self.retry();
             }
         }
-        false
     }
 
     /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the
@@ -332,15 +339,7 @@ impl<'a> CallInProgress<'a> {
             if own_done && self.unsent {
                 self.sent(&mut state);
             }
-            if state.pending.is_empty() {
-                state.writing = false;
-                self.writing = None;
-                if !state.queue.is_empty() {
-                    state.wake_next_owners();
-                }
-                return;
-            }
-            self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), false));
+            self.writing = state.next_output();
         }
     }
 
@@ -380,18 +379,22 @@ impl<'a> CallInProgress<'a> {
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
-    /// only a server that answered others since can have dropped it.
-    fn retry(&mut self) {
+    /// only a server that answered others since can have dropped it. One that has a context leaves to
+    /// be signed again: the server drops a sequence number that it has seen (RFC 2203 section
+    /// 5.3.3.1).
+    fn retry(&mut self) -> Option<CallEnd> {
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
-            self.unsent = true;
+            self.unsent = !self.has_context;
             self.connection.activity().events().retransmitted();
             probe!(RpcRetransmit {
                 xid: self.xid,
                 server: self.connection.activity().server(),
                 reason: "no reply"
             });
+            return self.has_context.then_some(CallEnd::SignAgain);
         }
+        None
     }
 }
 
@@ -461,6 +464,7 @@ mod tests {
             xid: 7,
             outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
             results_max: 1 << 20,
+            flavor: None,
             sink: Some(&taker),
             interrupt: &interrupt,
             waiter: &waiter,

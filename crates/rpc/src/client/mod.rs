@@ -6,6 +6,8 @@
 
 mod activity;
 mod call_in_progress;
+mod callback_queue;
+mod callbacks;
 mod connect;
 mod connection;
 mod connection_slot;

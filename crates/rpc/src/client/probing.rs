@@ -38,9 +38,9 @@ use super::{
     tcp::TcpTransportInner,
 };
 use crate::{
-    auth::RpcCredential,
     message::{decode_reply_header, encode_call_header},
     record::{self, MARK_SIZE},
+    security::auth::RpcCredential,
 };
 
 /// The reply to NULL is never longer: a header with a verifier, or a denial.

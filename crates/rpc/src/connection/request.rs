@@ -2,11 +2,15 @@
 
 use std::io;
 
-use curt_xdr::{DecodeError, Encode};
+use curt_xdr::{DecodeError, Encode, padding, put_fixed};
 
 use crate::{
-    auth::{AuthStatus, RpcCredential},
-    message::VersionRange,
+    message::{VersionRange, encode_signed_header},
+    record,
+    security::{
+        auth::{AuthStatus, RpcCredential},
+        flavor::AuthFlavor,
+    },
 };
 
 /// One call.
@@ -31,6 +35,26 @@ pub struct RpcRequest<'a> {
     pub results_max: usize,
 }
 
+impl<'a> RpcRequest<'a> {
+    /// Appends the record of the call up to the data that end it; returns those data, which follow
+    /// with their padding.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: u32, flavor: &dyn AuthFlavor) -> &'a [u8] {
+        let body = record::begin_record(out);
+        let numbers = [xid, self.program, self.version, self.procedure];
+        encode_signed_header(out, numbers, flavor);
+        let from = out.len();
+        self.arguments.encode(out);
+        if flavor.wraps() {
+            put_fixed(out, self.bulk);
+            flavor.wrap(out, from);
+            record::finish_record(out, body, 0);
+            return &[];
+        }
+        record::finish_record(out, body, self.bulk.len() + padding(self.bulk.len()));
+        self.bulk
+    }
+}
+
 /// Why a call has no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -48,10 +72,15 @@ pub enum CallError {
     /// [`TcpTransport::connect`].
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
-    /// The transport was shut down by this side.
+    /// The transport was shut down by this side; of a [`Backchannel`](super::Backchannel): the
+    /// connection is gone.
     #[error("the connection was closed")]
     Closed,
-    /// The server rejects the credential.
+    /// Too many calls wait for the replies of this peer already.
+    #[error("too many calls wait for replies")]
+    TooManyCalls,
+    /// The server rejects the credential, or its reply is not authentic
+    /// ([`AuthStatus::InvalidResponse`]).
     #[error("the server refused the credential: {0:?}")]
     Denied(AuthStatus),
     /// The server wants another version of RPC itself.
@@ -86,6 +115,7 @@ impl CallError {
             Self::TimedOut { .. } => Errno::TIMEDOUT,
             Self::Unreachable(_) => Errno::HOSTUNREACH,
             Self::Closed => Errno::NOTCONN,
+            Self::TooManyCalls => Errno::AGAIN,
             Self::Denied(_) => Errno::ACCESS,
             Self::RpcMismatch(_)
             | Self::ProgramUnavailable

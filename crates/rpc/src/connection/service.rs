@@ -1,14 +1,11 @@
-//! Who answers calls, on either side of a connection.
+//! Who answers calls, and who can be called back, on either end of a connection.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use curt_trace::stages::StageTimes;
 
-use super::context::CallContext;
-use crate::{
-    auth::AuthStatus,
-    message::{CallMessage, VersionRange},
-};
+use super::{CallError, CallReply, RpcRequest, context::CallContext};
+use crate::message::{CallFailure, CallMessage};
 
 /// Something that answers calls. Called on many threads at once.
 pub trait RpcService: Send + Sync {
@@ -31,22 +28,20 @@ pub trait RpcService: Send + Sync {
     }
 }
 
-/// Why a call has no results; becomes the reply's status (RFC 5531 section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallFailure {
-    /// The program is not served here.
-    ProgramUnavailable,
-    /// The program is served in other versions.
-    ProgramMismatch(VersionRange),
-    /// The program has no such procedure.
-    ProcedureUnavailable,
-    /// The arguments could not be decoded.
-    GarbageArguments,
-    /// Something else, such as memory that ran out.
-    SystemError,
-    /// The credential is not believed.
-    Denied(AuthStatus),
-    /// There is to be no reply at all: the call is a duplicate of one that is still being executed,
-    /// whose reply will come.
-    NoReply,
+/// The way back to a client over the connection that it made (RFC 8881 section 2.10.3.1). A service
+/// may keep it; it does not keep the connection open.
+pub trait Backchannel: Send + Sync {
+    /// Calls the client, and waits for its reply. Called once: a call whose connection ends is not
+    /// sent again (RFC 8881 section 2.10.6.2).
+    ///
+    /// Not to be used by a thread that answers a call: a client that does not reply would hold the
+    /// thread for as long as `timeout`. A call that depends on the reply is told to come back.
+    ///
+    /// # Errors
+    /// [`CallError::TimedOut`] after `timeout`; [`CallError::Closed`] if the connection is gone or
+    /// ends; [`CallError::TooManyCalls`]; others as for any call.
+    fn call(&self, request: &RpcRequest<'_>, timeout: Duration) -> Result<CallReply, CallError>;
+
+    /// Whether the connection is still there.
+    fn is_open(&self) -> bool;
 }

@@ -22,7 +22,9 @@ use rustix::{
 };
 
 use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog};
-use crate::{clock::TimeSource, record::receive_buffer::ReceiveBuffer};
+use crate::{
+    clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
+};
 use curt_trace::{events::ShortText, probe};
 
 /// How long an orderly close waits for the client's last bytes: unread, they would reset the
@@ -51,6 +53,8 @@ pub(super) struct ServerConnection {
     pub(super) waiting_for_call: AtomicBool,
     /// What the service remembers of this connection.
     pub(super) service_data: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The server's own calls to this client.
+    pub(super) calls: Mutex<PendingCalls>,
     warned: AtomicBool,
 }
 
@@ -118,6 +122,7 @@ impl ServerConnection {
             in_flight: AtomicUsize::new(0),
             waiting_for_call: AtomicBool::new(false),
             service_data: OnceLock::new(),
+            calls: Mutex::default(),
             warned: AtomicBool::new(false),
         }
     }
@@ -148,6 +153,7 @@ impl ServerConnection {
     /// whoever sends, or waits in a receive, comes back first.
     pub(super) fn close(&self, why: &str) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.calls.lock().close();
         let mut output = self.output.lock();
         if output.closed {
             return;

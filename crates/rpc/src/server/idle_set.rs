@@ -227,6 +227,7 @@ impl IdleSet {
         drop(self.take(connection, &mut reading));
         *reading = ReaderState::Closed;
         drop(reading);
+        connection.calls.lock().close();
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.connections.lock().remove(&connection.id);
     }

@@ -7,8 +7,9 @@ use std::sync::{
 
 use curt_trace::stages::StageTimes;
 
-use super::{Limits, RpcService, connection::ReadJob, idle_set::IdleSet, worker_pool::WorkerPool};
+use super::{Limits, connection::ReadJob, idle_set::IdleSet, worker_pool::WorkerPool};
 use crate::clock::TimeSource;
+use crate::connection::CallHandler;
 use crate::record::receive_buffer::ReceiveBuffer;
 
 /// As soon as this much is gathered it is sent.
@@ -16,7 +17,7 @@ pub(super) const BATCH_MAX: usize = 64 << 10;
 
 /// What all serving threads share.
 pub(super) struct RpcServerInner {
-    pub(super) service: Arc<dyn RpcService>,
+    pub(super) handler: CallHandler,
     pub(super) stages: Arc<StageTimes>,
     pub(super) limits: Limits,
     pub(super) clock: TimeSource,

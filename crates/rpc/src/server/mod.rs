@@ -7,6 +7,7 @@
 mod accepting;
 mod adaptive_polling;
 mod answering;
+mod backchannel;
 mod clients;
 mod connection;
 mod idle_set;
@@ -35,8 +36,11 @@ pub use limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN};
 pub use options::RpcServerOptions;
 use rustix::event::EventfdFlags;
 
-pub use crate::connection::{CallContext, CallFailure, RpcService, SendfileRange};
 use crate::record::buffer_pool::BufferPool;
+pub use crate::{
+    connection::{Backchannel, CallContext, CallHandler, RpcService, SendfileRange},
+    message::CallFailure,
+};
 use idle_set::IdleSet;
 use inner::RpcServerInner;
 use worker_pool::WorkerPool;
@@ -71,7 +75,11 @@ impl RpcServer {
         service: Arc<dyn RpcService>,
         options: impl Into<RpcServerOptions>,
     ) -> io::Result<Self> {
-        let RpcServerOptions { limits, clock } = options.into();
+        let RpcServerOptions {
+            limits,
+            clock,
+            acceptor,
+        } = options.into();
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let parking = IdleSet::new(
             listeners,
@@ -86,7 +94,7 @@ impl RpcServer {
         ));
         let shared = RpcServerInner {
             stages: service.stages().unwrap_or_default(),
-            service,
+            handler: CallHandler { service, acceptor },
             limits,
             clock,
             idle_set: parking,

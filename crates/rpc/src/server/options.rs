@@ -1,7 +1,9 @@
 //! What a server is made with beside its listeners and its service.
 
+use std::sync::Arc;
+
 use super::Limits;
-use crate::clock::TimeSource;
+use crate::{clock::TimeSource, security::flavor::FlavorAcceptor};
 
 /// How a server behaves.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +12,8 @@ pub struct RpcServerOptions {
     pub limits: Limits,
     /// The clock by which the times among the limits pass.
     pub clock: TimeSource,
+    /// Protects calls of other flavors than AUTH_NONE and AUTH_SYS.
+    pub acceptor: Option<Arc<dyn FlavorAcceptor>>,
 }
 
 impl From<Limits> for RpcServerOptions {

@@ -26,7 +26,7 @@ use super::{
     sending::SendOutcome,
     worker_pool::PoolPressure,
 };
-use crate::record::receive_buffer::ReceiveBuffer;
+use crate::{message::is_reply, record::receive_buffer::ReceiveBuffer};
 
 /// How long half a record, or a client that takes no replies, holds a thread.
 const REST_OF_RECORD_TIMEOUT: Duration = Duration::from_millis(100);
@@ -84,11 +84,14 @@ impl RpcServerInner {
             let limit = |_: &[u8]| self.limits.record;
             match received {
                 ReceiveOutcome::Nothing => return self.make_idle(&connection, inbox),
-                ReceiveOutcome::Bytes if inbox.complete_record(limit) == Ok(None) => {
-                    return self.make_idle(&connection, inbox);
+                ReceiveOutcome::Bytes => {
+                    deliver_replies(&connection, &mut inbox, limit);
+                    if inbox.complete_record(limit) == Ok(None) {
+                        return self.make_idle(&connection, inbox);
+                    }
                 }
                 // The end, too: there may be replies to see off.
-                ReceiveOutcome::Bytes | ReceiveOutcome::End => {}
+                ReceiveOutcome::End => {}
             }
         }
         self.dispatch(ReadJob { connection, inbox });
@@ -225,6 +228,21 @@ impl RpcServerInner {
                 }
             }
         }
+    }
+}
+
+/// Passes the replies at the front of what was received to their callers.
+fn deliver_replies(
+    connection: &ServerConnection,
+    inbox: &mut ReceiveBuffer,
+    limit: impl Copy + Fn(&[u8]) -> usize,
+) {
+    while let Ok(Some(whole)) = inbox.complete_record(limit) {
+        let message = inbox.body(whole);
+        if !is_reply(message) || !connection.deliver_reply(message) {
+            return;
+        }
+        inbox.skip(whole);
     }
 }
 
