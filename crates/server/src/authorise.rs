@@ -104,7 +104,8 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             let _stage = stages::enter(RequestStage::Permission, "subtree");
             let HandleContents { node, parent, .. } = &grant.signed;
             let (tree, places) = (&*grant.export.vfs, &grant.export.subtree_cache);
-            subtree::check(tree, places, &grant.identity.caller(), node, parent.as_ref())?;
+            let (caller, now) = (grant.identity.caller(), self.service.clock.wall_clock());
+            subtree::check(tree, places, &caller, node, parent.as_ref(), now)?;
         }
         Ok(VerifiedHandle::new(self.service, grant))
     }

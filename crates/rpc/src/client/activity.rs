@@ -9,11 +9,13 @@ use std::{
 };
 
 use super::TransportEvents;
+use crate::clock::TimeSource;
 use curt_trace::probe;
 
 /// One for each transport.
 pub(super) struct ServerActivity {
     server: String,
+    clock: TimeSource,
     base: Instant,
     waiting: AtomicUsize,
     /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait
@@ -30,10 +32,11 @@ pub(super) struct ServerActivity {
 pub(super) struct ReplyWait<'a>(&'a ServerActivity);
 
 impl ServerActivity {
-    pub(super) fn new(server: String, events: Arc<dyn TransportEvents>) -> Self {
+    pub(super) fn new(server: String, clock: TimeSource, events: Arc<dyn TransportEvents>) -> Self {
         Self {
             server,
-            base: Instant::now(),
+            base: clock.now(),
+            clock,
             waiting: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(0),
             outage: AtomicBool::new(false),
@@ -44,6 +47,10 @@ impl ServerActivity {
 
     pub(super) fn server(&self) -> &str {
         &self.server
+    }
+
+    pub(super) const fn clock(&self) -> &TimeSource {
+        &self.clock
     }
 
     pub(super) fn events(&self) -> &dyn TransportEvents {
@@ -109,7 +116,7 @@ impl ServerActivity {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock.since(self.base).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -13,12 +13,20 @@ use rustix::event::PollFlags;
 
 use super::{
     CallError, CallReply, CallStatistics, Interrupt, ReplySink,
-    connection::{ClientConnection, ClientConnectionState, PendingCall},
+    connection::{ClientConnection, ClientConnectionState},
     outgoing::{OutgoingRecord, RecordWriter},
+    silence::LOOK_INTERVAL,
     timer::{CallTimeout, RetransmitTimer},
-    waiter::{CallWaiter, PollOutcome},
 };
-use crate::receive_buffer::ReceiveBuffer;
+use crate::{
+    clock::TimeSource,
+    connection::{
+        pending_call::PendingCall,
+        waiter::{CallWaiter, PollOutcome, WakeupFd},
+    },
+    record::receive_buffer::ReceiveBuffer,
+    security::flavor::AuthFlavor,
+};
 use curt_trace::probe;
 
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the
@@ -40,6 +48,8 @@ pub(super) enum CallEnd {
     ConnectionLost,
     /// All retries are over and no reply came; the call has left the connection.
     TimedOut,
+    /// It is to be sent again with another credential and verifier; it has left the connection.
+    SignAgain,
 }
 
 /// What a call is made with, on whichever connection it is sent.
@@ -48,6 +58,8 @@ pub(super) struct CallParameters<'a> {
     pub(super) outgoing: OutgoingRecord<'a>,
     /// How many bytes the results may have at most.
     pub(super) results_max: usize,
+    /// What verifies the reply, if anything does.
+    pub(super) flavor: Option<&'a Arc<dyn AuthFlavor>>,
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
     pub(super) interrupt: &'a Interrupt,
     pub(super) waiter: &'a Arc<CallWaiter>,
@@ -62,6 +74,8 @@ pub(super) struct CallInProgress<'a> {
     waiter: &'a CallWaiter,
     /// Whether nothing of the caller's own record has been given to the writer yet.
     unsent: bool,
+    /// Whether each transmission has a credential and a verifier of its own.
+    has_context: bool,
     /// How many replies had come when the record was sent.
     replies_at_send: u64,
     /// When the call began, and its statistics.
@@ -97,6 +111,7 @@ impl<'a> CallInProgress<'a> {
             xid,
             outgoing,
             results_max,
+            flavor,
             sink,
             interrupt,
             waiter,
@@ -106,15 +121,8 @@ impl<'a> CallInProgress<'a> {
         if state.closed {
             return None;
         }
-        let slot = PendingCall {
-            waiter: Arc::clone(waiter),
-            results_max,
-            received: 0,
-            sink: sink.cloned(),
-            sink_running: false,
-            outcome: None,
-        };
-        state.calls.insert(xid, slot);
+        let call = PendingCall::new(Arc::clone(waiter), results_max, flavor, sink);
+        state.calls.insert(xid, call);
         let under_way = state.calls.len();
         state.statistics.note_in_flight(under_way);
         drop(state);
@@ -125,6 +133,7 @@ impl<'a> CallInProgress<'a> {
             interrupt,
             waiter,
             unsent: true,
+            has_context: flavor.is_some(),
             replies_at_send: 0,
             began,
             statistics,
@@ -162,17 +171,19 @@ impl<'a> CallInProgress<'a> {
                     continue;
                 }
                 NextWait::SinkRunning => {
-                    self.waiter.park(Instant::now() + RECHECK_INTERVAL);
+                    self.waiter.park(RECHECK_INTERVAL);
                     continue;
                 }
                 NextWait::Write | NextWait::Poll | NextWait::Park => {}
             }
             // Asked each time: whoever reads for others may have something to do beyond its own
             // deadline.
-            if Instant::now() >= timer.deadline() {
+            if self.clock().now() >= timer.deadline() {
                 self.waiter.finish_poll();
-                if self.handle_timeout(timer, patient) && self.withdraw() {
-                    return CallEnd::TimedOut;
+                if let Some(end) = self.handle_timeout(timer, patient)
+                    && self.withdraw()
+                {
+                    return end;
                 }
                 continue;
             }
@@ -185,26 +196,26 @@ impl<'a> CallInProgress<'a> {
                 }
                 NextWait::Poll => {}
                 NextWait::Park | NextWait::ReadForOthers(_) | NextWait::SinkRunning => {
-                    self.waiter.park(timer.deadline())
+                    self.waiter.park(self.clock().until(timer.deadline()))
                 }
             }
         }
     }
 
-    /// Does what is due after a call has waited. Returns whether the call is to be given up.
-    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> bool {
-        match timer.due(Instant::now()) {
-            CallTimeout::NotYet => {}
+    /// Does what is due after a call has waited. Returns why the call is to leave, if it is.
+    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> Option<CallEnd> {
+        match timer.due(self.clock().now()) {
+            CallTimeout::NotYet => None,
             CallTimeout::Minor => self.retry(),
             CallTimeout::Major => {
                 self.connection.activity().note_timeout(timer.major_timeout());
-                if !patient {
-                    return true;
+                if patient {
+                    self.retry()
+                } else {
+                    Some(CallEnd::TimedOut)
                 }
-                self.retry();
             }
         }
-        false
     }
 
     /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the
@@ -236,10 +247,9 @@ impl<'a> CallInProgress<'a> {
                 let activity = self.connection.activity();
                 activity.has_refused_since(self.began + sent)
             });
-            self.statistics.reading_for_others += self
-                .reading_for_others_since
-                .take()
-                .map_or(Duration::ZERO, |since| since.elapsed());
+            if let Some(since) = self.reading_for_others_since.take() {
+                self.statistics.reading_for_others += self.clock().since(since);
+            }
             return Err(CallEnd::Done(outcome));
         }
         if self.interrupt.is_raised() {
@@ -247,7 +257,7 @@ impl<'a> CallInProgress<'a> {
         }
         if state.closed {
             if self.statistics.transmissions > 0 {
-                self.statistics.lost = Some(self.began.elapsed());
+                self.statistics.lost = Some(self.clock().since(self.began));
                 self.statistics.ended_by_peer = state.ended_by_peer.then_some(self.statistics.queued);
             }
             return Err(CallEnd::ConnectionLost);
@@ -277,7 +287,7 @@ impl<'a> CallInProgress<'a> {
         if !(taken && needed && may && state.has_sinks()) {
             return None;
         }
-        let now = Instant::now();
+        let now = self.clock().now();
         let end = *self.reading_for_others_since.get_or_insert(now) + READ_FOR_OTHERS_MAX;
         (now < end).then_some(end)
     }
@@ -314,7 +324,7 @@ impl<'a> CallInProgress<'a> {
         state.note_sent();
         self.statistics.transmissions += 1;
         self.statistics.bytes_sent += self.outgoing.len() as u64;
-        self.statistics.queued = self.began.elapsed();
+        self.statistics.queued = self.clock().since(self.began);
         self.connection.activity().events().sent(self.outgoing.len());
     }
 
@@ -334,19 +344,15 @@ impl<'a> CallInProgress<'a> {
             if own_done && self.unsent {
                 self.sent(&mut state);
             }
-            if state.pending.is_empty() {
-                state.writing = false;
-                self.writing = None;
-                if !state.queue.is_empty() {
-                    state.wake_next_owners();
-                }
-                return;
-            }
-            self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), false));
+            self.writing = state.next_output();
         }
     }
 
-    fn wakeup(&self) -> &'a Arc<super::waiter::WakeupFd> {
+    fn clock(&self) -> &'a TimeSource {
+        self.connection.activity().clock()
+    }
+
+    fn wakeup(&self) -> &'a Arc<WakeupFd> {
         if self.receive_buffer.is_some() {
             &self.connection.read_wakeup
         } else {
@@ -364,9 +370,10 @@ impl<'a> CallInProgress<'a> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.receive_buffer.is_some());
         events.set(PollFlags::OUT, self.writing.is_some());
+        let longest = self.clock().until(deadline).min(LOOK_INTERVAL);
         let polled = self
             .waiter
-            .poll(&self.connection.socket, events, self.wakeup(), deadline);
+            .poll(&self.connection.socket, events, self.wakeup(), longest);
         if polled == PollOutcome::Ready {
             if let Some(inbox) = &mut self.receive_buffer {
                 self.connection.receive(inbox);
@@ -377,18 +384,22 @@ impl<'a> CallInProgress<'a> {
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
-    /// only a server that answered others since can have dropped it.
-    fn retry(&mut self) {
+    /// only a server that answered others since can have dropped it. One that has a context leaves to
+    /// be signed again: the server drops a sequence number that it has seen (RFC 2203 section
+    /// 5.3.3.1).
+    fn retry(&mut self) -> Option<CallEnd> {
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
-            self.unsent = true;
+            self.unsent = !self.has_context;
             self.connection.activity().events().retransmitted();
             probe!(RpcRetransmit {
                 xid: self.xid,
                 server: self.connection.activity().server(),
                 reason: "no reply"
             });
+            return self.has_context.then_some(CallEnd::SignAgain);
         }
+        None
     }
 }
 
@@ -421,7 +432,7 @@ mod tests {
         super::{activity::ServerActivity, connect::KeepAlive, events::NoTransportEvents},
         *,
     };
-    use crate::buffer::BufferPool;
+    use crate::{clock::TimeSource, record::buffer_pool::BufferPool};
 
     struct Nobody;
 
@@ -440,7 +451,11 @@ mod tests {
             None,
         )
         .expect("there are sockets");
-        let activity = Arc::new(ServerActivity::new("nobody".into(), Arc::new(NoTransportEvents)));
+        let activity = Arc::new(ServerActivity::new(
+            "nobody".into(),
+            TimeSource::System,
+            Arc::new(NoTransportEvents),
+        ));
         let keep_alive = KeepAlive {
             interval: Duration::from_secs(60),
             count: 3,
@@ -454,6 +469,7 @@ mod tests {
             xid: 7,
             outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
             results_max: 1 << 20,
+            flavor: None,
             sink: Some(&taker),
             interrupt: &interrupt,
             waiter: &waiter,

@@ -7,7 +7,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::fd::OwnedFd,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -89,11 +89,11 @@ fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> 
 /// that is far away; beside it another one is begun in each interval of [`PACE`], in place of the
 /// one before.
 fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
-    let end = Instant::now() + options.connect_timeout;
+    let end = options.clock.now() + options.connect_timeout;
     let first = begin(options, address)?;
     let mut next: Option<OwnedFd> = None;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
+        let left = options.clock.until(end);
         let mut fds = vec![PollFd::new(&first, PollFlags::OUT)];
         fds.extend(next.as_ref().map(|next| PollFd::new(next, PollFlags::OUT)));
         let ready = match rustix::event::poll(&mut fds, Some(&timespec(left.min(jittered(PACE))))) {

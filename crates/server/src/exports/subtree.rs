@@ -140,6 +140,7 @@ pub(crate) fn check(
     caller: &FsCred<'_>,
     node: &NodeHandle,
     parent: Option<&NodeHandle>,
+    now: SystemTime,
 ) -> Result<(), NfsStat3> {
     let root = vfs.root();
     if *node == root {
@@ -150,7 +151,7 @@ pub(crate) fn check(
         up(vfs, node)?
     } else {
         let parent = parent.ok_or(NfsStat3::Stale)?;
-        if !places.contains(vfs, parent, node, SystemTime::now())? {
+        if !places.contains(vfs, parent, node, now)? {
             return Err(NfsStat3::Stale);
         }
         *parent
@@ -209,7 +210,14 @@ mod tests {
         let below = directory(&vfs, &closed, "d", 0o777);
         let places = SubtreeCache::default();
         let checked = |uid, node: &NodeHandle, parent: Option<&NodeHandle>| {
-            check(&vfs, &places, &FsCred::new(uid, uid, &[]), node, parent)
+            check(
+                &vfs,
+                &places,
+                &FsCred::new(uid, uid, &[]),
+                node,
+                parent,
+                SystemTime::now(),
+            )
         };
         assert_eq!(checked(1000, &vfs.root(), None), Ok(()));
         assert_eq!(checked(1000, &open, None), Ok(()));
@@ -274,7 +282,7 @@ mod tests {
         let d = find(&vfs.root(), "d");
         let f = find(&d, "f");
         let places = SubtreeCache::default();
-        let checked = |node, parent| check(&vfs, &places, &FsCred::ROOT, node, parent);
+        let checked = |node, parent| check(&vfs, &places, &FsCred::ROOT, node, parent, SystemTime::now());
         assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
         std::fs::rename(top.path().join("export/d"), top.path().join("outside/d")).unwrap();
         assert!(checked(&d, None).is_err() && checked(&f, Some(&d)).is_err());

@@ -252,7 +252,7 @@ fn decode(request: &RpcRequest<'_>, arguments: &[u8]) -> Result<(Seen, Vec<u8>),
     let (procedure, offset, count) = (request.procedure, decoder.u64()?, decoder.u32()?);
     let uid = match request.credential {
         curt_rpc::auth::RpcCredential::Sys(sys) => Some(sys.uid),
-        curt_rpc::auth::RpcCredential::None => None,
+        curt_rpc::auth::RpcCredential::None | curt_rpc::auth::RpcCredential::Context(_) => None,
     };
     let mut seen = Seen {
         procedure,

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -90,14 +90,13 @@ impl Interrupt {
         let alarm = Arc::new(CondvarWaker::default());
         let waker: Arc<dyn Wake> = alarm.clone();
         let _registration = self.register(waker);
-        let end = Instant::now() + duration;
-        let mut rung = alarm.woken.lock();
-        while !self.is_raised() && !*rung {
-            if alarm.condvar.wait_until(&mut rung, end).timed_out() {
-                break;
-            }
+        let mut woken = alarm.woken.lock();
+        if !self.is_raised() {
+            alarm
+                .condvar
+                .wait_while_for(&mut woken, |woken| !*woken, duration);
         }
-        drop(rung);
+        drop(woken);
         self.is_raised()
     }
 }

@@ -4,6 +4,9 @@
 //! end up contiguous without being copied if it is one fragment; no more is asked for than the
 //! record's limit; empty fragments cannot keep a reader busy for ever.
 
+pub(crate) mod buffer_pool;
+pub(crate) mod receive_buffer;
+
 /// The size of a fragment's mark, in bytes.
 pub const MARK_SIZE: usize = 4;
 

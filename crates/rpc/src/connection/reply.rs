@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::buffer::BufferPool;
+use crate::record::buffer_pool::BufferPool;
 
 /// The results of a call that succeeded. Owned; its buffer is used again when it is dropped.
 pub struct CallReply {
@@ -39,7 +39,7 @@ impl CallReply {
         }
     }
 
-    /// Whether a [`Taker`](super::Taker) has used the results: they are not here.
+    /// Whether a [`ReplySink`](super::ReplySink) has used the results: they are not here.
     #[must_use]
     pub const fn was_consumed(&self) -> bool {
         self.consumed

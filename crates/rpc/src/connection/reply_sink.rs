@@ -17,7 +17,7 @@ pub trait ReplySink: Send + Sync {
 }
 
 /// Offers results to `taker`, and returns whether it took them. A taker that panics has not.
-pub(super) fn offer(taker: &dyn ReplySink, results: &[u8]) -> bool {
+pub(crate) fn offer(taker: &dyn ReplySink, results: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| taker.consume(results))).unwrap_or_else(|_| {
         tracing::error!("the reply sink panicked");
         false

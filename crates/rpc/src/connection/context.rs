@@ -1,8 +1,12 @@
 //! What a service may know and do about the connection that a call came from.
 
-use std::{any::Any, net::SocketAddr, sync::OnceLock};
+use std::{
+    any::Any,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
-use super::{connection::ServerConnection, sendfile::SendfileRange};
+use super::{sendfile::SendfileRange, service::Backchannel};
 
 /// One call's surroundings.
 pub struct CallContext<'a> {
@@ -10,13 +14,14 @@ pub struct CallContext<'a> {
     local: SocketAddr,
     reader: Option<&'a mut dyn HandOverReading>,
     service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
+    backchannel: Option<&'a dyn Fn() -> Arc<dyn Backchannel>>,
     allows_sendfile: bool,
     /// Where in the reply, and what.
     file_range: Option<(usize, SendfileRange)>,
 }
 
 /// The reading of a connection, which can be left to others.
-pub(super) trait HandOverReading {
+pub(crate) trait HandOverReading {
     /// Sends what is finished and lets another thread read on.
     fn hand_over(&mut self);
 }
@@ -30,18 +35,26 @@ impl<'a> CallContext<'a> {
             local,
             reader: None,
             service_data: None,
+            backchannel: None,
             allows_sendfile: false,
             file_range: None,
         }
     }
 
     /// The surroundings of a call on a connection.
-    pub(super) fn of_connection(connection: &'a ServerConnection, turn: &'a mut dyn HandOverReading) -> Self {
+    pub(crate) fn of_connection(
+        peer: SocketAddr,
+        local: SocketAddr,
+        service_data: &'a OnceLock<Box<dyn Any + Send + Sync>>,
+        backchannel: &'a dyn Fn() -> Arc<dyn Backchannel>,
+        reader: &'a mut dyn HandOverReading,
+    ) -> Self {
         Self {
-            peer: connection.peer,
-            local: connection.local,
-            reader: Some(turn),
-            service_data: Some(&connection.service_data),
+            peer,
+            local,
+            reader: Some(reader),
+            service_data: Some(service_data),
+            backchannel: Some(backchannel),
             allows_sendfile: true,
             file_range: None,
         }
@@ -80,7 +93,15 @@ impl<'a> CallContext<'a> {
             turn.hand_over();
         }
     }
-    /// Whether a reply may contain a piece of a file: not without a socket.
+
+    /// The way back to the client; none from a client to its server, or without a socket.
+    #[must_use]
+    pub fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
+        self.backchannel.map(|make| make())
+    }
+
+    /// Whether a reply may contain a piece of a file: not without a socket, nor if the call's
+    /// flavor protects the results.
     #[must_use]
     pub const fn allows_sendfile(&self) -> bool {
         self.allows_sendfile
@@ -92,12 +113,16 @@ impl<'a> CallContext<'a> {
     /// # Panics
     /// If the call has a piece already, or its reply takes none ([`CallContext::allows_sendfile`]).
     pub fn attach(&mut self, at: usize, piece: SendfileRange) {
-        assert!(self.allows_sendfile, "the reply goes through no socket");
+        assert!(self.allows_sendfile, "the reply takes no piece of a file");
         let before = self.file_range.replace((at, piece));
         assert!(before.is_none(), "a reply has one piece of a file at most");
     }
 
-    pub(super) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
+    pub(crate) const fn forbid_sendfile(&mut self) {
+        self.allows_sendfile = false;
+    }
+
+    pub(crate) const fn take_file_range(&mut self) -> Option<(usize, SendfileRange)> {
         self.file_range.take()
     }
 }

@@ -8,16 +8,16 @@ use std::{
     os::fd::OwnedFd,
     sync::Arc,
     thread::{self, Thread},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use super::{interrupt::Wake, silence::LOOK_INTERVAL};
+use super::interrupt::Wake;
 
 /// One for each thread that makes calls.
-pub(super) struct CallWaiter {
+pub(crate) struct CallWaiter {
     thread: Thread,
     place: Mutex<WaitPlace>,
 }
@@ -30,16 +30,16 @@ enum WaitPlace {
 }
 
 /// An eventfd that the one thread in poll(2) listens to.
-pub(super) struct WakeupFd(OwnedFd);
+pub(crate) struct WakeupFd(OwnedFd);
 
 /// What poll(2) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PollOutcome {
+pub(crate) enum PollOutcome {
     /// The socket is ready for something of what was asked, or has an error.
     Ready,
     /// The bell rang, or something else ended the wait.
     Woken,
-    /// Nothing happened until the deadline, or for [`LOOK_INTERVAL`].
+    /// Nothing happened in that time.
     Quiet,
 }
 
@@ -49,27 +49,26 @@ thread_local! {
 
 impl CallWaiter {
     /// That of this thread.
-    pub(super) fn current() -> Arc<Self> {
+    pub(crate) fn current() -> Arc<Self> {
         CURRENT.with(Arc::clone)
     }
 
     /// Says that this thread is going to wait in [`CallWaiter::poll`] with `bell`.
-    pub(super) fn prepare_poll(&self, bell: &Arc<WakeupFd>) {
+    pub(crate) fn prepare_poll(&self, bell: &Arc<WakeupFd>) {
         *self.place.lock() = WaitPlace::Polling(Arc::clone(bell));
     }
 
-    /// Waits for `socket` or `bell`, until the deadline and for [`LOOK_INTERVAL`] at most. To be
-    /// called after [`CallWaiter::prepare_poll`] and a last look.
-    pub(super) fn poll(
+    /// Waits for `socket` or `bell`, `longest` at most. To be called after
+    /// [`CallWaiter::prepare_poll`] and a last look.
+    pub(crate) fn poll(
         &self,
         socket: &OwnedFd,
         events: PollFlags,
         bell: &WakeupFd,
-        deadline: Instant,
+        longest: Duration,
     ) -> PollOutcome {
         let mut fds = [PollFd::new(socket, events), PollFd::new(&bell.0, PollFlags::IN)];
-        let left = deadline.saturating_duration_since(Instant::now());
-        let outcome = rustix::event::poll(&mut fds, Some(&timespec(left.min(LOOK_INTERVAL))));
+        let outcome = rustix::event::poll(&mut fds, Some(&timespec(longest)));
         self.finish_poll();
         match outcome {
             Ok(count) if count > 0 && !fds[0].revents().is_empty() => PollOutcome::Ready,
@@ -84,13 +83,14 @@ impl CallWaiter {
     }
 
     /// Takes back [`CallWaiter::prepare_poll`].
-    pub(super) fn finish_poll(&self) {
+    pub(crate) fn finish_poll(&self) {
         *self.place.lock() = WaitPlace::Parked;
     }
 
-    /// Waits to be woken, or for the deadline; a wake-up since the last wait counts.
-    pub(super) fn park(&self, deadline: Instant) {
-        thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+    /// Waits to be woken, `longest` at most; a wake-up since the last wait counts. Only for the
+    /// thread whose waiter it is.
+    pub(crate) fn park(&self, longest: Duration) {
+        thread::park_timeout(longest);
     }
 }
 
@@ -104,7 +104,7 @@ impl Wake for CallWaiter {
 }
 
 impl WakeupFd {
-    pub(super) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 

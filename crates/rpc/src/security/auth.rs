@@ -3,9 +3,11 @@
 //! [`OpaqueAuth`] is what a message carries, borrowed from it; [`RpcCredential`] is what a client
 //! sends. Believing a credential is the business of whoever serves the call, not of this module.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{fmt, ops::Deref};
 
-use curt_xdr::{DecodeError, Decoder, Encode, Xdr, put_opaque};
+use curt_xdr::{DecodeError, Decoder, Encode, Xdr};
+
+pub use super::credential::{AuthSysCredential, ContextCredential, MachineName, RpcCredential};
 
 /// The largest body of a credential or verifier, in bytes (RFC 5531 section 8.2).
 pub const AUTH_BODY_MAX: usize = 400;
@@ -17,7 +19,7 @@ pub const MACHINE_NAME_MAX: usize = 255;
 pub const GROUPS_MAX: usize = 16;
 
 const FLAVOR_NONE: u32 = 0;
-const FLAVOR_SYS: u32 = 1;
+pub(super) const FLAVOR_SYS: u32 = 1;
 
 /// Why authentication failed (RFC 5531 section 9, `auth_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
@@ -161,11 +163,23 @@ impl<'a> OpaqueAuth<'a> {
             _ => Ok(Self::Other { flavor, body }),
         }
     }
+}
 
-    /// Reads a verifier, of which nothing is used: AUTH_SYS and AUTH_NONE have none.
-    pub(crate) fn skip(decoder: &mut Decoder<'a>) -> Result<(), DecodeError> {
-        decoder.u32()?;
-        decoder.opaque(AUTH_BODY_MAX).map(drop)
+/// A verifier as it came. Those of AUTH_NONE and AUTH_SYS say nothing, whatever is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpaqueVerifier<'a> {
+    /// The flavour's number.
+    pub flavor: u32,
+    /// Its body, at most [`AUTH_BODY_MAX`] bytes.
+    pub body: &'a [u8],
+}
+
+impl<'a> OpaqueVerifier<'a> {
+    pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            flavor: decoder.u32()?,
+            body: decoder.opaque(AUTH_BODY_MAX)?,
+        })
     }
 }
 
@@ -176,71 +190,6 @@ pub(crate) enum AuthError {
     Framing(DecodeError),
     /// Its body is not what its flavour says.
     Body(DecodeError),
-}
-
-/// A host name that fits AUTH_SYS; cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MachineName(Arc<[u8]>);
-
-impl MachineName {
-    /// Keeps the first [`MACHINE_NAME_MAX`] bytes of `name`.
-    #[must_use]
-    pub fn new(name: &[u8]) -> Self {
-        Self(name[..name.len().min(MACHINE_NAME_MAX)].into())
-    }
-}
-
-/// The identity that a client sends with a call. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RpcCredential {
-    /// AUTH_NONE.
-    None,
-    /// AUTH_SYS.
-    Sys(AuthSysCredential),
-}
-
-/// The parts of an AUTH_SYS credential that a client sends.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuthSysCredential {
-    /// The client's host name.
-    pub machine_name: MachineName,
-    /// The caller's user id.
-    pub uid: u32,
-    /// The caller's group id.
-    pub gid: u32,
-    /// The caller's other groups, as many as fit.
-    pub groups: AuthSysGids,
-}
-
-impl Encode for RpcCredential {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::None => encode_none(out),
-            Self::Sys(sys) => {
-                FLAVOR_SYS.encode(out);
-                let length_at = out.len();
-                0u32.encode(out);
-                sys.encode_body(out);
-                let length = out.len() - length_at - 4;
-                let length = u32::try_from(length).expect("a body is at most 400 bytes");
-                out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
-            }
-        }
-    }
-}
-
-impl AuthSysCredential {
-    fn encode_body(&self, out: &mut Vec<u8>) {
-        // The stamp is arbitrary (RFC 5531 appendix A).
-        0u32.encode(out);
-        put_opaque(out, &self.machine_name.0);
-        self.uid.encode(out);
-        self.gid.encode(out);
-        u32::from(self.groups.count).encode(out);
-        for gid in self.groups.iter() {
-            gid.encode(out);
-        }
-    }
 }
 
 /// Appends an AUTH_NONE credential or verifier.

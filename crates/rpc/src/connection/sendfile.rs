@@ -32,7 +32,7 @@ pub struct SendfileRange {
 
 /// What the socket took of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendfileOutcome {
+pub(crate) enum SendfileOutcome {
     /// So many bytes, because it has no room for more at the moment, or because the file ended
     /// there.
     Some(usize),
@@ -41,13 +41,13 @@ pub(super) enum SendfileOutcome {
 }
 
 impl SendfileRange {
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         usize::try_from(self.length).unwrap_or(usize::MAX)
     }
 
     /// Sends as much as the socket takes: at once, or, if someone is `patient`, within its own
     /// timeout for sending.
-    pub(super) fn push(&self, socket: &OwnedFd, patient: bool) -> SendfileOutcome {
+    pub(crate) fn push(&self, socket: &OwnedFd, patient: bool) -> SendfileOutcome {
         if patient {
             return self.push_some(socket);
         }
@@ -87,7 +87,7 @@ impl SendfileRange {
 
     /// Appends what follows the first `from` bytes of the piece to `bytes`, with zeros where the
     /// file ends before it.
-    pub(super) fn read_rest(&self, from: usize, bytes: &mut Vec<u8>) -> Result<(), Errno> {
+    pub(crate) fn read_rest(&self, from: usize, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         let start = bytes.len();
         bytes.resize(start + self.length() - from, 0);
         let mut at = start;

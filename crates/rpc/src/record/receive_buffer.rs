@@ -6,9 +6,9 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use crate::{
-    buffer::{BUFFER_MIN, BufferPool},
-    record::{MARK_SIZE, RecordAssembler, RecordError, RecordProgress},
+use super::{
+    MARK_SIZE, RecordAssembler, RecordError, RecordProgress,
+    buffer_pool::{BUFFER_MIN, BufferPool},
 };
 
 /// The most that is received at once of short records, in bytes.
