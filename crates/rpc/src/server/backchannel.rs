@@ -1,9 +1,9 @@
 //! Calls of the server over a client's connection.
 //!
-//! Owns nothing: the calls that wait are in a table of the connection. Whoever reads the connection passes the
-//! replies on, also the thread that waits for idle connections: a reply needs no serving thread, of
-//! which the client may have used up its share. Invariants: a call ends with its reply, its timeout
-//! or its connection, and holds no lock while it waits.
+//! Owns nothing: the calls that wait are in a table of the connection. Whoever reads the connection
+//! passes the replies on, also the thread that waits for idle connections: a reply needs no serving
+//! thread, of which the client may have used up its share. Invariants: a call ends with its reply,
+//! its timeout or its connection, and holds no lock while it waits.
 
 use std::{
     sync::{Arc, Weak},
