@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use curt_policy::{Moment, NameLabel, ObjectKind, names::DentryUpdate};
+use curt_policy::{Moment, NameLabel, names::DentryUpdate};
 use curt_trace::ClientCounter;
+use curt_types::FileKind;
 
 use crate::{
     client::Client,
@@ -114,7 +115,7 @@ impl Client {
         let is_directory = facts
             .state
             .facts()
-            .is_some_and(|known| known.kind == ObjectKind::Directory);
+            .is_some_and(|known| known.kind == FileKind::Directory);
         if let (true, Some(epoch)) = (is_directory, facts.contents()) {
             let label = NameLabel { epoch, sent_at };
             facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, AccessReason, Moment, Rights, access::decide_access, attributes::GetattrDecision,
+    AccessDecision, AccessReason, Moment, access::decide_access, attributes::GetattrDecision,
     attributes::decide_getattr,
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, scope};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use crate::{
@@ -239,11 +239,11 @@ impl Client {
     }
 
     /// The errno of a failure that was about `inode`; notes if its handle is stale.
-    pub(crate) fn note_failed_status(&self, inode: &Inode, status: NfsStat3) -> Errno {
-        if matches!(status, NfsStat3::Stale | NfsStat3::Badhandle) {
+    pub(crate) fn note_failed_status(&self, inode: &Inode, status: Fault) -> Errno {
+        if matches!(status, Fault::Stale | Fault::Badhandle) {
             inode.mark_stale();
         }
-        errno::of_status(status)
+        errno::of_fault(status)
     }
 
     /// Whether the caller may what access(2)'s `mask` says (R_OK 4, W_OK 2, X_OK 1; 0 asks for
@@ -265,11 +265,11 @@ impl Client {
                 inode.facts().state.facts().ok_or(Errno::IO)?.kind
             }
         };
-        self.require(&asked, &inode, Rights::from_access_mask(mask, kind))
+        self.require(&asked, &inode, Access::from_access_mask(mask, kind))
     }
 
     /// Makes sure that the caller has `needs` on `inode`.
-    pub(crate) fn require(&self, asked: &OpContext, inode: &Arc<Inode>, needs: Rights) -> Result<(), Errno> {
+    pub(crate) fn require(&self, asked: &OpContext, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
         let mut why = None;
         for _ in asked.rounds() {
             match self.access_decision(asked, inode, needs, false) {
@@ -295,7 +295,7 @@ impl Client {
         &self,
         asked: &OpContext,
         inode: &Inode,
-        needs: Rights,
+        needs: Access,
         is_foreign: bool,
     ) -> AccessDecision {
         let options = self.core.options();
@@ -313,7 +313,7 @@ impl Client {
         why: AccessReason,
     ) -> Result<(), Errno> {
         let kind = inode.facts().state.facts().map(|known| known.kind);
-        let rights = kind.map_or(Rights::ALL, Rights::worth_asking);
+        let rights = kind.map_or(Access::ALL, Access::worth_asking);
         let _why = scope::with_cause(match why {
             AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
             AccessReason::Unasked => Cause::Access,
@@ -332,7 +332,7 @@ impl Client {
         }
         match answer.outcome {
             Ok(granted) => {
-                inode.absorb_answer(&asked.identity, rights, Rights::from_bits(granted), sent_at);
+                inode.absorb_answer(&asked.identity, rights, Access::from_bits(granted), sent_at);
                 Ok(())
             }
             Err(status) => Err(self.note_failed_status(inode, status)),
@@ -357,7 +357,7 @@ impl Client {
         &self,
         asked: &OpContext,
         inode: &Inode,
-        needs: Rights,
+        needs: Access,
         why: Option<AccessReason>,
     ) {
         match why {
@@ -393,11 +393,11 @@ impl Client {
         &self,
         asked: &OpContext,
         inode: &Inode,
-        status: NfsStat3,
-        rights: Rights,
+        status: Fault,
+        rights: Access,
         sent_at: Moment,
     ) {
-        if status != NfsStat3::Acces {
+        if status != Fault::Acces {
             return;
         }
         let view = inode.access_view(&inode.facts(), &asked.identity, false, self.core.now());
@@ -405,7 +405,7 @@ impl Client {
         if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
             inode.disprove(&asked.identity, rights, sent_at);
         } else {
-            inode.absorb_answer(&asked.identity, rights, Rights::NONE, sent_at);
+            inode.absorb_answer(&asked.identity, rights, Access::NONE, sent_at);
         }
     }
 }

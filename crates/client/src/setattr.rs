@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use curt_policy::{ObjectKind, Rights};
 use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::{Access, FileKind, SetAttributes, Wcc};
 use rustix::io::Errno;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     identity::{Caller, InodeId},
     inode::{CachedLinkText, Inode, TypeState},
     open::OpenFile,
-    protocol::{SetAttributes, Wcc, v3},
+    protocol::v3,
 };
 
 impl Client {
@@ -30,7 +30,7 @@ impl Client {
             // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says,
             // for the sake of files that are open for writing (RFC 1813 §4.4). A path is no open
             // file.
-            self.require(&asked, &inode, Rights::MODIFY)?;
+            self.require(&asked, &inode, Access::MODIFY)?;
         }
         if *set != SetAttributes::default() {
             self.set_attributes(&asked, &inode, set)?;
@@ -144,7 +144,7 @@ impl Client {
         let is_link = facts
             .state
             .facts()
-            .is_some_and(|known| known.kind == ObjectKind::Symlink);
+            .is_some_and(|known| known.kind == FileKind::Symlink);
         if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
             facts.by_type = TypeState::Link(Box::new(CachedLinkText {
                 text: text.clone(),

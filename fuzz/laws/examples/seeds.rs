@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure};
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{encode_accepted_header, encode_call_header};
 use curt_rpc::record;
@@ -147,7 +147,7 @@ fn arguments(procedure: NfsProcedure) -> Vec<u8> {
 fn nfs() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut handle = Vec::new();
-    FileHandle::new(&[0x5a; 24])
+    NfsFh3::new(&[0x5a; 24])
         .expect("a short handle")
         .encode(&mut handle);
     for procedure in NfsProcedure::ALL {

@@ -2,17 +2,15 @@
 
 use std::{ops::Range, time::Instant};
 
-use curt_proto::nfs3::{FileHandle, WriteVerifier};
+use curt_proto::nfs3::WriteVerifier;
+use curt_types::{Attributes, FileHandle, Wcc};
 
 use super::{Inode, tracepoints::InodeEventFields};
-use crate::{
-    data::{DataOwner, FileData},
-    protocol::{Attributes, Wcc},
-};
+use crate::data::{DataOwner, FileData};
 
 impl DataOwner for Inode {
-    fn handle(&self) -> FileHandle {
-        self.handle
+    fn handle(&self) -> &FileHandle {
+        &self.handle
     }
 
     fn data(&self) -> &FileData {

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, ObjectKind, Rights,
+    AccessDecision,
     fill::{FillDecision, FillView, MountFillRecord, decide},
     listing::ListingDecision,
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use super::{
@@ -103,7 +103,7 @@ impl Client {
             return Ok(FillOutcome::Nothing);
         };
         // LOOKUP proves the right to search, READDIRPLUS does not.
-        let search = self.access_decision(asked, directory, Rights::LOOKUP, false);
+        let search = self.access_decision(asked, directory, Access::LOOKUP, false);
         if search != AccessDecision::Allow || !self.may_list(asked, directory) {
             return Ok(FillOutcome::Nothing);
         }
@@ -186,19 +186,19 @@ impl Client {
             ByKind::Nothing | ByKind::Link(_) | ByKind::File(_) => return None,
         };
         let kind = parent.facts().state.facts().map(|known| known.kind);
-        (kind == Some(ObjectKind::Directory)).then_some(parent)
+        (kind == Some(FileKind::Directory)).then_some(parent)
     }
 
     /// Whether it is likely that the server lets the caller list the directory. If it does not,
     /// LOOKUP is not hurt.
     pub(super) fn may_list(&self, asked: &OpContext, directory: &Inode) -> bool {
-        match self.access_decision(asked, directory, Rights::READ, false) {
+        match self.access_decision(asked, directory, Access::READ, false) {
             AccessDecision::Allow => true,
             AccessDecision::Deny => false,
             AccessDecision::Revalidate | AccessDecision::Ask(_) => {
                 let now = self.core.now();
                 let view = directory.access_view(&directory.facts(), &asked.identity, false, now);
-                view.local.is_none_or(|bits| bits.contains(Rights::READ))
+                view.local.is_none_or(|bits| bits.contains(Access::READ))
             }
         }
     }
@@ -281,8 +281,8 @@ impl Client {
         let failed = match reply {
             Ok(fetched) => return Ok(self.absorb_fill(filling, &fetched)),
             Err(ReaddirError::Refused(status, sent_at)) => {
-                if status != NfsStat3::Notsupp {
-                    self.note_refusal(filling.asked, directory, status, Rights::READ, sent_at);
+                if status != Fault::Notsupp {
+                    self.note_refusal(filling.asked, directory, status, Access::READ, sent_at);
                 }
                 Ok(false)
             }

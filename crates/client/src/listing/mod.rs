@@ -37,7 +37,7 @@ mod state;
 
 use std::sync::Arc;
 
-use curt_policy::Rights;
+use curt_types::Access;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -83,7 +83,7 @@ impl Client {
             read: true,
             ..curt_policy::OpenIntent::default()
         };
-        debug_assert_eq!(intent.needs(), Rights::READ, "listing takes the right to read");
+        debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
         self.decide_open(&asked, &inode, intent)?;
         let identity = Arc::clone(&asked.identity);
         let nothing = DirectoryListing::new(&self.listing_memory, ReaddirCookie::default());

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Freshness, ObjectKind,
+    Freshness,
     fill::{RevalidationDecision, RevalidationView, decide_revalidation},
     listing::ListingDecision,
 };
 use curt_rpc::client::CallError;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::FileKind;
 use rustix::io::Errno;
 
 use super::{
@@ -84,7 +85,7 @@ impl Client {
         let is_file = facts
             .state
             .facts()
-            .is_some_and(|known| known.kind == ObjectKind::Regular);
+            .is_some_and(|known| known.kind == FileKind::Regular);
         let is_old = is_file
             && !window.is_zero()
             && facts

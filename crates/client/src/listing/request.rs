@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 
-use curt_policy::{
-    Rights,
-    listing::{self, ListingDecision, PLUS_SIZE_MAX, SIZE_FIRST_MAX},
-};
-use curt_proto::nfs3::NfsStat3;
+use curt_policy::listing::{self, ListingDecision, PLUS_SIZE_MAX, SIZE_FIRST_MAX};
 use curt_trace::{Cause, ClientCounter, scope};
 use curt_trace::{events::Event, probe};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
@@ -98,7 +95,7 @@ impl Client {
     ) -> Result<ListingExtension, Errno> {
         match reply {
             Ok(fetched) => self.absorb_reply(requester, sequence, fetched),
-            Err(ReaddirError::Refused(NfsStat3::BadCookie | NfsStat3::NotSync, _))
+            Err(ReaddirError::Refused(Fault::BadCookie | Fault::NotSync, _))
                 if sequence.end().cookie != 0 =>
             {
                 self.count(ClientCounter::ListingBadCookie);
@@ -109,7 +106,7 @@ impl Client {
                 Ok(ListingExtension::Refused)
             }
             Err(ReaddirError::Refused(status, sent_at)) => {
-                self.note_refusal(asked, &requester.inode, status, Rights::READ, sent_at);
+                self.note_refusal(asked, &requester.inode, status, Access::READ, sent_at);
                 Err(self.note_failed_status(&requester.inode, status))
             }
             Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
@@ -137,7 +134,7 @@ impl Client {
                 Ok(fetched) => !fetched.is_without_progress(),
                 // Another refusal may be about who asked, and another reader may take it.
                 Err(ReaddirError::Refused(status, _)) => {
-                    matches!(status, NfsStat3::BadCookie | NfsStat3::NotSync)
+                    matches!(status, Fault::BadCookie | Fault::NotSync)
                 }
                 Err(ReaddirError::Failed(_) | ReaddirError::Stuck) => false,
             };
@@ -217,7 +214,7 @@ impl Client {
         loop {
             let larger = listing::next_size(size, most);
             match requester.fetch(gap, size, decision, &asked.interrupt) {
-                Err(ReaddirError::Refused(NfsStat3::Toosmall, _)) if larger > size => size = larger,
+                Err(ReaddirError::Refused(Fault::Toosmall, _)) if larger > size => size = larger,
                 Ok(fetched) if fetched.is_without_progress() => {
                     if was_empty {
                         tracing::warn!(

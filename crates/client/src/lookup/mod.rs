@@ -7,11 +7,12 @@ mod request;
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, NameDecision, NameIntent, NameLabel, NameView, Rights, kernel_cache,
+    AccessDecision, NameDecision, NameIntent, NameLabel, NameView, kernel_cache,
     names::{DentryState as Known, LookupReason, LookupTime, decide_lookup},
 };
 use curt_trace::{Cause, ClientCounter, scope};
 use curt_trace::{events::Event, probe};
+use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
@@ -163,12 +164,12 @@ impl Client {
     ) -> Result<ResolvedName, Errno> {
         self.check_name(name)?;
         if name == b"." {
-            self.require(asked, directory, Rights::LOOKUP)?;
+            self.require(asked, directory, Access::LOOKUP)?;
             self.count(ClientCounter::DotHit);
             return Ok(ResolvedName::Object(Arc::clone(directory), None));
         }
         if name == b".." && Arc::ptr_eq(directory, &self.root) {
-            self.require(asked, directory, Rights::LOOKUP)?;
+            self.require(asked, directory, Access::LOOKUP)?;
             self.count(ClientCounter::DotdotHit);
             return Ok(ResolvedName::Object(Arc::clone(directory), None));
         }
@@ -184,7 +185,7 @@ impl Client {
                     {
                         self.note_negative_from_listing(directory, name, *label, filled);
                     }
-                    self.count_allowed(asked, directory, Rights::LOOKUP, why);
+                    self.count_allowed(asked, directory, Access::LOOKUP, why);
                     return Ok(resolved);
                 }
                 LookupStep::Deny => {
@@ -272,7 +273,7 @@ impl Client {
                 better => (decision, kept, source) = (better, Some(absence), NameHitSource::Listing),
             }
         }
-        let may_search = || self.access_decision(asked, directory, Rights::LOOKUP, false);
+        let may_search = || self.access_decision(asked, directory, Access::LOOKUP, false);
         match (decision, kept) {
             (NameDecision::ServePositive | NameDecision::ServeNegative, Some(kept)) => match may_search() {
                 AccessDecision::Allow => {

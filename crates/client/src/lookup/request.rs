@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, Moment, MutationTicket, NameLabel, Rights,
+    AccessDecision, Moment, MutationTicket, NameLabel,
     names::{self, DentryUpdate, LookupFinding as Said, LookupReason},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::ClientCounter;
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::ResolvedName;
@@ -54,7 +54,7 @@ impl Client {
         {
             return Ok(resolved);
         }
-        match self.access_decision(asked, directory, Rights::LOOKUP, false) {
+        match self.access_decision(asked, directory, Access::LOOKUP, false) {
             AccessDecision::Allow => Ok(match usable.child {
                 Some(child) => ResolvedName::Object(child, None),
                 None => ResolvedName::Missing(None),
@@ -90,7 +90,7 @@ impl Client {
         };
         match answer.outcome {
             Ok(found) => {
-                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
+                directory.prove(&asked.identity, Access::LOOKUP, sent_at);
                 let inode = self.core.registry.inode(&self.core, &found.handle);
                 inode.clear_stale();
                 match &found.attributes {
@@ -104,13 +104,13 @@ impl Client {
                 self.note_false_negative(directory, former.as_ref(), label);
                 Ok(ResolvedName::Object(inode, label))
             }
-            Err(NfsStat3::Noent) => {
-                directory.prove(&asked.identity, Rights::LOOKUP, sent_at);
+            Err(Fault::Noent) => {
+                directory.prove(&asked.identity, Access::LOOKUP, sent_at);
                 self.count(ClientCounter::NegMiss);
                 Ok(ResolvedName::Missing(self.learn(&learning, None)))
             }
             Err(status) => {
-                self.note_refusal(asked, directory, status, Rights::LOOKUP, sent_at);
+                self.note_refusal(asked, directory, status, Access::LOOKUP, sent_at);
                 Err(self.note_failed_status(directory, status))
             }
         }

@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use curt_proto::nfs3::{FileHandle, NfsStat3};
 use curt_rpc::client::CallError;
 use curt_trace::{events::Event, probe, scope};
+use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Wcc};
 use rustix::{fs::OFlags, io::Errno};
 
 use super::{NameChangeOutcome, prove_change, retransmitted::Making};
@@ -19,7 +19,7 @@ use crate::{
     inode::Inode,
     lookup::ResolvedName,
     open_unlink::OpenGuard,
-    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, SetAttributes, SetTime, Wcc, v3},
+    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, v3},
 };
 
 impl Client {
@@ -276,7 +276,7 @@ impl Client {
         let created = match outcome {
             Ok(created) => created,
             Err(status) => {
-                let making = making.filter(|_| status == NfsStat3::Exist);
+                let making = making.filter(|_| status == Fault::Exist);
                 let own = making.and_then(|making| self.own_object(asked, directory, name, making, ended));
                 let Some(inode) = own else {
                     return Err(self.refused_change(asked, directory, name, status, ended));

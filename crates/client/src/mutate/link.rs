@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
+use curt_types::Fault;
 use rustix::io::Errno;
 
 use super::{NameChange, NameChangeOutcome, prove_change};
@@ -63,7 +63,7 @@ impl Client {
                 prove_change(asked, directory, ended);
                 Ok(ended)
             }
-            Err(NfsStat3::Exist) if self.is_own_link(asked, inode, before, directory, name, ended) => {
+            Err(Fault::Exist) if self.is_own_link(asked, inode, before, directory, name, ended) => {
                 prove_change(asked, directory, ended);
                 Ok(ended)
             }

@@ -13,11 +13,11 @@ mod retransmitted;
 use std::sync::Arc;
 
 use curt_policy::{
-    Absorbed, Moment, Rights,
+    Absorbed, Moment,
     names::{DentryUpdate, LookupFinding as Said, learn_own},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
+use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     errno,
     inode::Inode,
     listing::LocalChange,
-    protocol::{NfsReply, Wcc},
+    protocol::NfsReply,
 };
 
 /// A change of one name that is on its way.
@@ -114,7 +114,7 @@ impl Drop for NameChange<'_> {
 
 /// A change of a directory's names takes the rights to search and to modify it.
 pub(super) fn prove_change(asked: &OpContext, directory: &Inode, ended: NameChangeOutcome) {
-    let rights = Rights::LOOKUP.with(Rights::MODIFY).with(Rights::EXTEND);
+    let rights = Access::LOOKUP.with(Access::MODIFY).with(Access::EXTEND);
     directory.prove(&asked.identity, rights, ended.sent_at);
 }
 
@@ -126,7 +126,7 @@ impl Client {
         directory: &Arc<Inode>,
         name: &[u8],
         send: impl FnOnce() -> Result<NfsReply<T, Wcc>, CallError>,
-    ) -> Result<(Result<T, NfsStat3>, NameChangeOutcome), Errno> {
+    ) -> Result<(Result<T, Fault>, NameChangeOutcome), Errno> {
         let change = NameChange::begin(self, directory, name);
         let answer = send().map_err(errno::of_call)?;
         let ended = change.end(&answer.attributes, &answer);
@@ -193,13 +193,13 @@ impl Client {
         asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
-        status: NfsStat3,
+        status: Fault,
         ended: NameChangeOutcome,
     ) -> Errno {
         // What was kept of the name is forgotten by now.
         let change = LocalChange::Refused {
             name,
-            exists: status == NfsStat3::Exist,
+            exists: status == Fault::Exist,
             stands: ended.absorbed.stands,
         };
         directory
@@ -207,7 +207,7 @@ impl Client {
             .by_type
             .directory()
             .apply_change_to_listing(ended.number, Some(change));
-        self.note_refusal(asked, directory, status, Rights::MODIFY, ended.sent_at);
+        self.note_refusal(asked, directory, status, Access::MODIFY, ended.sent_at);
         self.note_failed_status(directory, status)
     }
 }

@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
 use curt_trace::{events::Event, probe};
+use curt_types::Fault;
 use rustix::io::Errno;
 
 use super::{NameChangeOutcome, prove_change};
@@ -80,11 +80,11 @@ impl Client {
         asked: &OpContext,
         directory: &Arc<Inode>,
         target: Option<&Arc<Inode>>,
-        outcome: Result<(), NfsStat3>,
+        outcome: Result<(), Fault>,
         ended: NameChangeOutcome,
-    ) -> Result<(), NfsStat3> {
+    ) -> Result<(), Fault> {
         match outcome {
-            Err(NfsStat3::Noent) if self.is_own_removal(asked, directory, target, ended) => {
+            Err(Fault::Noent) if self.is_own_removal(asked, directory, target, ended) => {
                 prove_change(asked, directory, ended);
                 Ok(())
             }
@@ -98,7 +98,7 @@ impl Client {
         asked: &OpContext,
         directory: &Arc<Inode>,
         name: &[u8],
-    ) -> Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno> {
+    ) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
         let dir = |event| directory.fileid_if_enabled(event);
         probe!(NfsRemoveEnter {
             dir: dir(Event::NfsRemoveEnter),
@@ -278,7 +278,7 @@ impl Client {
     pub(crate) fn remove_silly(&self, inode: &Arc<Inode>, silly: &SillyName) {
         let identity = Arc::clone(&silly.identity);
         let asked = OpContext::new(identity, Interrupt::never(), self.core.now());
-        let has_other_names = inode.attributes().is_some_and(|attributes| attributes.links > 1);
+        let has_other_names = inode.attributes().is_some_and(|attributes| attributes.nlink > 1);
         let _going = self.silly_directories.begin_removal(silly.directory.id());
         let answer = self.remove_at_server(&asked, &silly.directory, &silly.name);
         self.silly_directories.remove(silly.directory.id());
@@ -288,11 +288,11 @@ impl Client {
             error: event_status(&answer)
         });
         let name = silly.name.escape_ascii();
-        let is_removed = matches!(answer, Ok((Ok(()) | Err(NfsStat3::Noent), _)));
+        let is_removed = matches!(answer, Ok((Ok(()) | Err(Fault::Noent), _)));
         match answer {
-            Ok((Ok(()) | Err(NfsStat3::Noent), _)) => self.note_removed(&asked, inode),
+            Ok((Ok(()) | Err(Fault::Noent), _)) => self.note_removed(&asked, inode),
             Ok((Err(status), _)) => {
-                tracing::warn!(%name, error = %errno::of_status(status), "cannot remove a silly-renamed file")
+                tracing::warn!(%name, error = %errno::of_fault(status), "cannot remove a silly-renamed file")
             }
             Err(error) => tracing::warn!(%name, %error, "cannot remove a silly-renamed file"),
         }
@@ -314,7 +314,7 @@ impl Client {
     /// the server does not have yet is let go only if the server says that the file is gone as
     /// well; asking costs nothing where all was written.
     pub(super) fn note_removed(&self, asked: &OpContext, inode: &Arc<Inode>) {
-        let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+        let was_last = inode.attributes().is_some_and(|attributes| attributes.nlink <= 1);
         inode.distrust_attributes();
         let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
             return;
@@ -333,17 +333,17 @@ impl Client {
     /// refusals say neither, nor does a caller who does not wait for it.
     fn is_surely_gone(&self, asked: &OpContext, inode: &Arc<Inode>) -> bool {
         match self.send_getattr(asked, inode) {
-            Ok(()) => inode.attributes().is_some_and(|attributes| attributes.links == 0),
+            Ok(()) => inode.attributes().is_some_and(|attributes| attributes.nlink == 0),
             Err(error) => error == Errno::STALE,
         }
     }
 }
 
 /// As an event tells it: 0, or a negative errno.
-fn event_status(answer: &Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno>) -> i32 {
+fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) -> i32 {
     match answer {
         Ok((Ok(()), _)) => 0,
-        Ok((Err(status), _)) => -errno::of_status(*status).raw_os_error(),
+        Ok((Err(status), _)) => -errno::of_fault(*status).raw_os_error(),
         Err(error) => -error.raw_os_error(),
     }
 }

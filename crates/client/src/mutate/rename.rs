@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::ObjectKind;
-use curt_proto::nfs3::NfsStat3;
+use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 
 use super::{NameChange, NameChangeOutcome, prove_change, remove::RemovalTarget};
@@ -145,9 +144,7 @@ impl Client {
         let ended_from = change_from.end(&answer.attributes.from, &answer);
         let ended_to = change_to.end(&answer.attributes.to, &answer);
         let outcome = match (answer.outcome, &source) {
-            (Err(NfsStat3::Noent), Some(source))
-                if self.is_own_rename(asked, source, former, to, ended_to) =>
-            {
+            (Err(Fault::Noent), Some(source)) if self.is_own_rename(asked, source, former, to, ended_to) => {
                 Ok(())
             }
             (outcome, _) => outcome,
@@ -180,10 +177,10 @@ impl Client {
             .facts()
             .state
             .facts()
-            .is_some_and(|known| known.kind == ObjectKind::Directory);
+            .is_some_and(|known| known.kind == FileKind::Directory);
         // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813,
         // 3.3.14).
-        if is_directory || known.is_some_and(|attributes| attributes.links == 1) {
+        if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {
             let _ = self.learn_own(from.0, from.1, None, ended.0);
         }
         // It has another ctime now, and a directory that moved another `..`.

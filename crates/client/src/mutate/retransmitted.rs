@@ -6,24 +6,27 @@
 
 use std::sync::Arc;
 
-use curt_policy::retransmitted::{
-    Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object, is_own_removal,
-    is_own_rename,
+use curt_policy::{
+    Facts,
+    retransmitted::{
+        Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object, is_own_removal,
+        is_own_rename,
+    },
 };
-use curt_proto::nfs3::NfsStat3;
+use curt_types::{Attributes, Device, Fault, FileKind};
 
 use super::NameChangeOutcome;
 use crate::{
     client::{Client, OpContext},
-    inode::{Inode, convert},
+    inode::Inode,
     lookup::ResolvedName,
-    protocol::{Attributes, Device, FileType, MknodType, v3},
+    protocol::{MknodType, v3},
 };
 
 /// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Making<'a> {
-    kind: FileType,
+    kind: FileKind,
     mode: u32,
     /// Of a symbolic link.
     text: &'a [u8],
@@ -34,7 +37,7 @@ impl<'a> Making<'a> {
     /// An empty file.
     pub(super) fn file(mode: u32) -> Self {
         Self {
-            kind: FileType::Regular,
+            kind: FileKind::Regular,
             mode,
             text: &[],
             device: Device::default(),
@@ -44,7 +47,7 @@ impl<'a> Making<'a> {
     /// An empty directory.
     pub(super) fn directory(mode: u32) -> Self {
         Self {
-            kind: FileType::Directory,
+            kind: FileKind::Directory,
             ..Self::file(mode)
         }
     }
@@ -52,7 +55,7 @@ impl<'a> Making<'a> {
     /// A symbolic link with this text.
     pub(super) fn link(text: &'a [u8]) -> Self {
         Self {
-            kind: FileType::Symlink,
+            kind: FileKind::Symlink,
             text,
             ..Self::file(0o777)
         }
@@ -61,10 +64,10 @@ impl<'a> Making<'a> {
     /// A device, named pipe or socket.
     pub(super) fn node(node: MknodType, mode: u32) -> Self {
         let (kind, device) = match node {
-            MknodType::Character(device) => (FileType::Character, device),
-            MknodType::Block(device) => (FileType::Block, device),
-            MknodType::Socket => (FileType::Socket, Device::default()),
-            MknodType::Fifo => (FileType::Fifo, Device::default()),
+            MknodType::Character(device) => (FileKind::CharacterDevice, device),
+            MknodType::Block(device) => (FileKind::BlockDevice, device),
+            MknodType::Socket => (FileKind::Socket, Device::default()),
+            MknodType::Fifo => (FileKind::Fifo, Device::default()),
         };
         Self {
             kind,
@@ -95,19 +98,19 @@ impl Client {
         let execution = self.execution(directory, ended)?;
         let inode = self.object_at(asked, directory, name)?;
         let attributes = inode.attributes()?;
-        let is_device = matches!(making.kind, FileType::Character | FileType::Block);
+        let is_device = matches!(making.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
         let is_same = attributes.kind == making.kind
-            && (!is_device || attributes.device == making.device)
-            && (making.kind != FileType::Symlink || self.has_text(asked, &inode, making.text));
+            && (!is_device || attributes.rdev == making.device)
+            && (making.kind != FileKind::Symlink || self.has_text(asked, &inode, making.text));
         let wanted = NewObject {
-            kind: convert::object_kind(making.kind),
+            kind: making.kind,
             mode: making.mode,
             uid: asked.identity.uid,
             gid: asked.identity.gid,
         };
         let found = FoundObject {
-            facts: convert::facts(&attributes),
-            links: attributes.links,
+            facts: Facts::from(&attributes),
+            links: attributes.nlink,
             is_same,
         };
         let directory_gid = directory.attributes()?.gid;
@@ -160,7 +163,7 @@ impl Client {
             let execution = self.execution(directory, ended)?;
             let remains = self.remains(asked, target?);
             self.send_getattr(asked, directory).ok()?;
-            let changed = convert::server_time(directory.attributes()?.mtime);
+            let changed = directory.attributes()?.mtime;
             Some(is_own_removal(&remains, changed, &execution))
         };
         found().unwrap_or(false)
@@ -174,12 +177,12 @@ impl Client {
         match answer.outcome {
             Ok(now) => {
                 let _ = target.absorb(&now, self.core.moment(answer.sent_at));
-                match now.links {
+                match now.nlink {
                     0 => Remains::Nothing,
                     _ => Remains::Links(links(before, &now)),
                 }
             }
-            Err(NfsStat3::Stale | NfsStat3::Badhandle) => Remains::Nothing,
+            Err(Fault::Stale | Fault::Badhandle) => Remains::Nothing,
             Err(_) => Remains::Unknown,
         }
     }
@@ -200,8 +203,8 @@ impl Client {
             let is_there = Arc::ptr_eq(&self.object_at(asked, to.0, to.1)?, source);
             self.send_getattr(asked, source).ok()?;
             self.send_getattr(asked, to.0).ok()?;
-            let ctime = convert::server_time(source.attributes()?.ctime);
-            let changed = convert::server_time(to.0.attributes()?.mtime);
+            let ctime = source.attributes()?.ctime;
+            let changed = to.0.attributes()?.mtime;
             Some(is_own_rename(is_there, was_there, ctime, changed, &execution))
         };
         found().unwrap_or(false)
@@ -210,8 +213,8 @@ impl Client {
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange {
-        before: before.map(|before| before.links),
-        now: now.links,
-        ctime: convert::server_time(now.ctime),
+        before: before.map(|before| before.nlink),
+        now: now.nlink,
+        ctime: now.ctime,
     }
 }

@@ -15,11 +15,12 @@ use std::{
 };
 
 use curt_policy::{
-    AccessReason, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    AccessReason, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
     open::{OpenServed, decide_open},
 };
 use curt_trace::{Cause, ClientCounter, scope};
+use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 
 use crate::{
@@ -31,7 +32,6 @@ use crate::{
     identity::{Caller, InodeId},
     inode::Inode,
     open_unlink::OpenGuard,
-    protocol::SetAttributes,
     revalidate::SiblingAttributes,
 };
 
@@ -125,10 +125,10 @@ impl Client {
         let opening = OpenGuard::begin(self, asked, inode)?;
         self.decide_open(asked, inode, intent(flags))?;
         match inode.facts().state.facts().map(|known| known.kind) {
-            Some(ObjectKind::Regular) => {}
-            Some(ObjectKind::Directory) => return Err(Errno::ISDIR),
-            Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
-            Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
+            Some(FileKind::Regular) => {}
+            Some(FileKind::Directory) => return Err(Errno::ISDIR),
+            Some(FileKind::Symlink) => return Err(Errno::LOOP),
+            Some(_) | None => return Err(Errno::NXIO),
         }
         if let Some(caller) = comes_back.filter(|_| inode.may_seem_larger() && !flags.truncate) {
             self.count(ClientCounter::OpenDataChanged);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::Rights;
+use curt_types::Access;
 use rustix::io::Errno;
 
 use super::OpenFile;
@@ -70,7 +70,7 @@ impl Client {
             // READ is sent with the opener's credential.
             let identity = Arc::clone(&file.identity);
             let opener = OpContext::new(identity, asked.interrupt.clone(), asked.began);
-            self.note_refusal(&opener, &file.inode, status, Rights::READ, asked.began);
+            self.note_refusal(&opener, &file.inode, status, Access::READ, asked.began);
         }
         self.data_error(&file.inode, error)
     }

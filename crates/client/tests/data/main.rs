@@ -12,9 +12,9 @@ use curt_client::{
     Caller, Client, ClientOptions, OpenFile, OpenFlags,
     data::DataOptions,
     environment::{Background, BackgroundTask},
-    protocol::SetAttributes,
     threads::BackgroundThreads,
 };
+use curt_types::SetAttributes;
 use curt_vfs::{Error, FaultPoint, MemoryOptions};
 use rustix::io::Errno;
 

@@ -1,11 +1,9 @@
 //! Making, removing, renaming, linking; files removed while open.
 
-use curt_client::{
-    DirEmit, InodeId, OpenFlags, RenameMode,
-    protocol::{Device, FileType, MknodType, SetAttributes, SetTime, Timestamp},
-};
+use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, protocol::MknodType};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
+use curt_types::{Device, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root, user};
@@ -65,7 +63,7 @@ fn exclusive_create_refuses_what_is_there_and_sets_the_mode_of_what_is_not() {
     let stat = mounted.client.getattr(&me, found.id).unwrap().attributes;
     assert_eq!(stat.mode, 0o640);
     assert!(
-        stat.mtime.seconds > 1_600_000_000,
+        stat.mtime.seconds() > 1_600_000_000,
         "the verifier in the times is gone"
     );
     let again = mounted
@@ -109,43 +107,43 @@ fn every_kind_of_object_can_be_made_and_removed() {
         (
             "directory",
             client.mkdir(&me, top, b"directory", 0o755).unwrap(),
-            FileType::Directory,
+            FileKind::Directory,
         ),
         (
             "link",
             client.symlink(&me, top, b"link", b"where/to").unwrap(),
-            FileType::Symlink,
+            FileKind::Symlink,
         ),
         (
             "fifo",
             client.mknod(&me, top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
-            FileType::Fifo,
+            FileKind::Fifo,
         ),
         (
             "socket",
             client
                 .mknod(&me, top, b"socket", MknodType::Socket, 0o600)
                 .unwrap(),
-            FileType::Socket,
+            FileKind::Socket,
         ),
         (
             "null",
             client
                 .mknod(&me, top, b"null", MknodType::Character(device), 0o600)
                 .unwrap(),
-            FileType::Character,
+            FileKind::CharacterDevice,
         ),
         (
             "disk",
             client
                 .mknod(&me, top, b"disk", MknodType::Block(device), 0o600)
                 .unwrap(),
-            FileType::Block,
+            FileKind::BlockDevice,
         ),
         (
             "file",
             client.make_file(&me, top, b"file", 0o600).unwrap(),
-            FileType::Regular,
+            FileKind::Regular,
         ),
     ];
     let mut names: Vec<_> = made.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -154,12 +152,12 @@ fn every_kind_of_object_can_be_made_and_removed() {
     for (name, found, kind) in made {
         assert_eq!(found.attributes.kind, kind, "{name}");
         match kind {
-            FileType::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
-            FileType::Character | FileType::Block => {
-                assert_eq!(found.attributes.device, device);
+            FileKind::Directory => client.rmdir(&me, top, name.as_bytes()).unwrap(),
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                assert_eq!(found.attributes.rdev, device);
                 client.unlink(&me, top, name.as_bytes()).unwrap();
             }
-            FileType::Regular | FileType::Symlink | FileType::Socket | FileType::Fifo => {
+            FileKind::Regular | FileKind::Symlink | FileKind::Socket | FileKind::Fifo => {
                 client.unlink(&me, top, name.as_bytes()).unwrap();
             }
         }
@@ -295,7 +293,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
         mounted
             .client
             .getattr(&me, mine.id)
-            .map(|stat| stat.attributes.links),
+            .map(|stat| stat.attributes.nlink),
         Ok(1)
     );
 }
@@ -365,7 +363,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
     let top = mounted.client.root();
     let file = mounted.put(&me, top, "a", 0o644, b"x");
     let linked = mounted.client.link(&me, file.id, top, b"b").unwrap();
-    assert_eq!((linked.id, linked.attributes.links), (file.id, 2));
+    assert_eq!((linked.id, linked.attributes.nlink), (file.id, 2));
     mounted
         .client
         .rename(&me, (top, b"a"), (top, b"b"), RenameMode::Replace)
@@ -373,7 +371,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
     assert!(mounted.lookup(&me, top, "a").is_ok());
     assert!(mounted.lookup(&me, top, "b").is_ok());
     mounted.client.unlink(&me, top, b"a").unwrap();
-    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.links, 1);
+    assert_eq!(mounted.client.getattr(&me, file.id).unwrap().attributes.nlink, 1);
     assert_eq!(mounted.cat(&me, file.id).unwrap(), b"x");
 }
 
@@ -384,10 +382,7 @@ fn setattr_sets_and_is_believed() {
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"0123456789");
     mounted.sent();
-    let time = Timestamp {
-        seconds: 1_000_000,
-        nanoseconds: 5,
-    };
+    let time = Timestamp::new(1_000_000, 5);
     let set = SetAttributes {
         mode: Some(0o600),
         uid: Some(5),

@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{
-    Caller, ClientOptions, OpenFlags, RenameMode,
-    protocol::{Device, MknodType},
-};
+use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, protocol::MknodType};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
+use curt_types::Device;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 

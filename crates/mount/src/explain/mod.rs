@@ -25,8 +25,8 @@ use curt_client::mounting::transfer_size;
 use curt_client::{Client, InodeId};
 use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
-use curt_policy::ObjectKind;
 use curt_trace::Watcher;
+use curt_types::FileKind;
 use parking_lot::Mutex;
 
 pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, UnlistedRequests};
@@ -103,10 +103,13 @@ impl Explainer {
         let root = self.client.last_attributes(InodeId::ROOT);
         let root = Seen {
             id: ObjectId(InodeId::ROOT.0),
-            kind: ObjectKind::Directory,
+            kind: FileKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
             stamp: root.map_or(0, |stat| {
-                observer::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
+                observer::stamp(
+                    stat.attributes.ctime.seconds(),
+                    stat.attributes.ctime.nanoseconds(),
+                )
             }),
         };
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));

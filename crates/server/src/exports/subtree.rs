@@ -12,7 +12,8 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_proto::nfs3::NfsStat3;
-use curt_vfs::{AccessRights, FileKind, FsCred, NodeHandle, ReaddirDetail, Timestamp, Vfs, Visit};
+use curt_types::{Access, FileKind, Timestamp};
+use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
 use parking_lot::Mutex;
 
 use crate::status;
@@ -124,7 +125,7 @@ fn is_settled(changed: Timestamp, now: SystemTime) -> bool {
     let limit = since.and_then(|since| since.checked_sub(SETTLED));
     limit.is_some_and(|limit| {
         let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
-        (changed.seconds, changed.nanoseconds) <= (seconds, limit.subsec_nanos())
+        (changed.seconds(), changed.nanoseconds()) <= (seconds, limit.subsec_nanos())
     })
 }
 
@@ -158,10 +159,10 @@ pub(crate) fn check(
     };
     for _ in 0..DEPTH_MAX {
         let may_search = vfs
-            .access(caller, &at, AccessRights::LOOKUP)
+            .access(caller, &at, Access::LOOKUP)
             .value
             .map_err(status::of_error)?;
-        if !may_search.contains(AccessRights::LOOKUP) {
+        if !may_search.contains(Access::LOOKUP) {
             return Err(NfsStat3::Stale);
         }
         if at == root {
@@ -180,7 +181,9 @@ fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, NfsStat3> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, SetAttributes};
+    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
+
+    use curt_types::SetAttributes;
 
     use super::*;
 
@@ -309,7 +312,10 @@ mod tests {
         let later = SystemTime::now() + Duration::from_secs(3600);
         let changed = || vfs.attributes(&from).unwrap().ctime;
         let at_once = || {
-            let since = Duration::new(u64::try_from(changed().seconds).unwrap(), changed().nanoseconds);
+            let since = Duration::new(
+                u64::try_from(changed().seconds()).unwrap(),
+                changed().nanoseconds(),
+            );
             SystemTime::UNIX_EPOCH + since
         };
         let has = |now| places.contains(&vfs, &from, &node, now);

@@ -43,7 +43,7 @@ use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::events::{ShortText, procedure_name};
 use curt_trace::{ServerCounter, ServerCounters, probe};
-use curt_vfs::Timestamp;
+use curt_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -382,10 +382,7 @@ fn latest_change_time() -> Timestamp {
 
 fn timestamp(clock: ClockId) -> Timestamp {
     let time = clock_gettime(clock);
-    Timestamp {
-        seconds: time.tv_sec,
-        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or_default(),
-    }
+    Timestamp::new(time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// The status that results begin with.

@@ -14,9 +14,8 @@ use curt_proto::nfs3::{
     MknodData, NfsProcedure, NfsResult, NfsStat3, RenameArguments, RenameWcc, Sattr, SymlinkArguments,
 };
 use curt_rpc::server::CallFailure;
-use curt_vfs::{
-    Attributes, CreatedNode, FileKind, ReaddirDetail, SetAttributes, Timestamp, VfsNode, Visit, WccResult,
-};
+use curt_types::{Attributes, FileKind, SetAttributes, Timestamp};
+use curt_vfs::{CreatedNode, ReaddirDetail, VfsNode, Visit, WccResult};
 use curt_xdr::Encode;
 
 use super::{created, decoded, finish, removed};
@@ -129,7 +128,7 @@ fn is_within(time: Timestamp, window: ExecutionWindow) -> bool {
 }
 
 fn is_since(time: Timestamp, from: Timestamp) -> bool {
-    time >= from || time.nanoseconds == 0 && time.seconds == from.seconds
+    time >= from || time.nanoseconds() == 0 && time.seconds() == from.seconds()
 }
 
 /// The object at a name, if both have changed in `window`, the directory perhaps later.

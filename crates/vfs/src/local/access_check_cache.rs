@@ -4,14 +4,14 @@
 
 use std::hash::BuildHasher;
 
+use curt_types::{Access, Attributes, Timestamp};
+
 use super::file_cache::{OwnedFsCred, PermissionStamp};
 use super::hashing::HandleHashBuilder;
 use super::lookup_cache::is_settled;
 use super::second_chance_cache::SecondChanceCache;
-use crate::attributes::{Attributes, Timestamp};
 use crate::caller::FsCred;
 use crate::handle::NodeHandle;
-use crate::result::AccessRights;
 
 /// How many verdicts are kept.
 const ENTRIES_MAX: usize = 16 << 10;
@@ -20,8 +20,8 @@ struct CachedAccessCheck {
     object: NodeHandle,
     cred: OwnedFsCred,
     stamp: PermissionStamp,
-    asked: AccessRights,
-    granted: AccessRights,
+    asked: Access,
+    granted: Access,
 }
 
 pub(super) struct AccessCheckCache {
@@ -47,12 +47,12 @@ impl AccessCheckCache {
         caller: &FsCred<'_>,
         object: &NodeHandle,
         now: &Attributes,
-        asked: AccessRights,
-    ) -> Option<AccessRights> {
+        asked: Access,
+    ) -> Option<Access> {
         let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
         let read = |verdict: &CachedAccessCheck| {
             let holds = verdict.stamp == PermissionStamp::of(now) && verdict.asked.contains(asked);
-            holds.then(|| verdict.granted.and(asked))
+            holds.then(|| verdict.granted.common(asked))
         };
         self.entries.read(self.hash(caller, object), is, read).flatten()
     }
@@ -64,8 +64,8 @@ impl AccessCheckCache {
         caller: &FsCred<'_>,
         object: &NodeHandle,
         before: &Attributes,
-        asked: AccessRights,
-        granted: AccessRights,
+        asked: Access,
+        granted: Access,
         clock: Timestamp,
     ) {
         if !is_settled(before.ctime, clock) {

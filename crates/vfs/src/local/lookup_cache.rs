@@ -11,10 +11,11 @@
 
 use std::hash::BuildHasher;
 
+use curt_types::Timestamp;
+
 use super::hashing::HandleHashBuilder;
 use super::second_chance_cache::SecondChanceCache;
 use super::stat::StatxResult;
-use crate::attributes::Timestamp;
 use crate::handle::NodeHandle;
 
 /// How many names are remembered that were asked for, and how many that listings have told.
@@ -163,9 +164,7 @@ impl CachedLookup {
 
 /// Nanoseconds from one time to another.
 fn age(from: Timestamp, to: Timestamp) -> i128 {
-    let nanoseconds =
-        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    nanoseconds(to) - nanoseconds(from)
+    i128::from(to.as_nanoseconds()) - i128::from(from.as_nanoseconds())
 }
 
 /// Whether a time is long enough ago that the clock of a file system must have moved on since.
@@ -175,8 +174,9 @@ pub(super) fn is_settled(time: Timestamp, clock: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use curt_types::{Attributes, Device, FileKind};
+
     use super::*;
-    use crate::attributes::{Attributes, Device, FileKind};
     use crate::handle::HandleScheme;
 
     fn handle(number: u8) -> NodeHandle {
@@ -184,10 +184,10 @@ mod tests {
     }
 
     fn at(milliseconds: i64) -> Timestamp {
-        Timestamp {
-            seconds: 1_000 + milliseconds.div_euclid(1000),
-            nanoseconds: u32::try_from(milliseconds.rem_euclid(1000)).expect("below 1000") * 1_000_000,
-        }
+        Timestamp::new(
+            1_000 + milliseconds.div_euclid(1000),
+            u32::try_from(milliseconds.rem_euclid(1000)).expect("below 1000") * 1_000_000,
+        )
     }
 
     fn status(fileid: u64, birth: Option<Timestamp>) -> StatxResult {

@@ -59,6 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::{Attributes, FileKind};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -78,7 +79,6 @@ use self::shared_sync::SharedSync;
 use self::sweeper::{OpenCaches, Sweeper};
 use self::write_latency::WriteLatency;
 use crate::MayBlock;
-use crate::attributes::{Attributes, FileKind};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};

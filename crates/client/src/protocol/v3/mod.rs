@@ -5,7 +5,6 @@
 //! that makes no sense is [`CallError::Malformed`], with one log line. Must not know the purpose of
 //! a request.
 
-mod convert;
 mod file_system;
 mod listing;
 mod names;
@@ -17,8 +16,9 @@ mod tests;
 
 use std::{sync::Arc, time::Instant};
 
-use curt_proto::nfs3::{NfsProcedure, NfsResult, NfsStat3, PROGRAM, VERSION};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, VERSION};
 use curt_rpc::client::{CallError, ReplySink};
+use curt_types::{Fault, FileHandle};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
@@ -122,20 +122,26 @@ fn answer<T, F, R, A>(
         Err((status, failed)) => NfsReply {
             sent_at,
             lost_at: None,
-            outcome: Err(status),
+            outcome: Err(status.into()),
             attributes: failure(failed),
         },
     }
 }
 
 /// The answer to a request that cannot be sent, as a server would give it.
-fn refusal<R, A: Default>(wire: &RpcClient, status: NfsStat3) -> NfsReply<R, A> {
+fn refusal<R, A: Default>(wire: &RpcClient, fault: Fault) -> NfsReply<R, A> {
     NfsReply {
         sent_at: wire.now(),
         lost_at: None,
-        outcome: Err(status),
+        outcome: Err(fault),
         attributes: A::default(),
     }
+}
+
+/// A handle as this version's messages carry it. No server of this version gives a longer one, and
+/// none could decode it.
+fn nfs_fh3(handle: &FileHandle) -> Result<NfsFh3, CallError> {
+    NfsFh3::new(handle.as_bytes()).map_err(|_| CallError::GarbageArguments)
 }
 
 /// A value that its type allows and its place does not.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, DirOpArgs, FileHandle, Filename, LinkArguments, LookupOk,
-    MkdirArguments, MknodArguments, MknodData, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments,
-    Sattr, SetattrArguments, SymlinkArguments, VERSION, WccData,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Filename, LinkArguments, LookupOk, MkdirArguments,
+    MknodArguments, MknodData, NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments, Sattr,
+    SetattrArguments, SymlinkArguments, VERSION, WccData,
 };
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
@@ -26,7 +26,7 @@ use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 struct Run {
     service: NfsService,
     counters: Arc<ServerCounters>,
-    root: FileHandle,
+    root: NfsFh3,
 }
 
 /// When a run is killed.
@@ -115,7 +115,7 @@ impl Run {
         self.counters.events.value(counter)
     }
 
-    fn handle(&self, name: &str) -> FileHandle {
+    fn handle(&self, name: &str) -> NfsFh3 {
         let found = self.send(
             0,
             NfsProcedure::Lookup,
@@ -186,7 +186,7 @@ fn wait_for_the_clock(export: &Path) {
     }
 }
 
-fn mkdir(directory: FileHandle, name: &str) -> Vec<u8> {
+fn mkdir(directory: NfsFh3, name: &str) -> Vec<u8> {
     bytes_of(&MkdirArguments {
         place: place(directory, name.as_bytes()),
         attributes: Sattr {

@@ -1,20 +1,14 @@
-//! Conversions between the protocol's types and the client's.
+//! Conversions between the types of the wire and those of the domain.
 
-use curt_proto::nfs3::{self, Fattr, Ftype, NfsTime, Sattr, WccData};
-
-use crate::protocol::{
-    Attributes, Device, FileType, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
+use curt_types::{
+    Attributes, Device, FileHandle, FileKind, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
 };
 
-/// The largest number of nanoseconds in a second's part; servers have been seen to send more.
-const NANOSECONDS_MAX: u32 = 999_999_999;
+use super::{Fattr, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
 
 impl From<NfsTime> for Timestamp {
     fn from(time: NfsTime) -> Self {
-        Self {
-            seconds: i64::from(time.seconds),
-            nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
-        }
+        Self::new(i64::from(time.seconds), time.nanoseconds)
     }
 }
 
@@ -22,13 +16,13 @@ impl From<Timestamp> for NfsTime {
     /// nfstime3 has unsigned seconds (RFC 1813 §2.5): times before 1970 and after 2106 become its
     /// first and its last second, as in Linux' client.
     fn from(time: Timestamp) -> Self {
-        match u32::try_from(time.seconds) {
+        match u32::try_from(time.seconds()) {
             Ok(seconds) => Self {
                 seconds,
-                nanoseconds: time.nanoseconds.min(NANOSECONDS_MAX),
+                nanoseconds: time.nanoseconds(),
             },
             Err(_) => Self {
-                seconds: if time.seconds < 0 { 0 } else { u32::MAX },
+                seconds: if time.seconds() < 0 { 0 } else { u32::MAX },
                 nanoseconds: 0,
             },
         }
@@ -40,12 +34,12 @@ impl From<Fattr> for Attributes {
         Self {
             kind: fattr.kind.into(),
             mode: fattr.mode & 0o7777,
-            links: fattr.nlink,
+            nlink: fattr.nlink,
             uid: fattr.uid,
             gid: fattr.gid,
             size: fattr.size,
             used: fattr.used,
-            device: Device {
+            rdev: Device {
                 major: fattr.rdev.major,
                 minor: fattr.rdev.minor,
             },
@@ -58,13 +52,13 @@ impl From<Fattr> for Attributes {
     }
 }
 
-impl From<Ftype> for FileType {
+impl From<Ftype> for FileKind {
     fn from(kind: Ftype) -> Self {
         match kind {
             Ftype::Regular => Self::Regular,
             Ftype::Directory => Self::Directory,
-            Ftype::BlockDevice => Self::Block,
-            Ftype::CharacterDevice => Self::Character,
+            Ftype::BlockDevice => Self::BlockDevice,
+            Ftype::CharacterDevice => Self::CharacterDevice,
             Ftype::Symlink => Self::Symlink,
             Ftype::Socket => Self::Socket,
             Ftype::Fifo => Self::Fifo,
@@ -72,21 +66,42 @@ impl From<Ftype> for FileType {
     }
 }
 
+impl From<FileKind> for Ftype {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::Regular,
+            FileKind::Directory => Self::Directory,
+            FileKind::BlockDevice => Self::BlockDevice,
+            FileKind::CharacterDevice => Self::CharacterDevice,
+            FileKind::Symlink => Self::Symlink,
+            FileKind::Socket => Self::Socket,
+            FileKind::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<NfsFh3> for FileHandle {
+    #[inline]
+    fn from(handle: NfsFh3) -> Self {
+        Self::new(handle.as_bytes()).expect("64 bytes are less than 128")
+    }
+}
+
 impl From<WccData> for Wcc {
     fn from(wcc: WccData) -> Self {
-        let before = wcc.before.map(|before| PreOpAttr {
+        let before = |before: WccAttr| PreOpAttr {
             size: before.size,
             mtime: before.mtime.into(),
             ctime: before.ctime.into(),
-        });
+        };
         Self {
-            before,
+            before: wcc.before.map(before),
             after: wcc.after.map(Attributes::from),
         }
     }
 }
 
-impl From<SetTime> for nfs3::TimeHow {
+impl From<SetTime> for TimeHow {
     fn from(set: SetTime) -> Self {
         match set {
             SetTime::Keep => Self::DontChange,
@@ -109,7 +124,7 @@ impl From<SetAttributes> for Sattr {
     }
 }
 
-impl From<Stability> for nfs3::StableHow {
+impl From<Stability> for StableHow {
     fn from(stability: Stability) -> Self {
         match stability {
             Stability::Unstable => Self::Unstable,
@@ -119,21 +134,30 @@ impl From<Stability> for nfs3::StableHow {
     }
 }
 
-impl From<nfs3::StableHow> for Stability {
-    fn from(stability: nfs3::StableHow) -> Self {
+impl From<StableHow> for Stability {
+    fn from(stability: StableHow) -> Self {
         match stability {
-            nfs3::StableHow::Unstable => Self::Unstable,
-            nfs3::StableHow::DataSync => Self::DataSync,
-            nfs3::StableHow::FileSync => Self::FileSync,
+            StableHow::Unstable => Self::Unstable,
+            StableHow::DataSync => Self::DataSync,
+            StableHow::FileSync => Self::FileSync,
         }
     }
 }
 
-impl From<Device> for nfs3::SpecData {
+impl From<Device> for SpecData {
     fn from(device: Device) -> Self {
         Self {
             major: device.major,
             minor: device.minor,
+        }
+    }
+}
+
+impl From<SpecData> for Device {
+    fn from(numbers: SpecData) -> Self {
+        Self {
+            major: numbers.major,
+            minor: numbers.minor,
         }
     }
 }
@@ -145,7 +169,7 @@ mod tests {
     // SEMANTICS: posix-4.
     #[test]
     fn times_that_the_protocol_cannot_say_become_the_nearest() {
-        let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp { seconds, nanoseconds });
+        let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp::new(seconds, nanoseconds));
         assert_eq!(
             nfs(-1, 5),
             NfsTime {
@@ -154,7 +178,14 @@ mod tests {
             }
         );
         assert_eq!(
-            nfs(1 << 40, 5),
+            nfs(i64::from(u32::MAX), 5),
+            NfsTime {
+                seconds: u32::MAX,
+                nanoseconds: 5
+            }
+        );
+        assert_eq!(
+            nfs(1 << 32, 5),
             NfsTime {
                 seconds: u32::MAX,
                 nanoseconds: 0
@@ -164,12 +195,6 @@ mod tests {
             seconds: 1,
             nanoseconds: u32::MAX,
         });
-        assert_eq!(
-            odd,
-            Timestamp {
-                seconds: 1,
-                nanoseconds: NANOSECONDS_MAX
-            }
-        );
+        assert_eq!(odd, Timestamp::new(1, 999_999_999));
     }
 }
