@@ -337,7 +337,7 @@ const BROKEN: [(&str, &str); 7] = [
     ),
     (
         "T/good *(rw,refer=/x@y)\n",
-        "exports:1: error: refer=/x@y: referrals are NFSv4's",
+        "exports:1: error: refer=/x@y: referrals need NFSv4",
     ),
     (
         "T/good a(fsid=1) b(fsid=2)\n",
@@ -457,7 +457,7 @@ fn a_state_directory_that_cannot_be_used_says_why() -> Result<()> {
         ("shared", "others may write to"),
     ] {
         let (status, errors) = serve_with(state)?;
-        let advised = errors.contains("choose another place with --state DIR");
+        let advised = errors.contains("choose another with --state DIR");
         ensure!(
             status == Some(1) && errors.contains(expected) && advised,
             "{state}: {status:?} {errors}"

@@ -5,9 +5,9 @@
 //! remembers the first. A cache in memory is lost when the server is killed. So after such a
 //! refusal the client asks what is there, and decides here whether that is its own work.
 //!
-//! A refusal is overruled only if the server was restarted after the first copy was sent: it ended
-//! the connection, and its host refused another one. As long as it runs, its reply cache answers,
-//! or the call is executed for the first time.
+//! A refusal is overruled only if the server was probably restarted after the first copy was sent:
+//! it ended the connection at once, or later and its host refused another one. As long as it runs,
+//! its reply cache answers, or the call is executed for the first time.
 //!
 //! What shows whose work it is, is the time of the change. The first copy was executed between its
 //! sending and the loss of its connection, by the server's clock. How far that differs from ours is

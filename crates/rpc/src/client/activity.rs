@@ -106,13 +106,13 @@ impl ServerActivity {
 
     /// The server's host refused a connection: nobody listens.
     pub(super) fn note_refusal(&self) {
-        self.refused_at.store(self.now(), Ordering::Relaxed);
+        self.refused_at.store(self.now().max(1), Ordering::Relaxed);
     }
 
     /// Whether that was at `time` or later.
     pub(super) fn has_refused_since(&self, time: Instant) -> bool {
         let refused_at = Duration::from_nanos(self.refused_at.load(Ordering::Relaxed));
-        refused_at >= time.saturating_duration_since(self.base)
+        !refused_at.is_zero() && refused_at >= time.saturating_duration_since(self.base)
     }
 
     fn now(&self) -> u64 {

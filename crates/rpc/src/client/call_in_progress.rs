@@ -40,6 +40,10 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// beside which handing the reading over costs nothing, and no delay that a program notices.
 const READ_FOR_OTHERS_MAX: Duration = Duration::from_millis(20);
 
+/// How soon after a call had been sent a server ends the connection that is killed meanwhile: the
+/// time that most calls take. A network that was away may end connections as well, but later.
+const PROMPT_END_MAX: Duration = Duration::from_secs(1);
+
 /// Why a call ended on this connection.
 pub(super) enum CallEnd {
     /// It is over.
@@ -244,8 +248,11 @@ impl<'a> CallInProgress<'a> {
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.statistics.bytes_received += received as u64;
             self.statistics.restarted = self.statistics.ended_by_peer.is_some_and(|sent| {
-                let activity = self.connection.activity();
-                activity.has_refused_since(self.began + sent)
+                let is_prompt = self
+                    .statistics
+                    .lost
+                    .is_some_and(|lost| lost - sent <= PROMPT_END_MAX);
+                is_prompt || self.connection.activity().has_refused_since(self.began + sent)
             });
             if let Some(since) = self.reading_for_others_since.take() {
                 self.statistics.reading_for_others += self.clock().since(since);

@@ -16,8 +16,8 @@ pub struct CallStatistics {
     /// If the server ended that connection: the time from the call's start until it had been sent
     /// over it.
     pub(super) ended_by_peer: Option<Duration>,
-    /// Whether the server was restarted after the call had been sent: it ended the connection, and
-    /// refused another one since.
+    /// Whether the server was probably restarted after the call had been sent: it ended the
+    /// connection at once, or later and its host refused another one since.
     pub restarted: bool,
     /// Bytes that were sent for it, record marks included.
     pub bytes_sent: u64,

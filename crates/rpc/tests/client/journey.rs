@@ -14,6 +14,7 @@ use std::{
 use curt_rpc::client::{
     CallStatistics, Interrupt, PortSource, ServerName, TcpOptions, TcpTransport, Transport,
 };
+use curt_rpc::clock::{ScriptedTime, TimeSource};
 use curt_trace::TransportFigure;
 
 use super::fake::*;
@@ -90,15 +91,22 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
 }
 
 #[test]
-fn a_server_that_ended_the_connection_and_refused_another_was_restarted() {
-    for restarted in [false, true] {
+fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted() {
+    for (is_late, refuses, restarted) in [(false, false, true), (true, false, false), (true, true, true)] {
         let (listener, address) = listen();
+        let (time, counts) = (ScriptedTime::new(), Counts::new());
         let attempts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&attempts);
+        let (clock, told) = (Arc::clone(&time), Arc::clone(&counts));
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             read_record(&mut stream).unwrap();
-            let listener = if restarted {
+            // The caller may know later than its server that its call is sent.
+            eventually("the caller knows that it is sent", || of(&told.sent) == 1);
+            if is_late {
+                clock.advance(Duration::from_secs(2));
+            }
+            let listener = if refuses {
                 drop(listener);
                 drop(stream);
                 // The third follows one that was refused.
@@ -117,13 +125,12 @@ fn a_server_that_ended_the_connection_and_refused_another_was_restarted() {
             counted.fetch_add(1, Ordering::Relaxed);
             Ok(address.port())
         };
-        let transport = TcpTransport::new(
-            TcpOptions::new(
-                ServerName::Address(address.ip()),
-                PortSource::Lookup(Arc::new(ask)),
-            ),
-            Counts::new(),
+        let mut options = TcpOptions::new(
+            ServerName::Address(address.ip()),
+            PortSource::Lookup(Arc::new(ask)),
         );
+        options.clock = TimeSource::Scripted(time);
+        let transport = TcpTransport::new(options, counts);
         let mut journey = CallStatistics::default();
         let arguments = Bytes(&[7; 40]);
         transport
