@@ -2,11 +2,11 @@
 
 /// Declares an enum whose variants have a name and a meaning.
 macro_rules! word_table {
-    ($(#[$outer:meta])* $table:ident { $($row:ident $name:literal $meaning:literal;)* }) => {
+    ($(#[$outer:meta])* $table:ident { $($(#[$inner:meta])* $row:ident $name:literal $meaning:literal;)* }) => {
         $(#[$outer])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $table {
-            $(#[doc = $meaning] $row,)*
+            $(#[doc = $meaning] $(#[$inner])* $row,)*
         }
 
         impl $table {

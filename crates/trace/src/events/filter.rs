@@ -100,10 +100,10 @@ impl EventFilter {
             }
             (_, open) => open.and_then(|open| open.last()).map(|(_, span)| *span),
         };
-        let mut span = outer.unwrap_or_else(|| OpenSpan {
-            began: record.time,
-            ..OpenSpan::default()
-        });
+        let mut span = outer.unwrap_or_default();
+        if outer.is_none() {
+            span.began = record.time;
+        }
         span.uid = number_of(record, shape, "uid").or(span.uid);
         // A reply is read by whichever thread reads then, which works for something else.
         let is_elsewhere = shape.span == "end" && outer.is_some();

@@ -10,17 +10,13 @@ use crate::words::word_table;
 
 word_table! {
     /// Which events a ring keeps.
+    #[derive(Default)]
     RingLevel {
         Off "off" "None.";
         Rare "rare" "Those that happen rarely.";
+        #[default]
         Request "request" "Also those that messages on the wire cause.";
         Operation "operation" "All.";
-    }
-}
-
-impl Default for RingLevel {
-    fn default() -> Self {
-        Self::Request
     }
 }
 
