@@ -379,8 +379,8 @@ impl<'a> CallInProgress<'a> {
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
-    /// only a server that answered others since can have dropped it. One that has a context leaves to
-    /// be signed again: the server drops a sequence number that it has seen (RFC 2203 section
+    /// only a server that answered others since can have dropped it. One that has a context leaves
+    /// to be signed again: the server drops a sequence number that it has seen (RFC 2203 section
     /// 5.3.3.1).
     fn retry(&mut self) -> Option<CallEnd> {
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
