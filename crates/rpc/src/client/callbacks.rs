@@ -45,8 +45,8 @@ impl ClientConnection {
         let thread = thread::Builder::new()
             .name("curt-callback".into())
             .stack_size(STACK_SIZE);
-        thread.spawn(move || CallbackServer::new(&connection, &handler, &wakeup).run())?;
         self.lock().callbacks.open();
+        thread.spawn(move || CallbackServer::new(&connection, &handler, &wakeup).run())?;
         Ok(())
     }
 }

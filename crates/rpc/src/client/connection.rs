@@ -264,7 +264,7 @@ impl ClientConnection {
 
     /// Gives each complete reply to its caller; whether there was any.
     fn deliver_all(&self, inbox: &mut ReceiveBuffer) -> bool {
-        let (mut any, mut replied) = (false, false);
+        let (mut any, mut replied, mut too_many) = (false, false, false);
         let mut state = self.lock();
         loop {
             match inbox.complete_record(|beginning| state.limit(beginning, self.reply_max)) {
@@ -283,9 +283,8 @@ impl ClientConnection {
                         CallbackAdmission::Queued => {}
                         CallbackAdmission::NoService => state.statistics.unknown_xids += 1,
                         CallbackAdmission::TooMany => {
-                            drop(state);
-                            self.lost("the server sends more calls than can wait");
-                            return true;
+                            too_many = true;
+                            break;
                         }
                     }
                 }
@@ -306,6 +305,9 @@ impl ClientConnection {
         if replied {
             self.has_replied.store(true, Ordering::Relaxed);
             self.activity.note_reply();
+        }
+        if too_many {
+            self.lost("the server sends more calls than can wait");
         }
         any
     }

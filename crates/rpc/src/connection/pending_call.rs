@@ -94,16 +94,6 @@ pub(crate) struct PendingCalls {
     closed: bool,
 }
 
-/// What became of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyDelivery {
-    Delivered,
-    /// No call with its number waits.
-    Unexpected,
-    /// There has never been a call.
-    NeverCalled,
-}
-
 impl PendingCalls {
     /// Calls that wait for replies at once.
     pub(crate) const MAX: usize = 64;
@@ -122,19 +112,20 @@ impl PendingCalls {
         Ok(self.count)
     }
 
-    pub(crate) fn deliver(&mut self, reply: &[u8]) -> ReplyDelivery {
+    /// Passes a reply to its caller; whether somebody waited for it.
+    pub(crate) fn deliver(&mut self, reply: &[u8]) -> bool {
         let waiting = message::beginning(reply).and_then(|(xid, _)| self.pending.get_mut(&xid));
-        match waiting.filter(|call| call.outcome.is_none()) {
-            Some(call) => {
-                let results = call.decode_reply(reply);
-                call.finish(
-                    results.map(|size| CallReply::from_results(reply[reply.len() - size..].to_vec())),
-                );
-                ReplyDelivery::Delivered
-            }
-            None if self.count > 0 => ReplyDelivery::Unexpected,
-            None => ReplyDelivery::NeverCalled,
-        }
+        let Some(call) = waiting.filter(|call| call.outcome.is_none()) else {
+            return false;
+        };
+        let results = call.decode_reply(reply);
+        call.finish(results.map(|size| CallReply::from_results(reply[reply.len() - size..].to_vec())));
+        true
+    }
+
+    /// Whether there has ever been a call.
+    pub(crate) const fn were_made(&self) -> bool {
+        self.count > 0
     }
 
     pub(crate) fn take_outcome(&mut self, xid: u32) -> Option<Result<CallReply, CallError>> {

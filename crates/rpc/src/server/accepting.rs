@@ -129,25 +129,8 @@ impl IdleSet {
         probe!(SvcAccept {
             peer: ShortText::of(peer).bytes()
         });
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
-        // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending
-        // are.
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SENDFILE_TIMEOUT))?;
-        // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are
-        // to notice first: we log and count it.
-        let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
-        let lost_after = limits.unsent_for.saturating_add(looks);
-        let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&socket, lost_after)?;
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
-        if is_of_this_machine(peer.ip(), local.ip()) {
-            // What paces sending for the sake of a network, such as BBR with a timer for each
-            // connection, only takes time where there is none. Reno is in every kernel and needs no
-            // right; without it all works as well.
-            let _slower = sockopt::set_tcp_congestion(&socket, "reno");
-        }
+        let socket = open_stream(socket, peer, local, limits)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let inbox = ReceiveBuffer::new(Arc::clone(&self.pool));
         let everybody = Arc::clone(&self.total_usage);
@@ -168,6 +151,32 @@ impl IdleSet {
         }
         Ok(())
     }
+}
+
+/// Makes a stream for records of an accepted socket. What is received and sent later goes through
+/// the socket that this returns, and through nothing else: this is the place for whatever lies
+/// between TCP and record marking (`docs/decisions/two-way-connections.md`, TLS). Must not wait for
+/// the peer.
+fn open_stream(socket: OwnedFd, peer: SocketAddr, local: SocketAddr, limits: &Limits) -> io::Result<OwnedFd> {
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
+    // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending
+    // are.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SENDFILE_TIMEOUT))?;
+    // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are
+    // to notice first: we log and count it.
+    let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
+    let lost_after = limits.unsent_for.saturating_add(looks);
+    let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(&socket, lost_after)?;
+    if is_of_this_machine(peer.ip(), local.ip()) {
+        // What paces sending for the sake of a network, such as BBR with a timer for each
+        // connection, only takes time where there is none. Reno is in every kernel and needs no
+        // right; without it all works as well.
+        let _slower = sockopt::set_tcp_congestion(&socket, "reno");
+    }
+    Ok(socket)
 }
 
 /// Whether a connection between these addresses stays on one machine.

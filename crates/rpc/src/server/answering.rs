@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{
     connection::{Answered, HandOverReading, SendfileRange},
-    message::is_reply,
     record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
@@ -49,7 +48,8 @@ impl RpcServerInner {
     ) -> AfterCall {
         own.reply.clear();
         let message = inbox.body(whole);
-        if is_reply(message) && connection.deliver_reply(message) {
+        if connection.deliver_reply(message) || connection.is_late_reply(message) {
+            stages::forget();
             return AfterCall::ReadOn;
         }
         let mut turn = ConnectionReader {
@@ -60,7 +60,7 @@ impl RpcServerInner {
             batch: &mut own.batch,
             handed_over: false,
         };
-        let backchannel = || ConnectionBackchannel::new(self, connection);
+        let backchannel = || ConnectionBackchannel::of(self, connection);
         let mut context = CallContext::of_connection(
             connection.peer,
             connection.local,

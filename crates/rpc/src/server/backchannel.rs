@@ -16,21 +16,27 @@ use super::{connection::ServerConnection, inner::RpcServerInner, sending::SendOu
 use crate::{
     connection::{
         Backchannel, CallError, CallReply, RpcRequest,
-        pending_call::{PendingCall, ReplyDelivery, unwrap_reply},
+        pending_call::{PendingCall, unwrap_reply},
         waiter::CallWaiter,
     },
+    message::is_reply,
     security::credential::CallFlavor,
 };
 
 impl ServerConnection {
-    /// Passes a reply to its caller. `false`: this connection was never called, and its peer sends
-    /// nonsense. A reply that nobody waits for may have come too late; it is dropped.
-    pub(super) fn deliver_reply(&self, reply: &[u8]) -> bool {
-        let delivery = self.calls.lock().deliver(reply);
-        if delivery == ReplyDelivery::Unexpected {
+    /// Passes a message to its caller, if it is a reply; whether somebody waited for it.
+    pub(super) fn deliver_reply(&self, message: &[u8]) -> bool {
+        is_reply(message) && self.calls.lock().deliver(message)
+    }
+
+    /// Whether a reply for which nobody waits may have come too late, and is to be dropped. On a
+    /// connection that was never called it is nonsense.
+    pub(super) fn is_late_reply(&self, message: &[u8]) -> bool {
+        let is_late = is_reply(message) && self.calls.lock().were_made();
+        if is_late {
             self.log_misbehaviour("a reply to no call that waits");
         }
-        delivery != ReplyDelivery::NeverCalled
+        is_late
     }
 }
 
@@ -41,7 +47,7 @@ pub(super) struct ConnectionBackchannel {
 }
 
 impl ConnectionBackchannel {
-    pub(super) fn new(
+    pub(super) fn of(
         server: &Arc<RpcServerInner>,
         connection: &Arc<ServerConnection>,
     ) -> Arc<dyn Backchannel> {

@@ -26,7 +26,7 @@ use super::{
     sending::SendOutcome,
     worker_pool::PoolPressure,
 };
-use crate::{message::is_reply, record::receive_buffer::ReceiveBuffer};
+use crate::record::receive_buffer::ReceiveBuffer;
 
 /// How long half a record, or a client that takes no replies, holds a thread.
 const REST_OF_RECORD_TIMEOUT: Duration = Duration::from_millis(100);
@@ -231,7 +231,8 @@ impl RpcServerInner {
     }
 }
 
-/// Passes the replies at the front of what was received to their callers.
+/// Passes the replies at the front of what was received to their callers. A reply for which nobody
+/// waits is left to a serving thread, of which the client has its share.
 fn deliver_replies(
     connection: &ServerConnection,
     inbox: &mut ReceiveBuffer,
@@ -239,7 +240,7 @@ fn deliver_replies(
 ) {
     while let Ok(Some(whole)) = inbox.complete_record(limit) {
         let message = inbox.body(whole);
-        if !is_reply(message) || !connection.deliver_reply(message) {
+        if !connection.deliver_reply(message) {
             return;
         }
         inbox.skip(whole);
