@@ -332,10 +332,9 @@ fn between(server: SocketAddr, change: fn(&mut Vec<u8>)) -> SocketAddr {
             if std::mem::take(&mut first) {
                 change(&mut record);
             }
-            for (to, bytes) in [(&mut server, record)] {
-                to.write_all(&curt_rpc::record::record_mark(bytes.len())).unwrap();
-                to.write_all(&bytes).unwrap();
-            }
+            let mark = curt_rpc::record::record_mark(record.len());
+            server.write_all(&mark).unwrap();
+            server.write_all(&record).unwrap();
             let Some(reply) = read_record(&mut server) else {
                 return;
             };
