@@ -8,13 +8,12 @@
 //! another directory is stale, as with knfsd; that is found out by listing the whole directory,
 //! once until it changes.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_proto::nfs3::NfsStat3;
+use curt_sync::ClockCache;
 use curt_types::{Access, FileKind, Timestamp};
 use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
-use parking_lot::Mutex;
 
 use crate::status;
 
@@ -36,12 +35,20 @@ enum CachedSearch {
     Nothing(Timestamp),
 }
 
-/// A directory, and a file that was looked for there.
-type CachedSearches = HashMap<(NodeHandle, NodeHandle), CachedSearch>;
+struct CachedPlace {
+    /// A directory, and a file that was looked for there.
+    at: (NodeHandle, NodeHandle),
+    search: CachedSearch,
+}
 
 /// Where files were seen last, and where not.
-#[derive(Default)]
-pub(crate) struct SubtreeCache(Mutex<CachedSearches>);
+pub(crate) struct SubtreeCache(ClockCache<CachedPlace>);
+
+impl Default for SubtreeCache {
+    fn default() -> Self {
+        Self(ClockCache::new(NAMES_MAX))
+    }
+}
 
 impl SubtreeCache {
     /// Notes that a file was seen in a directory.
@@ -49,18 +56,16 @@ impl SubtreeCache {
         self.insert(directory, node, CachedSearch::Under(name.into()));
     }
 
-    fn insert(&self, directory: &NodeHandle, node: &NodeHandle, what: CachedSearch) {
-        let mut seen = self.0.lock();
-        if seen.len() >= NAMES_MAX && !seen.contains_key(&(*directory, *node)) {
-            // Any other: it can be found again.
-            let other = seen.keys().next().copied();
-            other.map(|other| seen.remove(&other));
-        }
-        seen.insert((*directory, *node), what);
+    fn insert(&self, directory: &NodeHandle, node: &NodeHandle, search: CachedSearch) {
+        let at = (*directory, *node);
+        let place = CachedPlace { at, search };
+        self.0.put(at, |known| known.at == at, place);
     }
 
     fn cached(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<CachedSearch> {
-        self.0.lock().get(&(*directory, *node)).cloned()
+        let at = (*directory, *node);
+        self.0
+            .read(at, |known| known.at == at, |known| known.search.clone())
     }
 
     /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a
@@ -343,10 +348,10 @@ mod tests {
             NodeHandle::new(curt_vfs::HandleScheme::Memory, 0, &bytes).unwrap()
         };
         let limit = u32::try_from(NAMES_MAX).unwrap();
-        for at in 0..=limit {
+        for at in 0..=2 * limit {
             places.insert_found(&node(0), &node(at), b"name");
         }
-        assert_eq!(places.0.lock().len(), NAMES_MAX);
-        assert!(places.cached(&node(0), &node(limit)).is_some());
+        assert!(places.0.len() <= NAMES_MAX);
+        assert!(places.cached(&node(0), &node(2 * limit)).is_some());
     }
 }

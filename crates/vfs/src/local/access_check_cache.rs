@@ -2,14 +2,12 @@
 //! (mode, owner, group, ctime) stay the same. A verdict about an object whose ctime is not yet past
 //! is not cached, because the object could change once more within the same step of the clock.
 
-use std::hash::BuildHasher;
-
+use curt_sync::ClockCache;
 use curt_types::{Access, Attributes, Timestamp};
 
 use super::file_cache::{OwnedFsCred, PermissionStamp};
 use super::hashing::HandleHashBuilder;
 use super::lookup_cache::is_settled;
-use super::second_chance_cache::SecondChanceCache;
 use crate::caller::FsCred;
 use crate::handle::NodeHandle;
 
@@ -25,20 +23,14 @@ struct CachedAccessCheck {
 }
 
 pub(super) struct AccessCheckCache {
-    entries: SecondChanceCache<CachedAccessCheck>,
-    hasher: HandleHashBuilder,
+    entries: ClockCache<CachedAccessCheck, HandleHashBuilder>,
 }
 
 impl AccessCheckCache {
     pub(super) fn new() -> Self {
         Self {
-            entries: SecondChanceCache::new(ENTRIES_MAX),
-            hasher: HandleHashBuilder::new(),
+            entries: ClockCache::new(ENTRIES_MAX),
         }
-    }
-
-    fn hash(&self, caller: &FsCred<'_>, object: &NodeHandle) -> u64 {
-        self.hasher.hash_one((object, caller.uid, caller.gid))
     }
 
     /// What of `asked` is granted, if that is known of the object as it is now.
@@ -54,7 +46,9 @@ impl AccessCheckCache {
             let holds = verdict.stamp == PermissionStamp::of(now) && verdict.asked.contains(asked);
             holds.then(|| verdict.granted.common(asked))
         };
-        self.entries.read(self.hash(caller, object), is, read).flatten()
+        self.entries
+            .read((object, caller.uid, caller.gid), is, read)
+            .flatten()
     }
 
     /// Keeps a verdict about an object that was so before the kernel was asked; `clock` is the time
@@ -79,10 +73,10 @@ impl AccessCheckCache {
             asked,
             granted,
         };
-        self.entries.put(self.hash(caller, object), is, verdict);
+        self.entries.put((object, caller.uid, caller.gid), is, verdict);
     }
 
     pub(super) fn forget_all(&self) {
-        self.entries.forget_all();
+        self.entries.clear();
     }
 }

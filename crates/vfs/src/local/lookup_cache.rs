@@ -9,12 +9,10 @@
 //! Names that were looked up and names from listings are kept in two tables, so that listing a
 //! large directory does not evict names that are looked up again and again.
 
-use std::hash::BuildHasher;
-
+use curt_sync::ClockCache;
 use curt_types::Timestamp;
 
 use super::hashing::HandleHashBuilder;
-use super::second_chance_cache::SecondChanceCache;
 use super::stat::StatxResult;
 use crate::handle::NodeHandle;
 
@@ -78,30 +76,23 @@ impl BirthStamp {
 }
 
 pub(super) struct NameLookupCache {
-    looked_up: SecondChanceCache<CachedLookup>,
-    listed: SecondChanceCache<CachedLookup>,
-    hasher: HandleHashBuilder,
+    looked_up: ClockCache<CachedLookup, HandleHashBuilder>,
+    listed: ClockCache<CachedLookup, HandleHashBuilder>,
 }
 
 impl NameLookupCache {
     pub(super) fn new() -> Self {
         Self {
-            looked_up: SecondChanceCache::new(NAMES_MAX),
-            listed: SecondChanceCache::new(NAMES_MAX),
-            hasher: HandleHashBuilder::new(),
+            looked_up: ClockCache::new(NAMES_MAX),
+            listed: ClockCache::new(NAMES_MAX),
         }
-    }
-
-    fn hash(&self, directory: &NodeHandle, name: &[u8]) -> u64 {
-        self.hasher.hash_one((directory, name))
     }
 
     /// Where a name led when it was last seen; looked for first where `by` has it remembered.
     pub(super) fn find(&self, by: NameSource, directory: &NodeHandle, name: &[u8]) -> Option<CachedObject> {
-        let hash = self.hash(directory, name);
-        let find = |known: &SecondChanceCache<CachedLookup>| {
+        let find = |known: &ClockCache<CachedLookup, HandleHashBuilder>| {
             let is = |child: &CachedLookup| child.is(directory, name);
-            known.read(hash, is, |child| child.object)
+            known.read((directory, name), is, |child| child.object)
         };
         let (first, second) = match by {
             NameSource::Lookup => (&self.looked_up, &self.listed),
@@ -112,9 +103,8 @@ impl NameLookupCache {
 
     /// A name leads elsewhere now.
     pub(super) fn forget(&self, directory: &NodeHandle, name: &[u8]) {
-        let hash = self.hash(directory, name);
         for known in [&self.looked_up, &self.listed] {
-            known.forget(hash, |child| child.is(directory, name));
+            known.remove((directory, name), |child| child.is(directory, name));
         }
     }
 
@@ -143,16 +133,12 @@ impl NameLookupCache {
             NameSource::Lookup => &self.looked_up,
             NameSource::Listing => &self.listed,
         };
-        known.put(
-            self.hash(directory, name),
-            |child| child.is(directory, name),
-            child,
-        );
+        known.put((directory, name), |child| child.is(directory, name), child);
     }
 
     pub(super) fn forget_all(&self) {
-        self.looked_up.forget_all();
-        self.listed.forget_all();
+        self.looked_up.clear();
+        self.listed.clear();
     }
 }
 

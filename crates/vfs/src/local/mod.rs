@@ -42,7 +42,6 @@ mod opening;
 mod options;
 mod parents;
 mod read;
-mod second_chance_cache;
 mod set;
 mod shared_sync;
 mod stat;
