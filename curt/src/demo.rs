@@ -26,10 +26,10 @@ const RECORDED: &str = "Linux 6.1 (recorded)";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0, or 1 if a result was wrong or the workload could not be run.")]
 pub(crate) struct DemoArguments {
-    /// Where the bar chart is written
+    /// File for the bar chart
     #[arg(long, value_name = "FILE", default_value = "curt-demo.svg")]
     svg: PathBuf,
-    /// Where the files of the workload are kept [default: ~/.cache/curt/page-tree]
+    /// Directory for the files of the workload [default: ~/.cache/curt/page-tree]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
 }
@@ -54,9 +54,7 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     let mut world = Testbed::serving(&Curt::this(), &tree, None)?;
     let mountable = world.mount("3", "").and_then(MountProcess::end);
     if let Err(why) = &mountable {
-        say!(
-            "No FUSE mount is possible here, so the client library is used without one. The reason:\n{why:#}"
-        )?;
+        say!("Cannot mount with FUSE; the client library is used without a mount. Reason:\n{why:#}")?;
     }
     let mut columns = vec![ComparisonColumn {
         title: RECORDED.to_owned(),
@@ -93,7 +91,7 @@ fn demo(arguments: &DemoArguments) -> Result<u64> {
     )?;
     let svg = chart::bars(CAPTION, &columns)?;
     std::fs::write(&arguments.svg, svg).with_context(|| arguments.svg.display().to_string())?;
-    say!("The same as a bar chart: {}\n", arguments.svg.display())?;
+    say!("Bar chart: {}\n", arguments.svg.display())?;
     output::print(what_next())?;
     Ok(wrong)
 }

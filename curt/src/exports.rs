@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 use crate::serve::ServableEntries;
 use crate::{errors, output};
 
-/// Show what exports(5) files export, or what a given client would get, and by which line
+/// List the exports in exports(5) files, or the exports and options of a given client and the lines
+/// they come from
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  curt exports                      every line, with all its options\n  \
-                  curt exports 192.168.1.7          what that client would get, and why\n  \
-                  curt exports -c new.exports web1  the same for a file that is not in use yet\n\n\
+                  curt exports 192.168.1.7          the exports of that client, and the lines they come from\n  \
+                  curt exports -c new.exports web1  the same for another file\n\n\
                   Exit status: 0, or 1 if a file has errors, if CLIENT is unknown or, with CLIENT, if a directory cannot be served."
 )]
 pub(crate) struct ExportsArguments {
@@ -58,7 +59,7 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
                 show_client(&parsed, &standing, &addresses, arguments.json)
             }
             (Err(error), _) => {
-                eprintln!("curt exports: {client} is no address, and no name of a client: {error}");
+                eprintln!("curt exports: {client} is not an address, and cannot be resolved: {error}");
                 return ExitCode::FAILURE;
             }
             (_, Err(error)) => {
@@ -222,7 +223,7 @@ mod tests {
         let expected = [
             None,
             Some("no such directory"),
-            Some("no directory"),
+            Some("not a directory"),
             Some("nothing is mounted"),
         ];
         assert_eq!(refusals.len(), expected.len());

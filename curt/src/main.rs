@@ -30,7 +30,7 @@ use clap::{Parser, Subcommand};
 #[command(
     version,
     arg_required_else_help = true,
-    after_help = "To begin with, try: curt demo\n\nExit status: see the end of each command's help. Wrong arguments are 2, except with 'curt mount', where mount(8) requires 1."
+    after_help = "For a first test: curt demo\n\nExit status: see the end of each command's help. Wrong arguments: 2; with 'curt mount' 1, as mount(8) requires."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -39,28 +39,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Export a directory, or what exports(5) says
+    /// Export a directory, or the exports listed in exports(5) files
     Serve(serve::ServeArguments),
-    /// Show what exports(5) files export, or what a given client would get, and by which line
+    /// List the exports in exports(5) files, or the exports and options of a given client and the
+    /// lines they come from
     Exports(exports::ExportsArguments),
     /// Replay a recorded workload with four sets of mount options and compare the requests sent
     /// (about a minute)
     Demo(demo::DemoArguments),
     /// Mount an export of an NFS server
     Mount(mount::MountArguments),
-    /// Show the figures of mounts, or of a server (`--server`): requests per procedure, cache hits,
-    /// options in force
+    /// Show the statistics of mounts, or of a server (`--server`): requests per procedure, cache
+    /// hits, options in force
     Stat(stat::StatArguments),
-    /// Watch mounts, or a server (`--server`), on a screen: rates, cache hits, the processes and
-    /// paths that cause requests
+    /// Show rates, cache hits, and the processes and paths that cause requests, of mounts or of a
+    /// server (`--server`), continuously
     Top(top::TopArguments),
-    /// Watch the events of a mount, or of a server (`--server`), live; record them; show recordings
-    /// and what a crash left behind
+    /// Trace the events of a mount, or of a server (`--server`); record them; show recordings and
+    /// the events before a crash
     Trace(trace::TraceArguments),
-    /// Run a command and explain why each of its requests was sent, what saved others, and what
-    /// Linux would have sent
+    /// Run a command and show the cause of each of its requests, the requests that caching saved,
+    /// and those that Linux would have sent
     Explain(explain::ExplainArguments),
-    /// Measure costs, in requests and in time
+    /// Run benchmarks: requests, time, throughput and memory
     Bench(bench::BenchArguments),
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use curt_mount::control::{self, ControlError, MountControlReply, MountControlRequest};
+use curt_mount::control::{self, ControlError, Remount};
 use curt_mount::daemon::{self, MountProgress, MountSpec};
 use curt_mount::helper::{ExitStatus, HelperArguments, MountFailure};
 use curt_mount::options::{self, MountSource, OptionError, ParsedOptions, Remark};
@@ -48,8 +48,8 @@ pub(crate) struct MountArguments {
     /// Append log lines to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What to log unless RUST_LOG is set: error, warn, info, debug, trace, off, or a filter in the
-    /// syntax of RUST_LOG
+    /// Log level: error, warn, info, debug, trace, off, or a filter in the syntax of RUST_LOG.
+    /// RUST_LOG takes precedence
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     log_level: String,
     /// Tell the parent over standard output when the mount is live
@@ -61,7 +61,7 @@ pub(crate) struct MountArguments {
 fn after_help() -> String {
     let own: Vec<_> = options::own().collect();
     format!(
-        "The options are those of nfs(5) and mount(8), and these of Curt's own: {}. docs/options.md describes each.\n\n\
+        "Options: those of nfs(5) and mount(8), and Curt's own: {}. See docs/options.md.\n\n\
          fstab: server:/path /mnt curt _netdev,noaccesscheck,sloppycto=3 0 0\n\n\
          Exit status, as of mount(8): 0 mounted; 1 wrong invocation; 2 system error; 4 internal error; 8 interrupted; \
          16 /run/mount/utab not written; 32 not mounted.",
@@ -145,7 +145,7 @@ fn attempt(name: &str, arguments: &MountArguments) -> Result<(), MountFailure> {
         MountFailure::lasting(
             ExitStatus::Usage,
             format!("{}: {error}", arguments.source),
-            "write it as server:/path",
+            "expected server:/path",
         )
     })?;
     let plan = MountSpec {
@@ -211,20 +211,11 @@ fn remount(arguments: &MountArguments, options: &str) -> Result<(), MountFailure
     if arguments.fake {
         return Ok(());
     }
-    let question = MountControlRequest::Remount {
+    let command = Remount {
         options: options.to_owned(),
         table: !arguments.no_table,
     };
-    match control::ask(&socket, &question).map_err(not_done)? {
-        MountControlReply::Remounted(_) => Ok(()),
-        MountControlReply::Refused(why) => Err(not_done(ControlError::Refused(why))),
-        MountControlReply::Failed(why) => Err(not_done(ControlError::Failed(why))),
-        MountControlReply::Report(_)
-        | MountControlReply::Watched(_)
-        | MountControlReply::Explaining
-        | MountControlReply::Explained(_)
-        | MountControlReply::Events => Err(not_done(ControlError::Answer)),
-    }
+    control::call(&socket, &command).map(drop).map_err(not_done)
 }
 
 /// Serves a mount in this process until it is unmounted.
@@ -267,7 +258,7 @@ fn end_with_parent(ends: bool) {
 
 fn waiting(failure: &MountFailure, minutes: u32) -> String {
     format!(
-        "{}; trying again for up to {minutes} min (retry=N says how long; with bg it is tried in the background)",
+        "{}; retrying for up to {minutes} min (set retry=N to change this; bg retries in the background)",
         failure.what
     )
 }
@@ -318,16 +309,13 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
     match word {
         READY => Ok(()),
         RETRYING => {
-            eprintln!(
-                "{name}: {}\n{name}: trying again in the background",
-                text.trim_end()
-            );
+            eprintln!("{name}: {}\n{name}: retrying in the background", text.trim_end());
             Ok(())
         }
         status => {
             let status = status.parse().ok().and_then(ExitStatus::of);
             let text = if text.is_empty() {
-                "the background process ended without a word; look into its log"
+                "the background process ended without a message; see its log"
             } else {
                 text
             };

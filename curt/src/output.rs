@@ -10,12 +10,6 @@ use curt_mount::control::mountstats::write_whole;
 
 use crate::errors;
 
-/// Whoever read standard output has read enough: nothing is wrong, and there is nobody to tell
-/// more.
-#[derive(Debug, thiserror::Error)]
-#[error("nobody reads standard output any more")]
-struct OutputClosed;
-
 /// Prints a line as `println!` does, but returns what goes wrong.
 macro_rules! say {
     ($($words:tt)*) => {
@@ -30,15 +24,15 @@ pub(crate) use say;
 /// It cannot be written: the device is full, or nobody reads it. [`failed`] tells these apart.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
-        other => Ok(other?),
-    }
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// Says why a command failed, and with which status it exits.
 pub(crate) fn failed(command: &str, error: &anyhow::Error) -> ExitCode {
-    if error.is::<OutputClosed>() {
+    let closed = error.downcast_ref::<io::Error>();
+    // Whoever read standard output has read enough, as `head` does: nothing is wrong.
+    if closed.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     eprintln!("{command}: {}", errors::line(error));

@@ -25,11 +25,11 @@ pub(crate) use server::server_layers;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "With --interval the first report covers the time since the mount or the server started, and each further one the time since the \
-                  previous report; a mount that is new, was restarted or has gone is shown as such.\n\n\
+                  previous report; new, restarted and removed mounts are marked.\n\n\
                   Examples:\n  curt stat /mnt                                    requests, decisions and options\n  \
                   curt stat --layout nfsiostat --interval 5         rates and times of READ and WRITE, every 5 seconds\n  \
                   curt stat --layout raw --output /tmp/m /mnt && mountstats -f /tmp/m\n\n\
-                  Exit status: 0 if every mount or server asked for was found, 1 if not."
+                  Exit status: 0 if every given mount or server was found, else 1."
 )]
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all mounts of this user

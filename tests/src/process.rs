@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How long a process has to end after SIGTERM, and where nobody looks at how it ended.
 const GRACE: Duration = Duration::from_secs(60);
@@ -260,7 +260,8 @@ fn all_stopped(tasks: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs `command` to its end, and returns its status and what it printed on both streams.
+/// Runs `command` to its end, and returns its status and what it printed on both streams. Processes
+/// that it leaves behind with these streams have as much time again, and are then killed.
 ///
 /// # Errors
 /// It cannot be started or does not end in time.
@@ -270,8 +271,10 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Str
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn();
     let mut child = started.with_context(|| format!("starting {shown}"))?;
+    let group = Pid::from_child(&child);
     let (mut out, mut errors) = (child.stdout.take(), child.stderr.take());
     let read = |stream: Option<&mut dyn Read>| {
         let mut bytes = Vec::new();
@@ -288,6 +291,11 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Str
         if status.is_err() {
             child.kill()?;
             child.wait()?;
+        }
+        let ended = || Ok((out.is_finished() && errors.is_finished()).then_some(()));
+        if status.is_err() || until(&shown, limit, ended).is_err() {
+            // ESRCH: there is no process of the group any more.
+            let _ = kill_process_group(group, Signal::KILL);
         }
         let join = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
         let (out, errors) = (join(out), join(errors));

@@ -93,7 +93,7 @@ fn an_address_in_use_is_named_with_what_to_do() -> Result<()> {
     );
     let (status, _, errors) = process::finish(&mut serve(&network, &["--bind", "10.99.0.1"])?, SOON)?;
     ensure!(
-        status.code() == Some(1) && errors.contains("no address of this machine"),
+        status.code() == Some(1) && errors.contains("not an address of this machine"),
         "{errors}"
     );
     Ok(())

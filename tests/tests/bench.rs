@@ -93,7 +93,9 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunR
 }
 
 fn equal(report: &RunReport, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
-    for (procedure, count) in report.rpc.iter() {
+    // A server that is silent for long, on a busy machine, is probed with NULL over another
+    // connection, which is no call of the mount's.
+    for (procedure, count) in report.rpc.iter().filter(|(name, _)| *name != "NULL") {
         let counted = other.get(procedure).copied().unwrap_or(0);
         ensure!(
             counted == count,

@@ -77,7 +77,7 @@ fn demo_makes_its_tree_and_shows_what_is_spared() -> Result<()> {
     };
     let before = left()?;
     let (output, chart) = demo(&network, "$DEMO", &top)?;
-    ensure!(!output.contains("No FUSE mount"), "{output}");
+    ensure!(!output.contains("Cannot mount with FUSE"), "{output}");
     check(&output, &chart)?;
     ensure!(left()? == before, "it leaves something behind: {}", left()?);
     Ok(())
@@ -92,6 +92,6 @@ fn demo_goes_through_the_library_where_no_mount_is_possible() -> Result<()> {
         "exec unshare -m bash -euc 'mount --bind /dev/null /dev/fuse; $DEMO'",
         &top,
     )?;
-    ensure!(output.contains("No FUSE mount is possible here"), "{output}");
+    ensure!(output.contains("Cannot mount with FUSE"), "{output}");
     check(&output, &chart)
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, DirOpArgs, FileHandle, Filename, LinkArguments, MkdirArguments,
+    CreateArguments, CreateHow, DirOpArgs, Filename, LinkArguments, MkdirArguments, NfsFh3,
     NfsPath as Target, NfsProcedure, PROGRAM, RenameArguments, Sattr, SymlinkArguments, VERSION,
 };
 use curt_rpc::message::encode_call_header;
@@ -36,7 +36,7 @@ struct World {
     answered: AtomicUsize,
     repeated: AtomicUsize,
     stop: AtomicBool,
-    root: FileHandle,
+    root: NfsFh3,
 }
 
 /// One client: its names begin with its number.
@@ -92,7 +92,7 @@ impl Client<'_> {
         let made = self.call(NfsProcedure::Create, &create)?;
         let mut made = Decoder::new(&made);
         ensure!(made.bool()?, "no handle");
-        let file_handle: FileHandle = made.get()?;
+        let file_handle: NfsFh3 = made.get()?;
         let rename = |from, to| RenameArguments { from, to };
         self.call(NfsProcedure::Rename, &rename(file, moved))?;
         let linked = LinkArguments {
@@ -162,7 +162,7 @@ impl Client<'_> {
     }
 }
 
-fn at(directory: FileHandle, name: &str) -> Result<DirOpArgs<'_>> {
+fn at(directory: NfsFh3, name: &str) -> Result<DirOpArgs<'_>> {
     Ok(DirOpArgs {
         directory,
         name: Filename::new(name.as_bytes())?,
@@ -186,7 +186,7 @@ fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_thei
         answered: AtomicUsize::new(0),
         repeated: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
-        root: FileHandle::new(&server.root)?,
+        root: NfsFh3::new(&server.root)?,
     };
     let told = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)

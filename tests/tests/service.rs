@@ -203,7 +203,7 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
         RunningProcess::start("a client", &mut client)
     });
     let clients: Vec<_> = clients.collect::<Result<_>>()?;
-    server.wait_for("requests are not answered any more", SHORT)?;
+    server.wait_for("the server no longer answers calls", SHORT)?;
     // After what was told before nothing comes for longer than the watchdog waits.
     let silence = until("the watchdog hears nothing", SHORT, || {
         let told = manager.told.recv_timeout(Duration::from_millis(900));
@@ -255,13 +255,13 @@ fn sockets_of_systemd_are_served_by_their_names() -> Result<()> {
             vec![nfs.as_str(), "--fdname=mount"],
             vec![],
             "tcp",
-            "no socket of the service manager is for NFS",
+            "the service manager passed no socket for NFS",
         ),
         (
             vec![nfs.as_str(), "--datagram"],
             vec![],
             "udp",
-            "no listening TCP socket",
+            "not a listening TCP socket",
         ),
     ] {
         let mut refused = activated(&listen, &arguments)?;

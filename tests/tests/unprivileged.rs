@@ -50,7 +50,7 @@ fn a_server_without_roots_rights_serves_its_user_and_its_handles_survive_kill() 
         std::os::unix::fs::chown(directory, Some(1000), Some(1000))?;
     }
     let mut server = serve(&network, &export, &[])?;
-    server.wait_for("everybody works as user 1000", SHORT)?;
+    server.wait_for("all clients act as uid 1000", SHORT)?;
     network.wait_for_port(ADDRESS, PORT)?;
     let source = format!("{ADDRESS}:{}", export.display());
     let mount = CurtMount::start(&network, "mount", &source, "port=2049,mountport=2049,noac")?;

@@ -98,7 +98,7 @@ enum XtaskCommand {
 enum CompareCommand {
     /// Each NFS operation, beside Ganesha on the same directory in memory (as root; some minutes)
     Latency {
-        /// Rounds, each of everything that is compared
+        /// Rounds; each measures every server and operation
         #[arg(long, default_value_t = 20)]
         rounds: u16,
         /// Print JSON, and leave the documents as they are

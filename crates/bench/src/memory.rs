@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs, Timestamp};
+use curt_types::Timestamp;
+use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 
 use crate::content::PathContent;
 use crate::tree::{TreeEntryKind, WorkloadTree};
@@ -48,10 +49,7 @@ mod tests {
         memory(
             &Workload::Page.tree(),
             MemoryOptions::default(),
-            Timestamp {
-                seconds: 1,
-                nanoseconds: 0,
-            },
+            Timestamp::new(1, 0),
         )
         .unwrap();
     }

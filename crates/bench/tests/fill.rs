@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use curt_bench::library::{FollowLinks, InProcessMount, InProcessServer, SimulatedKernel};
 use curt_bench::tree::WorkloadTree;
-use curt_client::protocol::{FileType, SetAttributes, SetTime};
 use curt_client::{
     Caller, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode, Superblock, ops,
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ProcedureCalls;
+use curt_types::{FileKind, SetAttributes, SetTime};
 use curt_vfs::MemoryOptions;
 
 const REQUEST: Duration = Duration::from_micros(200);
@@ -397,7 +397,7 @@ fn remove(world: &InProcessServer, client: &Superblock, parent: InodeId, name: &
         world.clock().advance(OPERATION);
         // The kernel looks a name up before it has it removed.
         match kind {
-            Some(FileType::Directory) => remove(world, client, found.id, &below),
+            Some(FileKind::Directory) => remove(world, client, found.id, &below),
             _ => {
                 let Ok(LookupResult::Positive(_)) = ops::lookup(&client.op(&me), found.id, &below) else {
                     panic!("{} was listed", below.escape_ascii());

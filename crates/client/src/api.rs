@@ -4,10 +4,9 @@
 
 use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
-use crate::{
-    identity::InodeId,
-    protocol::{Attributes, FileType},
-};
+use curt_types::{Attributes, FileKind};
+
+use crate::identity::InodeId;
 
 /// What a look-up found, and for how long it may be remembered without asking this client again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +117,7 @@ pub struct DirEntry<'a> {
     /// The inode number, unique within the mount.
     pub fileid: u64,
     /// The type, if it is known.
-    pub kind: Option<FileType>,
+    pub kind: Option<FileKind>,
     /// Where a listing continues after this name.
     pub cookie: u64,
     /// The result of a look-up of the name; only in listings that ask for it, never for `.` and

@@ -15,11 +15,12 @@ use std::{
 };
 
 use curt_policy::{
-    CacheOptions, Moment, ServerClock, ServerTime, fill,
+    CacheOptions, Moment, ServerClock, fill,
     retransmitted::{ClockOffset, Execution},
 };
 use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
+use curt_types::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -108,7 +109,7 @@ impl MountCore {
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
             fill_record: Mutex::default(),
-            time_step: Duration::new(u64::try_from(step.seconds).unwrap_or(0), step.nanoseconds),
+            time_step: Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds()),
             root_fsid: parts.root_fsid,
             file_size_max: parts.limits.file_size_max,
         })
@@ -157,7 +158,7 @@ impl MountCore {
     }
 
     /// Takes in the ctime of a reply to a request that changed nothing.
-    pub(crate) fn learn_time(&self, fsid: u64, ctime: ServerTime, received_at: Moment) {
+    pub(crate) fn learn_time(&self, fsid: u64, ctime: Timestamp, received_at: Moment) {
         self.with_clock(fsid, |clock| clock.learn(ctime, received_at));
     }
 
@@ -165,7 +166,7 @@ impl MountCore {
     pub(crate) fn learn_time_of_change(
         &self,
         fsid: u64,
-        ctime: ServerTime,
+        ctime: Timestamp,
         sent_at: Moment,
         received_at: Moment,
     ) {

@@ -22,14 +22,14 @@
 //! }
 //! ```
 //!
-//! A [`Superblock`] is made by [`Superblock::new`] of what [`mounting::mount`] found out (the
-//! root's handle, the server's limits, a [`protocol::RpcClient`] to it), with
-//! [`threads::BackgroundThreads`] and [`threads::MonotonicClock`] in its [`Environment`].
+//! A [`Superblock`] is made by [`Superblock::new`] of what [`mounting::mount`] found (the root's
+//! handle, the server's limits, an RPC client), with [`threads::BackgroundThreads`] and
+//! [`threads::MonotonicClock`] in its [`Environment`].
 //!
 //! Where things are: `api` the values of operations, `superblock` what a mount has, `op` one
 //! request, [`ops`] one file per operation, `listing/` directories, `inode/` and `dentry_cache/`
-//! what is known, `credentials` whom it is known of, [`protocol`] what is sent, [`data`] the bytes
-//! of files, [`mounting`] how it begins. Decisions are curt-policy's.
+//! what is known, `credentials` whose it is, [`protocol`] what is sent, [`data`] the bytes of
+//! files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
 //! Lock order: a name table or an inode's facts, never both, and never one inode's facts under
 //! another's; below the facts the data half's locks; the inode registry, the clocks, the counts of

@@ -17,8 +17,8 @@ use std::{
     sync::Arc,
 };
 
-use curt_policy::ObjectKind;
 use curt_rpc::client::Interrupt;
+use curt_types::FileKind;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -87,12 +87,12 @@ fn end(removals: Option<Arc<InFlightCall>>) {
 /// Whether it is a file for all that is known, so that opens and removals of it count. What is
 /// known to be something else is not opened here, and what is kept of it is not an open file's.
 fn may_be_regular(facts: &InodeFacts) -> bool {
-    match (&facts.by_type, facts.state.facts().map(|known| known.kind)) {
-        (TypeState::Directory(_) | TypeState::Link(_), _)
-        | (_, Some(ObjectKind::Directory | ObjectKind::Symlink | ObjectKind::Special)) => false,
+    let kind = facts.state.facts().map(|known| known.kind);
+    match &facts.by_type {
+        TypeState::Directory(_) | TypeState::Link(_) => false,
         // Servers need not say of what kind it is that they found (RFC 1813, section 2.6,
         // post_op_attr).
-        (TypeState::Nothing | TypeState::File(_), Some(ObjectKind::Regular) | None) => true,
+        TypeState::Nothing | TypeState::File(_) => kind.is_none_or(|kind| kind == FileKind::Regular),
     }
 }
 

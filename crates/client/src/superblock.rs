@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::{CacheOptions, ObjectKind};
-use curt_proto::nfs3::FileHandle;
+use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_trace::{ClientCounter, ClientCounters, ClientSnapshot};
+use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 
 use crate::{
@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// What the server returned at mount time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MountedRoot {
     /// The handle of the mount's root.
     pub handle: FileHandle,
@@ -116,7 +116,7 @@ impl Superblock {
             interrupt: &never,
         };
         let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
-        let attributes = answer.outcome.map_err(errno::of_status)?;
+        let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
             Arc::clone(&wire),
@@ -295,8 +295,8 @@ impl Superblock {
         let inode = self.find_inode(id)?;
         let kind = inode.facts().state.facts().map(|known| known.kind);
         match kind {
-            Some(ObjectKind::Directory) | None => Ok(inode),
-            Some(ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special) => Err(Errno::NOTDIR),
+            Some(FileKind::Directory) | None => Ok(inode),
+            Some(_) => Err(Errno::NOTDIR),
         }
     }
 

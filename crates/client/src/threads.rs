@@ -93,7 +93,7 @@ impl Background for BackgroundThreads {
                 .spawn(move || keep_time(&shared));
             if let Err(error) = started {
                 work.timer_runs = false;
-                tracing::warn!(%error, "no thread for delayed work");
+                tracing::warn!(%error, "cannot start a thread for delayed work");
             }
         }
         drop(work);
@@ -120,7 +120,7 @@ impl BackgroundShared {
                     None
                 };
                 drop(work);
-                tracing::warn!(%error, "no thread for work behind: it is done at once");
+                tracing::warn!(%error, "cannot start a thread for background work: done in the foreground");
                 if let Some(task) = rescue {
                     task();
                 }

@@ -11,10 +11,9 @@ use std::{
 
 use curt_client::{
     errno,
-    protocol::{OperationFigure, RpcCaller, RpcClient, Stability, v3},
+    protocol::{OperationFigure, RpcCaller, RpcClient, v3},
     threads::MonotonicClock,
 };
-use curt_proto::nfs3::FileHandle;
 use curt_rpc::{
     auth::RpcCredential,
     client::{
@@ -22,6 +21,7 @@ use curt_rpc::{
         TcpTransport, Transport,
     },
 };
+use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 
 /// A server that takes connections and calls and answers none.

@@ -16,8 +16,9 @@ use curt_client::{
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, TimeoutRange};
-use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::FileHandle;
 use rustix::io::Errno;
 
 const NAMES: u64 = 1_000_000;

@@ -10,6 +10,8 @@ use std::{fs, io};
 const KILL: u64 = 1 << 8;
 /// The task is exiting (Linux, include/linux/sched.h, `PF_EXITING`).
 const EXITING: u64 = 4;
+/// The task is a thread of the kernel (Linux, include/linux/sched.h, `PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Whether thread `tid` has a fatal signal pending.
 pub(crate) fn is_being_killed(tid: u32) -> bool {
@@ -18,7 +20,15 @@ pub(crate) fn is_being_killed(tid: u32) -> bool {
 
 /// Whether thread `tid` is exiting.
 pub(crate) fn is_exiting(tid: u32) -> bool {
+    let exiting = |stat: &str| flags(stat).is_some_and(|flags| flags & EXITING != 0);
     tid != 0 && verdict(fs::read_to_string(format!("/proc/{tid}/stat")), exiting)
+}
+
+/// Whether thread `tid` is one of the kernel's; not if it cannot be looked at.
+pub(crate) fn is_of_kernel(tid: u32) -> bool {
+    tid != 0
+        && fs::read_to_string(format!("/proc/{tid}/stat"))
+            .is_ok_and(|stat| flags(&stat).is_some_and(|flags| flags & KERNEL_THREAD != 0))
 }
 
 /// Whether thread `tid` runs under this name (a program's, at most 15 bytes); not if it cannot be
@@ -48,17 +58,11 @@ fn killed(status: &str) -> bool {
         .any(|set| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & KILL != 0))
 }
 
-fn exiting(stat: &str) -> bool {
+fn flags(stat: &str) -> Option<u64> {
     // The name, in parentheses, may hold anything, parentheses and spaces included. After it:
     // state, ppid, pgrp, session, tty_nr, tpgid, flags (proc(5)).
-    let Some((_, rest)) = stat.rsplit_once(')') else {
-        return false;
-    };
-    let flags = rest
-        .split_ascii_whitespace()
-        .nth(6)
-        .and_then(|flags| flags.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & EXITING != 0)
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(6)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -79,9 +83,12 @@ mod tests {
 
     #[test]
     fn a_name_full_of_parentheses_does_not_hide_the_flags() {
-        assert!(exiting("12 (a) b ( c) R 1 2 3 4 5 4194308 0"));
-        assert!(!exiting("12 (a) 4 4 4 4 4 4 4) R 1 2 3 4 5 4194304 0"));
-        assert!(!exiting("12 (a"));
+        assert_eq!(flags("12 (a) b ( c) R 1 2 3 4 5 4194308 0"), Some(4_194_308));
+        assert_eq!(
+            flags("12 (a) 4 4 4 4 4 4 4) R 1 2 3 4 5 4194304 0"),
+            Some(4_194_304)
+        );
+        assert_eq!(flags("12 (a"), None);
     }
 
     #[test]
@@ -97,7 +104,7 @@ mod tests {
     fn this_thread_lives_and_a_missing_one_does_not() {
         let own = std::process::id();
         assert!(!is_being_killed(own) && !is_exiting(own));
-        assert!(!is_being_killed(0) && !is_exiting(0));
+        assert!(!is_being_killed(0) && !is_exiting(0) && !is_of_kernel(0) && !is_of_kernel(own));
         // Beyond pid_max.
         assert!(is_being_killed(u32::MAX) && is_exiting(u32::MAX));
     }

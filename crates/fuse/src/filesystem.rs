@@ -77,6 +77,12 @@ impl<'a, I> FuseContext<'a, I> {
         caller_state::is_called(self.tid, name)
     }
 
+    /// Whether the caller is a thread of the kernel, as knfsd's are; not if it cannot be looked at.
+    #[must_use]
+    pub fn is_of_kernel(&self) -> bool {
+        caller_state::is_of_kernel(self.tid)
+    }
+
     /// The file system has taken note of this request: from now on it is not on its way any more
     /// ([`crate::Arrivals`]).
     pub fn mark_received(&self) {

@@ -208,7 +208,7 @@ impl<I: Interruption> InFlightRequests<I> {
             .spawn(move || flights.run_caller_checks());
         if let Err(error) = spawned {
             self.is_checking.store(false, Ordering::SeqCst);
-            tracing::warn!("cannot start the thread that sees callers die: {error}");
+            tracing::warn!("cannot start the thread that detects killed callers: {error}");
         }
     }
 

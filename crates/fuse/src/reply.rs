@@ -117,7 +117,7 @@ pub(crate) fn settle(device: &OwnedFd, unique: u64, name: &str, sent: Result<usi
         // ENOENT, ENODEV: the connection was aborted meanwhile.
         Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
         Err(errno) => {
-            tracing::warn!("the kernel did not take the reply to {name} and is told EIO: {errno}");
+            tracing::warn!("the kernel did not accept the reply to {name}: {errno}; replying EIO");
             send_error(device, unique, Errno::IO);
         }
     }

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use curt_policy::{Moment, ObjectKind};
+use curt_policy::Moment;
+use curt_types::FileKind;
 
 use crate::lookup::LookupIntent;
 use crate::{
@@ -212,7 +213,7 @@ impl LinuxClient {
     fn known(&self, id: ObjectId) -> Seen {
         self.seen.get(&id).copied().unwrap_or(Seen {
             id,
-            kind: ObjectKind::Regular,
+            kind: FileKind::Regular,
             size: 0,
             stamp: 0,
         })

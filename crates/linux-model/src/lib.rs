@@ -32,7 +32,8 @@ mod writing;
 
 use std::collections::HashMap;
 
-use curt_policy::{CacheOptions, Moment, ObjectKind};
+use curt_policy::{CacheOptions, Moment};
+use curt_types::FileKind;
 
 pub use client::{LinuxClient, Sent};
 pub use operation::{FileOperation, OperationContext, Writing};
@@ -64,7 +65,7 @@ pub struct Seen {
     /// Which.
     pub id: ObjectId,
     /// Its type.
-    pub kind: ObjectKind,
+    pub kind: FileKind,
     /// Its length in bytes.
     pub size: u64,
     /// What differs once it was changed.
@@ -137,11 +138,11 @@ impl Linux {
 
     /// What is known of an object; what is not known yet is so from `now` on.
     fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
-        let interval = self.options.cache.interval(ObjectKind::Regular);
+        let interval = self.options.cache.interval(FileKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
             let seen = Seen {
                 id,
-                kind: ObjectKind::Regular,
+                kind: FileKind::Regular,
                 size: 0,
                 stamp: 0,
             };

@@ -1,10 +1,12 @@
 //! Names and rights: what a step along a path asks.
 
+use curt_policy::{LookupCache, Moment};
+use curt_types::FileKind;
+
 use super::{
     Linux, LinuxRequest, ObjectId, Seen, Who,
     object::{LinuxDentry, LinuxDentryTarget},
 };
-use curt_policy::{LookupCache, Moment, ObjectKind};
 
 /// What a name is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl Linux {
 
     /// Close-to-open, where the name was known.
     pub(super) fn check_open(&mut self, seen: &Seen, now: Moment) {
-        let is_checked = matches!(seen.kind, ObjectKind::Regular | ObjectKind::Directory);
+        let is_checked = matches!(seen.kind, FileKind::Regular | FileKind::Directory);
         if is_checked && self.options.cache.close_to_open {
             self.ask_attributes(seen.id, LinuxRequest::OpenCheck, now);
         }

@@ -1,7 +1,9 @@
 //! What Linux keeps of one object and one name.
 
+use curt_policy::{Moment, TimeoutRange};
+use curt_types::FileKind;
+
 use super::{ObjectId, Seen, Who, attributes::AttributeTimer, ranges::PageRanges};
-use curt_policy::{Moment, ObjectKind, TimeoutRange};
 
 /// Whose rights are kept of one object at most; Linux keeps as many as there is memory for.
 const RIGHTS_MAX: usize = 64;
@@ -9,7 +11,7 @@ const RIGHTS_MAX: usize = 64;
 /// What is kept of one object.
 #[derive(Debug)]
 pub(super) struct LinuxInode {
-    pub(super) kind: ObjectKind,
+    pub(super) kind: FileKind,
     pub(super) size: u64,
     timer: AttributeTimer,
     /// The state that the client knows.
@@ -102,7 +104,7 @@ impl LinuxInode {
     pub(super) fn refresh_own(&mut self, now: Moment, interval: TimeoutRange) {
         self.refresh(now, interval);
         self.own_change = true;
-        if self.kind == ObjectKind::Directory {
+        if self.kind == FileKind::Directory {
             self.cached = None;
         }
     }

@@ -4,8 +4,10 @@
 
 use std::ops::Range;
 
+use curt_policy::Moment;
+use curt_types::FileKind;
+
 use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen, Writing};
-use curt_policy::{Moment, ObjectKind};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -106,7 +108,7 @@ impl Linux {
 
     /// chmod(2), utimes(2), truncate(2) and the like. `rights`: owner, group or mode are set.
     pub(super) fn set_attributes(&mut self, seen: &Seen, rights: bool, now: Moment) {
-        if seen.kind == ObjectKind::Regular {
+        if seen.kind == FileKind::Regular {
             self.make_durable(seen.id, now);
         }
         self.send(LinuxRequest::SetAttributes);

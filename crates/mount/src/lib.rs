@@ -5,5 +5,6 @@ pub mod control;
 pub mod daemon;
 pub mod explain;
 pub mod helper;
+mod kernel_quirks;
 pub mod observed;
 pub mod options;

@@ -14,114 +14,17 @@
 
 use core::time::Duration;
 
+use curt_types::{Access, FileKind};
+
 use crate::{
     attributes::Freshness,
-    facts::{Epoch, Facts, ObjectKind},
+    facts::{Epoch, Facts},
     options::{AccessMode, CacheOptions},
     time::Moment,
 };
 
 /// For how long a denial that the server confirmed is believed.
 pub const DENIAL_LIFETIME: Duration = Duration::from_secs(1);
-
-/// A set of rights, with the bits of ACCESS (RFC 1813 §3.3.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rights(u32);
-
-impl Rights {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// Read a file's data, list a directory.
-    pub const READ: Self = Self(0x01);
-    /// Look a name up in a directory.
-    pub const LOOKUP: Self = Self(0x02);
-    /// Rewrite data, change entries.
-    pub const MODIFY: Self = Self(0x04);
-    /// Write new data, add entries.
-    pub const EXTEND: Self = Self(0x08);
-    /// Remove an entry.
-    pub const DELETE: Self = Self(0x10);
-    /// Execute a file.
-    pub const EXECUTE: Self = Self(0x20);
-    /// Each bit that ACCESS knows.
-    pub const ALL: Self = Self(0x3f);
-
-    /// The set with these bits; others than ACCESS knows are dropped.
-    #[must_use]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits & Self::ALL.0)
-    }
-
-    /// The bits.
-    #[must_use]
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Both sets.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// What is in both sets.
-    #[must_use]
-    pub const fn common(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// This set without the other.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Whether all of `other` is in this set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Whether nothing is in it.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// What one ACCESS asks about an object of this kind: whatever could matter later, so that one
-    /// answer fills all.
-    #[must_use]
-    pub const fn worth_asking(kind: ObjectKind) -> Self {
-        match kind {
-            ObjectKind::Directory => {
-                Self(Self::READ.0 | Self::LOOKUP.0 | Self::MODIFY.0 | Self::EXTEND.0 | Self::DELETE.0)
-            }
-            ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => {
-                Self(Self::READ.0 | Self::MODIFY.0 | Self::EXTEND.0 | Self::EXECUTE.0)
-            }
-        }
-    }
-
-    /// The rights that access(2) means by its mask (bits R_OK 4, W_OK 2, X_OK 1) for an object of
-    /// this kind.
-    #[must_use]
-    pub const fn from_access_mask(mask: u32, kind: ObjectKind) -> Self {
-        let mut rights = Self::NONE;
-        if mask & 4 != 0 {
-            rights = rights.with(Self::READ);
-        }
-        if mask & 2 != 0 {
-            rights = rights.with(Self::MODIFY);
-        }
-        if mask & 1 != 0 {
-            rights = rights.with(match kind {
-                ObjectKind::Directory => Self::LOOKUP,
-                ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => Self::EXECUTE,
-            });
-        }
-        rights
-    }
-}
 
 /// Whom mode bits are to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,7 +39,7 @@ pub struct UnixCredential<'a> {
 
 /// What the mode bits grant; `None` for uid 0, whom they do not bind here nor, squashed, there.
 #[must_use]
-pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option<Rights> {
+pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option<Access> {
     if credential.uid == 0 {
         return None;
     }
@@ -147,23 +50,23 @@ pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option
     } else {
         facts.mode
     };
-    let mut rights = Rights::NONE;
+    let mut rights = Access::NONE;
     if bits & 4 != 0 {
-        rights = rights.with(Rights::READ);
+        rights = rights.with(Access::READ);
     }
     if bits & 2 != 0 {
-        rights = rights.with(Rights::MODIFY).with(Rights::EXTEND);
+        rights = rights.with(Access::MODIFY).with(Access::EXTEND);
     }
     if bits & 1 != 0 {
         rights = rights.with(match facts.kind {
-            ObjectKind::Directory => Rights::LOOKUP,
-            ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special => Rights::EXECUTE,
+            FileKind::Directory => Access::LOOKUP,
+            _ => Access::EXECUTE,
         });
     }
     // Removing a name takes writing and searching (whether the sticky bit forbids it the server
     // finds out).
-    if facts.kind == ObjectKind::Directory && bits & 3 == 3 {
-        rights = rights.with(Rights::DELETE);
+    if facts.kind == FileKind::Directory && bits & 3 == 3 {
+        rights = rights.with(Access::DELETE);
     }
     Some(rights)
 }
@@ -172,14 +75,14 @@ pub fn mode_bits_rights(facts: &Facts, credential: UnixCredential<'_>) -> Option
 /// walks through it.
 #[must_use]
 pub const fn is_world_searchable(facts: &Facts) -> bool {
-    matches!(facts.kind, ObjectKind::Directory) && facts.mode & 0o111 == 0o111
+    matches!(facts.kind, FileKind::Directory) && facts.mode & 0o111 == 0o111
 }
 
 /// What the server is known to have said to one credential about one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntry {
-    asked: Rights,
-    granted: Rights,
+    asked: Access,
+    granted: Access,
     rights: Epoch,
     /// When the request was sent whose answer denied something.
     denied_at: Option<Moment>,
@@ -192,8 +95,8 @@ impl AccessEntry {
     #[must_use]
     pub fn absorb(
         former: Option<Self>,
-        asked: Rights,
-        granted: Rights,
+        asked: Access,
+        granted: Access,
         rights: Epoch,
         sent_at: Moment,
     ) -> Self {
@@ -218,7 +121,7 @@ impl AccessEntry {
     /// What the success of another request proves: a LOOKUP that its directory may be searched, a
     /// READ that the file may be read, a READDIR that the directory may be listed.
     #[must_use]
-    pub fn prove(former: Option<Self>, granted: Rights, rights: Epoch, sent_at: Moment) -> Self {
+    pub fn prove(former: Option<Self>, granted: Access, rights: Epoch, sent_at: Moment) -> Self {
         Self::absorb(former, granted, granted, rights, sent_at)
     }
 
@@ -238,9 +141,9 @@ impl AccessEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessEntryView {
     /// What the server was asked about.
-    pub asked: Rights,
+    pub asked: Access,
     /// What of that it grants.
-    pub granted: Rights,
+    pub granted: Access,
     /// A denial was given less than [`DENIAL_LIFETIME`] ago.
     pub denial_is_young: bool,
 }
@@ -251,7 +154,7 @@ pub struct AccessView {
     /// What the mode bits grant; `None` if nothing may be judged by them: uid 0, unknown
     /// attributes, a credential with more than 16 groups (the server sees fewer), or one of the two
     /// doubts of [`ModeBitsComparison`].
-    pub local: Option<Rights>,
+    pub local: Option<Access>,
     /// What the server said under the present epoch of rights.
     pub entry: Option<AccessEntryView>,
     /// Data are to be served that another credential fetched.
@@ -270,7 +173,7 @@ pub enum AllowedBy {
 impl AccessView {
     /// By whose word a caller with this view is allowed `needs`.
     #[must_use]
-    pub fn allowed_by(&self, needs: Rights) -> AllowedBy {
+    pub fn allowed_by(&self, needs: Access) -> AllowedBy {
         match self.entry {
             Some(entry) if entry.granted.contains(needs) => AllowedBy::Server,
             Some(_) | None => AllowedBy::ModeBits,
@@ -308,7 +211,7 @@ pub enum AccessDecision {
 pub fn decide_access(
     view: &AccessView,
     attributes: Freshness,
-    needs: Rights,
+    needs: Access,
     options: &CacheOptions,
 ) -> AccessDecision {
     // Nothing is asked for: that the name led here is the answer.
@@ -353,8 +256,8 @@ pub enum ModeBitsComparison {
 
 /// Compares the server's answer with the mode bits in the same reply. Only reading and searching
 /// count: a read-only export refuses writing to those whom the bits allow it.
-pub fn compare(local: Rights, asked: Rights, granted: Rights) -> ModeBitsComparison {
-    let telling = asked.common(Rights::READ.with(Rights::LOOKUP).with(Rights::EXECUTE));
+pub fn compare(local: Access, asked: Access, granted: Access) -> ModeBitsComparison {
+    let telling = asked.common(Access::READ.with(Access::LOOKUP).with(Access::EXECUTE));
     let (local, granted) = (local.common(telling), granted.common(telling));
     if !granted.contains(local) {
         ModeBitsComparison::ServerGrantsLess

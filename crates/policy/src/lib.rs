@@ -33,9 +33,9 @@ pub mod retransmitted;
 pub mod server_clock;
 pub mod time;
 
-pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, Rights, UnixCredential};
+pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};
 pub use attributes::{Absorbed, AttributeReport, AttributeState, Freshness, Mutation, MutationTicket};
-pub use facts::{ChangeStamp, Epoch, Facts, ObjectKind, PreOpState, ServerTime};
+pub use facts::{Epoch, Facts, PreOpState};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{

@@ -8,7 +8,7 @@
 use core::time::Duration;
 
 use crate::{
-    access::{AccessDecision, AccessReason, AccessView, AllowedBy, Rights, decide_access},
+    access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::{AttributeState, Freshness},
     kernel_cache,
     names::{
@@ -17,6 +17,7 @@ use crate::{
     options::CacheOptions,
     server_clock::ServerClock,
 };
+use curt_types::Access;
 
 /// What is known when a name is looked up.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +66,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
         directory: view.freshness,
         ..NameView::of(state, label, view.directory, view.clock, view.wanted, options)
     };
-    let may_search = || decide_access(&view.access, view.freshness, Rights::LOOKUP, options);
+    let may_search = || decide_access(&view.access, view.freshness, Access::LOOKUP, options);
     match decide_lookup(&name, NameIntent::Use, options) {
         NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
         NameDecision::LeaveToServer => LookupDecision::Lookup(LookupReason::Unknown),
@@ -79,7 +80,7 @@ pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> Lo
                     view.wanted.now,
                     options,
                 ),
-                allowed_by: view.access.allowed_by(Rights::LOOKUP),
+                allowed_by: view.access.allowed_by(Access::LOOKUP),
             },
             AccessDecision::Deny => LookupDecision::Deny,
             AccessDecision::Revalidate => LookupDecision::Revalidate,

@@ -10,10 +10,11 @@
 
 use core::time::Duration;
 
+use curt_types::{Access, FileKind};
+
 use crate::{
-    access::{self, AccessDecision, AccessReason, AccessView, Rights},
+    access::{self, AccessDecision, AccessReason, AccessView},
     attributes::Freshness,
-    facts::ObjectKind,
     options::CacheOptions,
 };
 
@@ -43,15 +44,15 @@ pub struct OpenIntent {
 impl OpenIntent {
     /// The rights that the opener must have.
     #[must_use]
-    pub const fn needs(self) -> Rights {
-        let mut rights = Rights::NONE;
+    pub const fn needs(self) -> Access {
+        let mut rights = Access::NONE;
         if self.execute {
-            rights = rights.with(Rights::EXECUTE);
+            rights = rights.with(Access::EXECUTE);
         } else if self.read {
-            rights = rights.with(Rights::READ);
+            rights = rights.with(Access::READ);
         }
         if self.write || self.truncate {
-            rights = rights.with(Rights::MODIFY);
+            rights = rights.with(Access::MODIFY);
         }
         rights
     }
@@ -66,7 +67,7 @@ impl OpenIntent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenView {
     /// The object's type; `None` while nothing is known of it.
-    pub kind: Option<ObjectKind>,
+    pub kind: Option<FileKind>,
     /// Its attributes.
     pub attributes: Freshness,
     /// How long ago their request was sent.
@@ -132,7 +133,7 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
         return Some(OpenServed::WithoutCloseToOpen);
     }
     let sloppy = intent.only_reads()
-        && view.kind == Some(ObjectKind::Regular)
+        && view.kind == Some(FileKind::Regular)
         && !view.written_here
         && !view.locked
         && view.age <= options.sloppy_window()

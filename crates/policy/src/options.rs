@@ -5,6 +5,8 @@
 
 use core::time::Duration;
 
+use curt_types::FileKind;
+
 /// The least and the most time for which attributes are believed without asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutRange {
@@ -128,7 +130,7 @@ pub struct CacheOptions {
 impl CacheOptions {
     /// The interval for objects of this kind; zero to zero under `noac`.
     #[must_use]
-    pub const fn interval(&self, kind: crate::ObjectKind) -> TimeoutRange {
+    pub const fn interval(&self, kind: FileKind) -> TimeoutRange {
         if !self.attribute_cache {
             return TimeoutRange {
                 min: Duration::ZERO,
@@ -136,10 +138,8 @@ impl CacheOptions {
             };
         }
         match kind {
-            crate::ObjectKind::Directory => self.directories,
-            crate::ObjectKind::Regular | crate::ObjectKind::Symlink | crate::ObjectKind::Special => {
-                self.files
-            }
+            FileKind::Directory => self.directories,
+            _ => self.files,
         }
     }
 

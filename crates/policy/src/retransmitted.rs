@@ -5,19 +5,21 @@
 //! remembers the first. A cache in memory is lost when the server is killed. So after such a
 //! refusal the client asks what is there, and decides here whether that is its own work.
 //!
-//! Invariant: a refusal is overruled only if nobody else can have done the work, except another
-//! client that did the same, with the same credential, while the first copy was on its way.
+//! A refusal is overruled only if the server was probably restarted after the first copy was sent:
+//! it ended the connection at once, or later and its host refused another one. As long as it runs,
+//! its reply cache answers, or the call is executed for the first time.
 //!
-//! What shows that is the time of the change. The first copy was executed between its sending and
-//! the loss of its connection, by the server's clock. How far that differs from ours is known from
-//! changes of our own whose replies came; without any, no refusal is overruled.
+//! What shows whose work it is, is the time of the change. The first copy was executed between its
+//! sending and the loss of its connection, by the server's clock. How far that differs from ours is
+//! known from changes of our own whose replies came; without any, no refusal is overruled. Another
+//! client can still have done the same: made it in that interval, with the same credential; or
+//! removed it before, where the directory has changed since. SEMANTICS.md says so.
 
 use core::time::Duration;
 
-use crate::{
-    facts::{ChangeStamp, Facts, ObjectKind, ServerTime},
-    time::Moment,
-};
+use curt_types::{ChangeStamp, FileKind, Timestamp};
+
+use crate::{facts::Facts, time::Moment};
 
 /// S_ISGID: what is made in a directory that has it may inherit it.
 const SET_GID: u32 = 0o2000;
@@ -35,7 +37,7 @@ struct OffsetBounds {
 impl ClockOffset {
     /// A change of our own, sent and answered at these moments, left this ctime. The server's clock
     /// has steps of `step` at most.
-    pub fn learn(&mut self, ctime: ServerTime, sent_at: Moment, received_at: Moment, step: Duration) {
+    pub fn learn(&mut self, ctime: Timestamp, sent_at: Moment, received_at: Moment, step: Duration) {
         let ctime = i128::from(ctime.as_nanoseconds());
         let shown = OffsetBounds {
             least: ctime - i128::from(received_at.nanoseconds()),
@@ -75,13 +77,13 @@ pub struct Execution {
 impl Execution {
     /// Whether the first copy can have changed something at `time`, and nothing before it can.
     #[must_use]
-    pub fn includes(&self, time: ServerTime) -> bool {
+    pub fn includes(&self, time: Timestamp) -> bool {
         self.is_followed_by(time) && i128::from(time.as_nanoseconds()) <= self.until
     }
 
     /// Whether a change at `time` came with the first copy or after it.
     #[must_use]
-    pub fn is_followed_by(&self, time: ServerTime) -> bool {
+    pub fn is_followed_by(&self, time: Timestamp) -> bool {
         i128::from(time.as_nanoseconds()) >= self.from
     }
 }
@@ -90,7 +92,7 @@ impl Execution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewObject {
     /// Its type.
-    pub kind: ObjectKind,
+    pub kind: FileKind,
     /// Its mode.
     pub mode: u32,
     /// Who makes it.
@@ -124,18 +126,22 @@ pub fn is_own_object(
         links,
         is_same,
     } = *found;
-    let ChangeStamp::Times { mtime, ctime } = facts.stamp;
+    // A server with a change attribute has sessions, whose slots answer a repeated call (RFC 8881
+    // §2.10.6): nothing has to be found out.
+    let ChangeStamp::Times { mtime, ctime } = facts.stamp else {
+        return false;
+    };
     let is_mode_same = match wanted.kind {
-        ObjectKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
-        ObjectKind::Regular | ObjectKind::Special => facts.mode == wanted.mode,
+        FileKind::Directory => (facts.mode ^ wanted.mode) & !SET_GID == 0,
         // Nobody minds it, and servers say what they like.
-        ObjectKind::Symlink => true,
+        FileKind::Symlink => true,
+        _ => facts.mode == wanted.mode,
     };
     let is_unused = match wanted.kind {
         // Some file systems count no links of directories.
-        ObjectKind::Directory => links <= 2,
-        ObjectKind::Regular => links == 1 && facts.size == 0,
-        ObjectKind::Symlink | ObjectKind::Special => links == 1,
+        FileKind::Directory => links <= 2,
+        FileKind::Regular => links == 1 && facts.size == 0,
+        _ => links == 1,
     };
     let is_owner_same = facts.uid == wanted.uid && [wanted.gid, directory_gid].contains(&facts.gid);
     let is_alike = facts.kind == wanted.kind && is_same && is_mode_same && is_owner_same;
@@ -151,7 +157,7 @@ pub struct LinksChange {
     /// Now.
     pub now: u32,
     /// The ctime now, which each link and each removal of one changes.
-    pub ctime: ServerTime,
+    pub ctime: Timestamp,
 }
 
 /// Whether LINK, told that the name exists, has itself made that link: `is_same`, the name leads to
@@ -178,7 +184,7 @@ pub enum Remains {
 /// Whether REMOVE or RMDIR, told that there is no such name, has itself removed it. The name was
 /// known to lead to the object; `directory_mtime` is when the directory's names changed last.
 #[must_use]
-pub fn is_own_removal(remains: &Remains, directory_mtime: ServerTime, execution: &Execution) -> bool {
+pub fn is_own_removal(remains: &Remains, directory_mtime: Timestamp, execution: &Execution) -> bool {
     let is_object_changed = match remains {
         Remains::Nothing => true,
         Remains::Links(links) => {
@@ -193,14 +199,16 @@ pub fn is_own_removal(remains: &Remains, directory_mtime: ServerTime, execution:
 }
 
 /// Whether RENAME, told that the old name is missing, has itself moved it: the object that had the
-/// old name has the new one now (`is_there`), and had it not before (`was_there`).
+/// old name has the new one now (`is_there`), and had it not before (`was_there`). `ctime` is the
+/// object's, which file systems set at a rename (POSIX allows it; ext4, XFS, Btrfs and tmpfs do);
 /// `directory_mtime` is when the names of the new one's directory changed last.
 #[must_use]
 pub fn is_own_rename(
     is_there: bool,
     was_there: bool,
-    directory_mtime: ServerTime,
+    ctime: Timestamp,
+    directory_mtime: Timestamp,
     execution: &Execution,
 ) -> bool {
-    is_there && !was_there && execution.is_followed_by(directory_mtime)
+    is_there && !was_there && execution.includes(ctime) && execution.is_followed_by(directory_mtime)
 }

@@ -10,7 +10,9 @@
 
 use core::time::Duration;
 
-use crate::{facts::ServerTime, options::RacyGuard, time::Moment};
+use curt_types::Timestamp;
+
+use crate::{options::RacyGuard, time::Moment};
 
 /// The least guard.
 pub const GUARD_MIN: Duration = Duration::from_millis(20);
@@ -43,7 +45,7 @@ impl ServerClock {
     }
 
     /// Takes in the ctime of any reply, which arrived at `received_at`.
-    pub fn learn(&mut self, ctime: ServerTime, received_at: Moment) {
+    pub fn learn(&mut self, ctime: Timestamp, received_at: Moment) {
         let offset = i128::from(ctime.as_nanoseconds()) - i128::from(received_at.nanoseconds());
         self.offset = Some(self.offset.map_or(offset, |known| known.max(offset)));
         let step = coarsest_step(ctime);
@@ -53,7 +55,7 @@ impl ServerClock {
     /// Takes in the ctime that a change of our own left, whose request was sent at `sent_at`: it
     /// was the server's present, to a step, so an estimate beyond it is wrong (the clock was set
     /// back).
-    pub fn learn_from_change(&mut self, ctime: ServerTime, sent_at: Moment, received_at: Moment) {
+    pub fn learn_from_change(&mut self, ctime: Timestamp, sent_at: Moment, received_at: Moment) {
         let step = i128::try_from(self.guard().as_nanos()).unwrap_or(i128::MAX);
         if self
             .lower_bound(sent_at)
@@ -88,7 +90,7 @@ impl ServerClock {
     /// Whether an answer to a request sent at `sent_at` can have missed a change that left the
     /// stamp's time `changed_at` as it was.
     #[must_use]
-    pub fn is_racy(&self, changed_at: Option<ServerTime>, sent_at: Moment, guard: RacyGuard) -> bool {
+    pub fn is_racy(&self, changed_at: Option<Timestamp>, sent_at: Moment, guard: RacyGuard) -> bool {
         let Some(changed_at) = changed_at else {
             return false;
         };
@@ -103,7 +105,7 @@ impl ServerClock {
 
 /// The coarsest step that could have produced this time: a power of ten of nanoseconds up to 1 s,
 /// or the 2 s of FAT.
-fn coarsest_step(time: ServerTime) -> Duration {
+fn coarsest_step(time: Timestamp) -> Duration {
     if time.nanoseconds() == 0 {
         return Duration::from_secs(if time.seconds() % 2 == 0 { 2 } else { 1 });
     }

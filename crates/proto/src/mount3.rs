@@ -5,7 +5,7 @@ use core::fmt;
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, OptionalList, VarArray, Xdr};
 
-use crate::nfs3::FileHandle;
+use crate::nfs3::NfsFh3;
 
 /// The RPC program number.
 pub const PROGRAM: u32 = 100_005;
@@ -149,7 +149,7 @@ pub enum MountReply {
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub struct MountOk {
     /// The root's handle.
-    pub root: FileHandle,
+    pub root: NfsFh3,
     /// The RPC authentication flavours that the export takes, best first.
     pub flavors: VarArray<u32, FLAVORS_MAX>,
 }

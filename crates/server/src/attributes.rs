@@ -1,86 +1,52 @@
 //! Attributes between the file system's words and the wire's.
 
-use curt_proto::nfs3;
-use curt_vfs::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, WccBefore};
-use rustix::io::Errno;
+use curt_proto::nfs3::{self, NfsStat3};
+use curt_types::{Attributes, PreOpAttr, SetAttributes, SetTime, Timestamp};
 
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// As a client sees them. The fsid is the number that lasts over restarts, not the kernel's device.
 pub(crate) fn to_wire(attributes: &Attributes, fsid: u64) -> nfs3::Fattr {
     nfs3::Fattr {
-        kind: kind_to_wire(attributes.kind),
+        kind: attributes.kind.into(),
         mode: attributes.mode,
         nlink: attributes.nlink,
         uid: attributes.uid,
         gid: attributes.gid,
         size: attributes.size,
         used: attributes.used,
-        rdev: nfs3::SpecData {
-            major: attributes.rdev.major,
-            minor: attributes.rdev.minor,
-        },
+        rdev: attributes.rdev.into(),
         fsid,
         fileid: nfs3::Fileid(attributes.fileid),
-        atime: time_to_wire(attributes.atime),
-        mtime: time_to_wire(attributes.mtime),
-        ctime: time_to_wire(attributes.ctime),
-    }
-}
-
-const fn kind_to_wire(kind: FileKind) -> nfs3::Ftype {
-    match kind {
-        FileKind::Regular => nfs3::Ftype::Regular,
-        FileKind::Directory => nfs3::Ftype::Directory,
-        FileKind::Symlink => nfs3::Ftype::Symlink,
-        FileKind::BlockDevice => nfs3::Ftype::BlockDevice,
-        FileKind::CharacterDevice => nfs3::Ftype::CharacterDevice,
-        FileKind::Fifo => nfs3::Ftype::Fifo,
-        FileKind::Socket => nfs3::Ftype::Socket,
-    }
-}
-
-/// The nearest time that the wire can say: it knows 1970 to 2106.
-fn time_to_wire(time: Timestamp) -> nfs3::NfsTime {
-    match u32::try_from(time.seconds) {
-        Ok(seconds) => nfs3::NfsTime {
-            seconds,
-            nanoseconds: time.nanoseconds,
-        },
-        Err(_) if time.seconds < 0 => nfs3::NfsTime::default(),
-        Err(_) => nfs3::NfsTime {
-            seconds: u32::MAX,
-            nanoseconds: NANOSECONDS - 1,
-        },
+        atime: attributes.atime.into(),
+        mtime: attributes.mtime.into(),
+        ctime: attributes.ctime.into(),
     }
 }
 
 /// The before-attributes of WCC data.
-pub(crate) fn before_to_wire(before: WccBefore) -> nfs3::WccAttr {
+pub(crate) fn before_to_wire(before: PreOpAttr) -> nfs3::WccAttr {
     nfs3::WccAttr {
         size: before.size,
-        mtime: time_to_wire(before.mtime),
-        ctime: time_to_wire(before.ctime),
+        mtime: before.mtime.into(),
+        ctime: before.ctime.into(),
     }
 }
 
-/// A time that a client sent; `EINVAL` if it has a second or more of nanoseconds.
-pub(crate) fn time_from_wire(time: nfs3::NfsTime) -> Result<Timestamp, Errno> {
+/// A time that a client sent; `NFS3ERR_INVAL` if it has a second or more of nanoseconds.
+pub(crate) fn time_from_wire(time: nfs3::NfsTime) -> Result<Timestamp, NfsStat3> {
     if time.nanoseconds >= NANOSECONDS {
-        return Err(Errno::INVAL);
+        return Err(NfsStat3::Inval);
     }
-    Ok(Timestamp {
-        seconds: i64::from(time.seconds),
-        nanoseconds: time.nanoseconds,
-    })
+    Ok(time.into())
 }
 
 /// What a client wants set. Ids of all ones mean "none" to system calls and nobody on the wire:
-/// `EINVAL`.
-pub(crate) fn set_from_wire(set: &nfs3::Sattr) -> Result<SetAttributes, Errno> {
+/// `NFS3ERR_INVAL`.
+pub(crate) fn set_from_wire(set: &nfs3::Sattr) -> Result<SetAttributes, NfsStat3> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) || set.size.is_some_and(|size| size > MAX_SIZE)
     {
-        return Err(Errno::INVAL);
+        return Err(NfsStat3::Inval);
     }
     Ok(SetAttributes {
         mode: set.mode,
@@ -96,55 +62,17 @@ pub(crate) fn set_from_wire(set: &nfs3::Sattr) -> Result<SetAttributes, Errno> {
 /// this line.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
-fn set_time_from_wire(set: nfs3::TimeHow) -> Result<SetTime, Errno> {
+fn set_time_from_wire(set: nfs3::TimeHow) -> Result<SetTime, NfsStat3> {
     Ok(match set {
         nfs3::TimeHow::DontChange => SetTime::Keep,
-        nfs3::TimeHow::SetToServerTime => SetTime::Now,
-        nfs3::TimeHow::SetToClientTime(time) => SetTime::To(time_from_wire(time)?),
+        nfs3::TimeHow::SetToServerTime => SetTime::ServerTime,
+        nfs3::TimeHow::SetToClientTime(time) => SetTime::Time(time_from_wire(time)?),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_outside_of_the_wires_range_are_the_nearest_within() {
-        let wire = |seconds| {
-            time_to_wire(Timestamp {
-                seconds,
-                nanoseconds: 5,
-            })
-        };
-        assert_eq!(
-            wire(1),
-            nfs3::NfsTime {
-                seconds: 1,
-                nanoseconds: 5
-            }
-        );
-        assert_eq!(
-            wire(-1),
-            nfs3::NfsTime {
-                seconds: 0,
-                nanoseconds: 0
-            }
-        );
-        assert_eq!(
-            wire(i64::from(u32::MAX)),
-            nfs3::NfsTime {
-                seconds: u32::MAX,
-                nanoseconds: 5
-            }
-        );
-        assert_eq!(
-            wire(1 << 32),
-            nfs3::NfsTime {
-                seconds: u32::MAX,
-                nanoseconds: 999_999_999
-            }
-        );
-    }
 
     #[test]
     fn values_that_no_system_call_takes_are_invalid() {
@@ -180,7 +108,7 @@ mod tests {
             },
         ];
         for set in refused {
-            assert_eq!(set_from_wire(&set), Err(Errno::INVAL), "{set:?}");
+            assert_eq!(set_from_wire(&set), Err(NfsStat3::Inval), "{set:?}");
         }
         assert!(
             set_from_wire(&nfs3::Sattr {

@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, Weak};
 
-use curt_proto::nfs3::FileHandle;
+use curt_proto::nfs3::NfsFh3;
 use curt_rpc::auth::{AuthSysGids, OpaqueAuth};
 use parking_lot::Mutex;
 
@@ -32,7 +32,7 @@ const CALLERS_MAX: usize = 16;
 pub(crate) struct Authorisation {
     /// The generation in which it was decided.
     pub(crate) generation: u64,
-    pub(crate) handle: FileHandle,
+    pub(crate) handle: NfsFh3,
     pub(crate) who: CallerCredential,
     pub(crate) signed: HandleContents,
     pub(crate) export: Arc<Export>,
@@ -115,7 +115,7 @@ impl AuthorisationCache {
     pub(crate) fn find(
         &self,
         generation: u64,
-        handle: &FileHandle,
+        handle: &NfsFh3,
         who: &CallerCredential,
     ) -> Option<Arc<Authorisation>> {
         let mut last = self.0.lock();
@@ -240,7 +240,7 @@ fn insert_bounded<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
 }
 
 /// The part of a handle that differs between most handles: the signature, if it has one.
-fn handle_tag(handle: &FileHandle) -> u64 {
+fn handle_tag(handle: &NfsFh3) -> u64 {
     handle
         .as_bytes()
         .get(SIGNATURE)

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use curt_proto::nfs3::{FileHandle, NfsStat3};
+use curt_proto::nfs3::{NfsFh3, NfsStat3};
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
 use curt_trace::events::{ShortText, handle_hash};
@@ -20,7 +20,7 @@ use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
     /// Resolves a handle for this caller.
-    pub(crate) fn resolve(&mut self, handle: &FileHandle) -> Result<VerifiedHandle<'r>, Refusal> {
+    pub(crate) fn resolve(&mut self, handle: &NfsFh3) -> Result<VerifiedHandle<'r>, Refusal> {
         let _stage = stages::enter(RequestStage::Handle, "handle");
         let who = self.caller_credential()?;
         let grants = self.authorisation_cache();
@@ -75,7 +75,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
     fn authorise(
         &mut self,
         generation: u64,
-        handle: &FileHandle,
+        handle: &NfsFh3,
         signed: HandleContents,
         who: CallerCredential,
     ) -> Result<Authorisation, Refusal> {
@@ -104,7 +104,8 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
             let _stage = stages::enter(RequestStage::Permission, "subtree");
             let HandleContents { node, parent, .. } = &grant.signed;
             let (tree, places) = (&*grant.export.vfs, &grant.export.subtree_cache);
-            subtree::check(tree, places, &grant.identity.caller(), node, parent.as_ref())?;
+            let (caller, now) = (grant.identity.caller(), self.service.clock.wall_clock());
+            subtree::check(tree, places, &caller, node, parent.as_ref(), now)?;
         }
         Ok(VerifiedHandle::new(self.service, grant))
     }
@@ -220,7 +221,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 }
 
 /// Emits the event that a handle was verified or refused; `hit`: the connection remembered it.
-fn verified(handle: &FileHandle, hit: bool, status: NfsStat3) {
+fn verified(handle: &NfsFh3, hit: bool, status: NfsStat3) {
     probe!(NfsdFhVerify {
         fhandle: handle_hash(handle.as_bytes()),
         hit,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use curt_proto::{mount3, nfs3};
 use curt_rpc::auth::OpaqueAuth;
+use curt_rpc::clock::TimeSource;
 use curt_rpc::message::{CALL_HEADER_MAX, CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
 use curt_trace::events::{ShortText, procedure_name};
@@ -60,7 +61,7 @@ pub enum SetupError {
     #[error("{0}: the file system's handles are too long for subtree_check: use no_subtree_check")]
     NoRoomForParents(String),
     /// The threads that ask name services cannot be started.
-    #[error("no thread for name services: {0}")]
+    #[error("cannot start a thread for name services: {0}")]
     Threads(std::io::Error),
 }
 
@@ -74,6 +75,7 @@ pub struct NfsService {
     pub(crate) counters: Arc<ServerCounters>,
     pub(crate) reply_cache: ReplyCache,
     pub(crate) authorisations: AuthorisationCaches,
+    pub(crate) clock: TimeSource,
 }
 
 impl NfsService {
@@ -83,14 +85,18 @@ impl NfsService {
     /// # Errors
     /// [`SetupError`].
     pub fn new(setup: Setup) -> Result<Self, SetupError> {
-        Self::with_names(setup, Box::new(SystemNames))
+        Self::with_environment(setup, Box::new(SystemNames), TimeSource::System)
     }
 
-    /// As [`Self::new`], with another name service than this machine's.
+    /// As [`Self::new`], with another name service and another clock than this machine's.
     ///
     /// # Errors
     /// [`SetupError`].
-    pub fn with_names(setup: Setup, names: Box<dyn NameService>) -> Result<Self, SetupError> {
+    pub fn with_environment(
+        setup: Setup,
+        names: Box<dyn NameService>,
+        clock: TimeSource,
+    ) -> Result<Self, SetupError> {
         let Setup {
             state,
             exports,
@@ -99,13 +105,14 @@ impl NfsService {
         let replies_secret = state.derived_secret("replies");
         let service = Self {
             key: state.handle_key(),
-            exports: ExportsTable::new(names),
+            exports: ExportsTable::new(names, clock.clone()),
             state,
             write_verifiers: WriteVerifiers::new(u64::from_ne_bytes(random()?)),
             remote_mounts: RemoteMountTable::default(),
             counters,
-            reply_cache: ReplyCache::new(ReplyCacheLimits::default(), replies_secret),
+            reply_cache: ReplyCache::new(ReplyCacheLimits::default(), replies_secret, clock.clone()),
             authorisations: AuthorisationCaches::default(),
+            clock,
         };
         service.replace_exports(exports)?;
         Ok(service)
@@ -164,7 +171,7 @@ impl NfsService {
         for export in self.exports.current().iter() {
             if let Err(error) = export.vfs.sync_all() {
                 let path = export.path().escape_ascii();
-                tracing::error!(%path, %error, "what was written could not be made durable");
+                tracing::error!(%path, %error, "written data could not be made durable");
                 all = false;
             }
         }

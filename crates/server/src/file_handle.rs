@@ -9,7 +9,7 @@
 //! `--new-key`, whose holders must look their files up again.
 
 use arrayvec::ArrayVec;
-use curt_proto::nfs3::{FileHandle, NfsStat3};
+use curt_proto::nfs3::{NfsFh3, NfsStat3};
 use curt_vfs::{HandleScheme, NodeHandle};
 use siphasher::sip::SipHasher24;
 
@@ -71,7 +71,7 @@ impl HandleKey {
     }
 
     /// The handle that clients are given.
-    pub(crate) fn sign(&self, signed: &HandleContents) -> FileHandle {
+    pub(crate) fn sign(&self, signed: &HandleContents) -> NfsFh3 {
         let (tail, own) = tail(signed);
         let node = tail.as_slice();
         let mut bytes = [0; OURS + curt_vfs::HANDLE_BYTES_MAX];
@@ -84,11 +84,11 @@ impl HandleKey {
         let tag = self.tag(&bytes[..HEAD], node);
         bytes[HEAD..OURS].copy_from_slice(&tag);
         bytes[OURS..OURS + node.len()].copy_from_slice(node);
-        FileHandle::new(&bytes[..OURS + node.len()]).expect("20 and at most 44 bytes are at most 64")
+        NfsFh3::new(&bytes[..OURS + node.len()]).expect("20 and at most 44 bytes are at most 64")
     }
 
     /// What a handle stands for, if it is ours.
-    pub(crate) fn verify(&self, handle: &FileHandle) -> Result<HandleContents, NfsStat3> {
+    pub(crate) fn verify(&self, handle: &NfsFh3) -> Result<HandleContents, NfsStat3> {
         let (head, rest) = handle
             .as_bytes()
             .split_first_chunk::<HEAD>()
@@ -198,7 +198,7 @@ mod tests {
         for bit in 0..handle.as_bytes().len() * 8 {
             let mut bytes = handle.as_bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let refused = key.verify(&FileHandle::new(&bytes).unwrap());
+            let refused = key.verify(&NfsFh3::new(&bytes).unwrap());
             assert!(
                 matches!(refused, Err(NfsStat3::Stale | NfsStat3::Badhandle)),
                 "bit {bit}: {refused:?}"
@@ -211,7 +211,7 @@ mod tests {
         let key = HandleKey::new(&[3; 16]);
         let handle = key.sign(&signed(20));
         for cut in 0..handle.as_bytes().len() {
-            let cut_handle = FileHandle::new(&handle.as_bytes()[..cut]).unwrap();
+            let cut_handle = NfsFh3::new(&handle.as_bytes()[..cut]).unwrap();
             let expected = if cut < 20 {
                 NfsStat3::Badhandle
             } else {
@@ -219,11 +219,11 @@ mod tests {
             };
             assert_eq!(key.verify(&cut_handle), Err(expected), "cut to {cut}");
         }
-        let longer = FileHandle::new(&[handle.as_bytes(), &[0]].concat()).unwrap();
+        let longer = NfsFh3::new(&[handle.as_bytes(), &[0]].concat()).unwrap();
         assert_eq!(key.verify(&longer), Err(NfsStat3::Stale));
         assert_eq!(HandleKey::new(&[4; 16]).verify(&handle), Err(NfsStat3::Stale));
         assert_eq!(
-            key.verify(&FileHandle::new(&[0xff; 64]).unwrap()),
+            key.verify(&NfsFh3::new(&[0xff; 64]).unwrap()),
             Err(NfsStat3::Badhandle)
         );
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::{Fattr, FileHandle, NfsStat3, WccAttr, WccData, WriteVerifier};
+use curt_proto::nfs3::{Fattr, NfsFh3, NfsStat3, WccAttr, WccData, WriteVerifier};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::stages::{self, RequestStage};
-use curt_vfs::{Attributes, Error, FileKind, FsCred, MayBlock, NodeHandle, Vfs, VfsNode, WccBefore};
-use rustix::io::Errno;
+use curt_types::{Attributes, FileKind, PreOpAttr};
+use curt_vfs::{FsCred, MayBlock, NodeHandle, Vfs, VfsNode};
 
 use crate::attributes::{before_to_wire, to_wire};
 use crate::authorisation_cache::Authorisation;
@@ -63,8 +63,8 @@ impl<'r> NfsRequest<'r, '_> {
     /// Resolves the two handles of a call, which must belong to one export.
     pub(crate) fn resolve_both(
         &mut self,
-        first: &FileHandle,
-        second: &FileHandle,
+        first: &NfsFh3,
+        second: &NfsFh3,
     ) -> Result<HandlePair<'r>, CallFailure> {
         let mut one = |handle| match self.resolve(handle) {
             Ok(target) => Ok(Ok(target)),
@@ -135,7 +135,7 @@ impl VerifiedHandle<'_> {
     }
 
     /// The handle that it came by, or would have come by.
-    pub(crate) fn handle(&self) -> FileHandle {
+    pub(crate) fn handle(&self) -> NfsFh3 {
         self.authorisation.handle
     }
 
@@ -183,7 +183,7 @@ impl VerifiedHandle<'_> {
         attributes.map(|attributes| self.fattr(&attributes))
     }
 
-    pub(crate) fn wcc(&self, before: Option<WccBefore>, after: Option<Attributes>) -> WccData {
+    pub(crate) fn wcc(&self, before: Option<PreOpAttr>, after: Option<Attributes>) -> WccData {
         let before: Option<WccAttr> = before.map(before_to_wire);
         WccData {
             before,
@@ -193,7 +193,7 @@ impl VerifiedHandle<'_> {
 
     /// The handle and attributes that stand for an object that was found in this directory under
     /// `name`.
-    pub(crate) fn child_handle(&self, node: &VfsNode, name: &[u8]) -> (FileHandle, Fattr) {
+    pub(crate) fn child_handle(&self, node: &VfsNode, name: &[u8]) -> (NfsFh3, Fattr) {
         let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {
             self.export()
@@ -204,7 +204,7 @@ impl VerifiedHandle<'_> {
         (self.sign(&node.handle, parent), self.fattr(&node.attributes))
     }
 
-    fn sign(&self, node: &NodeHandle, parent: Option<NodeHandle>) -> FileHandle {
+    fn sign(&self, node: &NodeHandle, parent: Option<NodeHandle>) -> NfsFh3 {
         let (export, file_system) = (self.export().id, self.export().file_system);
         self.service.key.sign(&HandleContents {
             export,
@@ -213,9 +213,4 @@ impl VerifiedHandle<'_> {
             parent,
         })
     }
-}
-
-/// An error number as the file system's errors are.
-pub(crate) const fn os(errno: Errno) -> Error {
-    Error::Os(errno)
 }

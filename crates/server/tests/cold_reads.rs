@@ -13,11 +13,11 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::client::TcpTransport;
 use curt_server::{ExportDefinition, NfsService};
+use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
-    AccessRights, Attributes, CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace,
-    FsCred, Limits as FileLimits, LinkResult, MayBlock, MemoryOptions, MemoryVfs, NodeHandle,
-    PostOpResult as Answer, ReadResult, ReaddirDetail, RenameResult, SetAttributes, SpecialFile, Stability,
-    Timestamp, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits as FileLimits,
+    LinkResult, MayBlock, MemoryOptions, MemoryVfs, NodeHandle, PostOpResult as Answer, ReadResult,
+    ReaddirDetail, RenameResult, SpecialFile, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -150,7 +150,7 @@ impl Vfs for Cold {
         identity() -> u64;
         attributes(node: &NodeHandle) -> Result<Attributes, Error>;
         set_attributes(caller: &FsCred<'_>, node: &NodeHandle, set: &SetAttributes, guard: Option<Timestamp>) -> WccResult<()>;
-        access(caller: &FsCred<'_>, node: &NodeHandle, asked: AccessRights) -> Answer<AccessRights>;
+        access(caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> Answer<Access>;
         read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
         write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
         commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;

@@ -8,9 +8,7 @@ mod wire;
 use std::path::Path;
 use std::sync::Arc;
 
-use curt_proto::nfs3::{
-    self, FileHandle, NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk,
-};
+use curt_proto::nfs3::{self, NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk};
 use curt_server::{ExportRules, Squash};
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
@@ -38,7 +36,7 @@ fn serve(directory: &Path) -> Served {
     Served::new(vec![export("/large", Arc::new(vfs), rules)])
 }
 
-fn file(wire: &mut Wire) -> FileHandle {
+fn file(wire: &mut Wire) -> NfsFh3 {
     let root = wire.mount("/large");
     let NfsResult::Ok(found) = wire.lookup(root, b"file") else {
         panic!("there is a file");
@@ -46,7 +44,7 @@ fn file(wire: &mut Wire) -> FileHandle {
     found.object
 }
 
-fn ask(wire: &mut Wire, file: FileHandle, offset: u64, count: u32) {
+fn ask(wire: &mut Wire, file: NfsFh3, offset: u64, count: u32) {
     let mut arguments = Vec::new();
     ReadArguments { file, offset, count }.encode(&mut arguments);
     let procedure = (nfs3::PROGRAM, nfs3::VERSION, NfsProcedure::Read.number());

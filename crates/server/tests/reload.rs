@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
-    Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3, StableHow, WccData, WriteArguments, WriteOk,
+    Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, StableHow, WccData, WriteArguments, WriteOk,
 };
 use curt_rpc::client::TcpTransport;
 use curt_server::{ClientSpec, ExportClient, ExportDefinition, NfsService};
-use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_types::SetAttributes;
+use curt_vfs::{CreateMode, FsCred, MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Opaque, decode_all};
 
 /// How often the exports are replaced.
@@ -55,8 +56,8 @@ fn exports(round: usize, tree: &Arc<MemoryVfs>) -> Vec<ExportDefinition> {
 /// A connection of its own, and the file on it.
 struct Worker {
     transport: TcpTransport,
-    root: FileHandle,
-    file: FileHandle,
+    root: NfsFh3,
+    file: NfsFh3,
 }
 
 impl Worker {

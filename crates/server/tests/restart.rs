@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    self, CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, Fattr, FileHandle, Filename,
+    self, CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
 };
 use curt_server::{
@@ -52,11 +52,11 @@ impl Life {
         calling::call(&self.0, myself(), (nfs3::PROGRAM, procedure.number()), arguments)
     }
 
-    fn root(&self) -> FileHandle {
+    fn root(&self) -> NfsFh3 {
         calling::mount(&self.0, myself(), "/export")
     }
 
-    fn getattr(&self, file: FileHandle) -> Result<Fattr, NfsStat3> {
+    fn getattr(&self, file: NfsFh3) -> Result<Fattr, NfsStat3> {
         let results = self.call(NfsProcedure::Getattr, &file);
         match decode_all::<NfsResult<Fattr>>(&results).unwrap() {
             NfsResult::Ok(attributes) => Ok(attributes),
@@ -64,7 +64,7 @@ impl Life {
         }
     }
 
-    fn create(&self, name: &[u8], verifier: u8) -> Result<FileHandle, NfsStat3> {
+    fn create(&self, name: &[u8], verifier: u8) -> Result<NfsFh3, NfsStat3> {
         let place = DirOpArgs {
             directory: self.root(),
             name: Filename::new(name).unwrap(),

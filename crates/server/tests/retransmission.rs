@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, LinkArguments,
-    MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, NfsTime, PROGRAM,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, LinkArguments, MkdirArguments,
+    MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, NfsTime, PROGRAM,
     RenameArguments, Sattr, SetattrArguments, StableHow, SymlinkArguments, VERSION, WccData, WriteArguments,
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
@@ -33,7 +33,7 @@ struct Bed {
     thread: Option<JoinHandle<()>>,
     counters: Arc<ServerCounters>,
     xid: AtomicU32,
-    root: FileHandle,
+    root: NfsFh3,
 }
 
 impl Bed {
@@ -66,7 +66,7 @@ impl Bed {
             thread,
             counters,
             xid: AtomicU32::new(1),
-            root: FileHandle::new(&[]).unwrap(),
+            root: NfsFh3::new(&[]).unwrap(),
         };
         let path = DirPath(Opaque::new(b"/export").unwrap());
         let procedure = mount3::MountProcedure::Mount.number();
@@ -132,7 +132,7 @@ impl Bed {
     }
 
     /// Makes a file of three bytes.
-    fn file(&self, name: &str) -> FileHandle {
+    fn file(&self, name: &str) -> NfsFh3 {
         let how = CreateHow::Guarded(Sattr::default());
         let arguments = CreateArguments {
             place: self.at(name),
@@ -148,7 +148,7 @@ impl Bed {
         file
     }
 
-    fn write(&self, file: FileHandle) {
+    fn write(&self, file: NfsFh3) {
         let arguments = WriteArguments {
             file,
             offset: 0,
@@ -159,7 +159,7 @@ impl Bed {
         self.must(NfsProcedure::Write, &arguments);
     }
 
-    fn attributes(&self, file: FileHandle) -> Fattr {
+    fn attributes(&self, file: NfsFh3) -> Fattr {
         let reply = self.send(&self.nfs(NfsProcedure::Getattr, &file));
         match decode_all::<NfsResult<Fattr>>(&reply[HEADER..]).unwrap() {
             NfsResult::Ok(attributes) => attributes,
@@ -167,11 +167,11 @@ impl Bed {
         }
     }
 
-    fn ctime(&self, file: FileHandle) -> NfsTime {
+    fn ctime(&self, file: NfsFh3) -> NfsTime {
         self.attributes(file).ctime
     }
 
-    fn size(&self, file: FileHandle) -> u64 {
+    fn size(&self, file: NfsFh3) -> u64 {
         self.attributes(file).size
     }
 

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::client::TcpTransport;
+use curt_rpc::clock::TimeSource;
 use curt_server::{ClientSpec, ExportClient, ExportDefinition, ExportRules, NameService, NfsService};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
@@ -67,7 +68,12 @@ fn serve(names: Slow) -> TcpTransport {
         }],
         ..ExportDefinition::for_everyone(b"/tree".to_vec(), tree, rules)
     };
-    let service = NfsService::with_names(calling::setup(vec![definition]), Box::new(names)).unwrap();
+    let service = NfsService::with_environment(
+        calling::setup(vec![definition]),
+        Box::new(names),
+        TimeSource::System,
+    )
+    .unwrap();
     calling::connect(calling::serve(Arc::new(service)))
 }
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, ProcedureCounters};
+use crate::counters::{CallSnapshot, Counters, counter_table};
+use crate::procedures::ProcedureCounters;
 use crate::watch::Watchers;
 
 counter_table! {
@@ -16,45 +14,45 @@ counter_table! {
         OpenCtoSloppy "open_cto_sloppy" Events "sloppycto saved the request for attributes at an open.";
         OpenNocto "open_nocto" Events "nocto saved the request for attributes at an open.";
         OpenDataChanged "open_data_changed" Events "An open found the file's data changed and dropped its pages.";
-        AttrHit "attr_hit" Events "Attributes were answered from memory.";
+        AttrHit "attr_hit" Events "Attributes were served from the cache.";
         AttrExpired "attr_expired" Events "Cached attributes had expired and were requested again.";
-        AttrInvalidated "attr_inval" Events "Attributes were unknown or marked doubtful and were requested.";
-        AttrStaleReply "attr_stale_reply" Events "A reply's attributes were older than known ones and were not adopted.";
+        AttrInvalidated "attr_inval" Events "Attributes were not cached or were doubtful, and were requested.";
+        AttrStaleReply "attr_stale_reply" Events "A reply's attributes were older than the cached ones and were not adopted.";
         AttrShared "attr_shared" Events "A request for attributes was saved by sharing one already in progress.";
         AccessHitPositive "access_hit_pos" Events "A permission was granted from the access cache.";
         AccessHitNegative "access_hit_neg" Events "A permission was denied from the access cache (at most a second after the server denied it).";
-        AccessWire "access_wire" Events "The server was asked for permissions.";
+        AccessWire "access_wire" Events "An ACCESS was sent.";
         AccessLocalAllow "access_local_allow" Events "noaccesscheck granted a permission by mode bits.";
-        AccessLocalDeny "access_local_deny" Events "noaccesscheck's mode bits denied a permission (the server is then asked).";
+        AccessLocalDeny "access_local_deny" Events "noaccesscheck denied a permission by mode bits (an ACCESS is then sent).";
         AccessDenyConfirmed "access_deny_confirmed" Events "The server confirmed a denial that was cached or came from mode bits.";
         AccessDenyOverturned "access_deny_overturned" Events "The server overturned a denial that was cached or came from mode bits.";
-        AccessDataCheck "access_data_check" Events "The server was asked, once, before data fetched under one credential were given to another.";
-        AccessEvict "access_evict" Events "An entry of the access cache was dropped for lack of room.";
+        AccessDataCheck "access_data_check" Events "An ACCESS was sent before data fetched with one credential were returned to another.";
+        AccessEvict "access_evict" Events "An entry of the access cache was evicted.";
         PosHit "pos_hit" Events "A name was found in the name cache.";
         PosMiss "pos_miss" Events "A name was not in the name cache.";
         PosStale "pos_stale" Events "A cached name could not be used any more.";
-        DotHit "dot_hit" Events "The name . was answered from memory.";
-        DotdotHit "dotdot_hit" Events "The name .. was answered from memory.";
-        NegHit "neg_hit" Events "A name was known to be missing.";
-        NegMiss "neg_miss" Events "The server said that a name is missing.";
-        NegStore "neg_store" Events "A missing name was remembered.";
-        NegRejectRace "neg_reject_race" Events "A missing name was not remembered: the directory was changing meanwhile.";
+        DotHit "dot_hit" Events "The name . was served from the cache.";
+        DotdotHit "dotdot_hit" Events "The name .. was served from the cache.";
+        NegHit "neg_hit" Events "A look-up was answered by a negative cache entry.";
+        NegMiss "neg_miss" Events "A LOOKUP returned NFS3ERR_NOENT.";
+        NegStore "neg_store" Events "A negative entry was cached.";
+        NegRejectRace "neg_reject_race" Events "A negative entry was not cached, because the directory was changing meanwhile.";
         NegRacyRequery "neg_racy_requery" Events "A missing name was looked up again because its directory had just changed.";
-        NegPurgeDirchange "neg_purge_dirchange" Events "All missing names of a directory were forgotten because it had changed.";
-        NegExpire "neg_expire" Events "A missing name was forgotten because it had expired (negnametimeo).";
-        NegEvict "neg_evict" Events "A missing name was forgotten for lack of room.";
-        NegFalse "neg_false" Events "A name appeared though its directory's change stamp had not moved.";
-        PosEvict "pos_evict" Events "A known name was forgotten for lack of room.";
+        NegPurgeDirchange "neg_purge_dirchange" Events "All negative entries of a directory were dropped because it had changed.";
+        NegExpire "neg_expire" Events "A negative entry expired (negnametimeo).";
+        NegEvict "neg_evict" Events "A negative entry was evicted.";
+        NegFalse "neg_false" Events "A name appeared although its directory's change stamp was unchanged.";
+        PosEvict "pos_evict" Events "A cached name was evicted.";
         DirGetattrForName "dir_getattr_for_name" Events "A directory's attributes were requested to validate a cached name.";
-        NamesPrimed "names_primed" Events "A name and its attributes were learned from READDIRPLUS.";
-        DirFill "dirfill_fills" Requests "The names of a directory were requested together because one was wanted.";
-        DirFillNames "dirfill_names" Events "A name was learned that way.";
-        DirFillUsed "dirfill_used" Events "A name that had been requested with another was used.";
-        DirFillMissing "dirfill_missing" Events "A name was known to be missing because all names of its directory were known.";
-        DirFillComplete "dirfill_complete" Events "All names of a directory became known while it did not change.";
-        DirFillWasted "dirfill_wasted" Requests "A request for the names of a directory did not return what it was sent for.";
+        NamesPrimed "names_primed" Events "A name and its attributes were cached from READDIRPLUS.";
+        DirFill "dirfill_fills" Requests "The names of a directory were requested together instead of one name (fill).";
+        DirFillNames "dirfill_names" Events "A name was cached from a fill.";
+        DirFillUsed "dirfill_used" Events "A name that was cached from a fill was used.";
+        DirFillMissing "dirfill_missing" Events "A name was missing in a directory of which all names were cached.";
+        DirFillComplete "dirfill_complete" Events "All names of a directory were cached without a change of the directory meanwhile.";
+        DirFillWasted "dirfill_wasted" Requests "A fill did not return the name for which it was sent.";
         DirFillRevalidation "dirfill_revalidations" Requests "The attributes of a directory's objects were requested together because those of one had expired.";
-        ListingCached "listing_cached" Events "A directory was listed from memory.";
+        ListingCached "listing_cached" Events "A directory was listed from the cache.";
         ListingPlus "listing_plus" Events "A part of a listing was requested with attributes.";
         ListingPlain "listing_plain" Events "A part of a listing was requested without attributes.";
         ListingRestart "readdir_restart_at_zero" Events "A listing was restarted because the server refused its cookie.";
@@ -63,13 +61,13 @@ counter_table! {
         ListingTorn "readdir_torn_pass" Events "A directory changed while it was listed.";
         ListingAheadUsed "readdir_prefetch_used" Events "A part of a listing that was requested ahead was used.";
         ListingAheadWasted "readdir_prefetch_wasted" Events "A part of a listing that was requested ahead was not used.";
-        ListingEvicted "readdir_evict" Events "A part of a listing was forgotten for lack of room.";
-        SoftRevalidation "softreval_served" Events "The server did not respond, and softreval served an expired answer.";
+        ListingEvicted "readdir_evict" Events "A part of a listing was evicted.";
+        SoftRevalidation "softreval_served" Events "The server did not respond, and an expired cache entry was served (softreval).";
         StaleRetry "stale_retry" Events "A stale handle was looked up again by name.";
         SillyRename "sillyrename" Events "An open file was renamed instead of removed.";
         SillyRemove "sillyrename_remove" Events "A renamed open file was removed at its last close.";
         DataInvalidated "data_invalidated" Events "A file's cached data were dropped because it had changed on the server.";
-        ReadHitBytes "read_hit_bytes" Bytes "Bytes read from memory.";
+        ReadHitBytes "read_hit_bytes" Bytes "Bytes read from the data cache.";
         ReadBytes "read_bytes" Bytes "Bytes that the server sent in READ.";
         WriteBytes "write_bytes" Bytes "Bytes that were sent in WRITE.";
         WriteResent "write_resent" Bytes "Bytes that were sent again because the server had restarted.";
@@ -83,7 +81,7 @@ counter_table! {
         KernelWriteBack "kernel_write_back" Events "The kernel wrote back pages that were changed through a mapping.";
         SetSize "set_size" Events "A program set the size of a file (truncate).";
         WriteThrottled "write_throttled" Events "A writer waited because too many bytes were dirty.";
-        ReadAhead "read_ahead" Requests "A READ was sent before anybody asked for its data.";
+        ReadAhead "read_ahead" Requests "A READ was sent ahead of the reader.";
         RpcRetransmit "rpc_retransmit" Requests "A request was sent again.";
         RpcReconnect "rpc_reconnect" Events "The connection to the server was re-established.";
         RpcTimeout "rpc_timeout" Events "A request was given up (soft, softerr).";
@@ -129,21 +127,4 @@ impl ClientCounters {
 }
 
 /// All counters of one client at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientSnapshot {
-    /// Requests sent, per procedure.
-    pub requests: ProcedureCalls,
-    /// Decisions.
-    pub events: Snapshot<ClientCounter>,
-}
-
-impl ClientSnapshot {
-    /// The counts between `earlier` and this.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.since(&earlier.requests),
-            events: self.events.since(&earlier.events),
-        }
-    }
-}
+pub type ClientSnapshot = CallSnapshot<ClientCounter>;

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::procedures::ProcedureCalls;
 use crate::shard::Sharded;
 
 /// The unit of a counter.
@@ -37,7 +38,7 @@ impl fmt::Display for Unit {
 }
 
 /// A row of a counter table.
-pub trait Counter: Copy + 'static {
+pub trait Counter: Copy + Eq + fmt::Debug + 'static {
     /// Every row, in the order in which they are printed.
     const ALL: &'static [Self];
 
@@ -145,6 +146,7 @@ impl<C: Counter> fmt::Debug for Counters<C> {
 }
 
 /// The values of a table at one moment, or the difference of two such.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot<C: Counter> {
     values: Box<[u64]>,
     rows: PhantomData<C>,
@@ -178,6 +180,36 @@ impl<C: Counter> Snapshot<C> {
     }
 }
 
+/// The counters of a client or a server at one moment, or the difference of two such.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(bound = "")]
+pub struct CallSnapshot<C: Counter> {
+    /// Requests sent or executed, per procedure.
+    pub requests: ProcedureCalls,
+    /// The counters of the table.
+    pub events: Snapshot<C>,
+}
+
+impl<C: Counter> Default for CallSnapshot<C> {
+    fn default() -> Self {
+        Self {
+            requests: ProcedureCalls::default(),
+            events: Snapshot::default(),
+        }
+    }
+}
+
+impl<C: Counter> CallSnapshot<C> {
+    /// The counts between `earlier` and this.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.since(&earlier.requests),
+            events: self.events.since(&earlier.events),
+        }
+    }
+}
+
 /// The values of all rows, in the table's order.
 ///
 /// # Panics
@@ -192,23 +224,6 @@ impl<C: Counter> FromIterator<u64> for Snapshot<C> {
         }
     }
 }
-
-impl<C: Counter> Clone for Snapshot<C> {
-    fn clone(&self) -> Self {
-        Self {
-            values: self.values.clone(),
-            rows: PhantomData,
-        }
-    }
-}
-
-impl<C: Counter> PartialEq for Snapshot<C> {
-    fn eq(&self, other: &Self) -> bool {
-        self.values == other.values
-    }
-}
-
-impl<C: Counter> Eq for Snapshot<C> {}
 
 impl<C: Counter> Default for Snapshot<C> {
     fn default() -> Self {
@@ -238,32 +253,20 @@ impl<C: Counter> Serialize for Snapshot<C> {
     }
 }
 
-/// A number, or anything else, which is ignored.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum NumberOrIgnored {
-    Number(u64),
-    Other(serde::de::IgnoredAny),
-}
-
-impl NumberOrIgnored {
-    const fn number(&self) -> u64 {
-        match self {
-            Self::Number(number) => *number,
-            Self::Other(_) => 0,
-        }
-    }
-}
-
 /// Names that this version does not know are ignored and missing ones are 0, so that a newer `curt
 /// stat` can read an older mount and the other way round.
 impl<'de, C: Counter> Deserialize<'de> for Snapshot<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // What is no number is not ours: rows may stand in an object with other fields.
-        let named = BTreeMap::<String, NumberOrIgnored>::deserialize(deserializer)?;
+        let named = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
         let values = C::ALL
             .iter()
-            .map(|row| named.get(row.name()).map_or(0, NumberOrIgnored::number))
+            .map(|row| {
+                named
+                    .get(row.name())
+                    .and_then(serde_json::Value::as_u64)
+                    .unwrap_or(0)
+            })
             .collect();
         Ok(Self {
             values,

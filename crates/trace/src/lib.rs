@@ -17,7 +17,10 @@
 //! usable from every other one.
 
 mod counters;
+#[cfg(test)]
+mod generated;
 mod shard;
+mod words;
 
 pub mod causes;
 pub mod client;
@@ -36,7 +39,7 @@ pub mod watch;
 
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
-pub use counters::{Counter, Counters, Snapshot, Unit};
+pub use counters::{CallSnapshot, Counter, Counters, Snapshot, Unit};
 pub use operations::{
     CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
 };

@@ -54,6 +54,14 @@ pub struct MetricFamily<'a> {
     kind: MetricType,
 }
 
+/// Adds families of one number each, with the same labels: name, meaning and value.
+#[macro_export]
+macro_rules! metrics {
+    ($out:expr, $labels:expr; $($name:literal $meaning:literal $value:expr;)*) => {
+        $($out.one($name, $meaning, $labels, $value);)*
+    };
+}
+
 impl Exposition {
     /// Begins a family. All its samples are to be written to the returned value.
     ///
@@ -73,15 +81,13 @@ impl Exposition {
         }
     }
 
-    /// A family of one number.
-    pub fn one(
-        &mut self,
-        name: &str,
-        kind: MetricType,
-        meaning: &str,
-        labels: &[Label<'_>],
-        value: impl Display,
-    ) {
+    /// A family of one number: a counter if its name says so, a gauge if not.
+    pub fn one(&mut self, name: &str, meaning: &str, labels: &[Label<'_>], value: impl Display) {
+        let kind = if name.ends_with("_total") {
+            MetricType::Counter
+        } else {
+            MetricType::Gauge
+        };
         self.family(name, kind, meaning).sample(labels, value);
     }
 
@@ -195,7 +201,7 @@ mod tests {
     fn what_would_end_a_label_or_a_line_is_escaped() {
         let mut exposition = Exposition::default();
         let labels = [("mount_point", "/a\"b\\c\nd")];
-        exposition.one("curt_x", MetricType::Gauge, "One\nmeaning \\ .", &labels, 1.5);
+        exposition.one("curt_x", "One\nmeaning \\ .", &labels, 1.5);
         assert_eq!(
             exposition.text(),
             "# HELP curt_x One\\nmeaning \\\\ .\n# TYPE curt_x gauge\ncurt_x{mount_point=\"/a\\\"b\\\\c\\nd\"} 1.5\n"
@@ -256,7 +262,7 @@ mod tests {
     #[should_panic(expected = "is there already")]
     fn a_family_is_begun_once() {
         let mut exposition = Exposition::default();
-        exposition.one("curt_x", MetricType::Gauge, "X.", &[], 1);
-        exposition.one("curt_x", MetricType::Gauge, "X.", &[], 1);
+        exposition.one("curt_x", "X.", &[], 1);
+        exposition.one("curt_x", "X.", &[], 1);
     }
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::counters::{Counters, Snapshot, counter_table};
-use crate::procedures::{ProcedureCalls, ProcedureCounters};
+use crate::counters::{CallSnapshot, Counters, counter_table};
+use crate::procedures::ProcedureCounters;
 use crate::stages::StageTimes;
 
 counter_table! {
@@ -16,7 +14,7 @@ counter_table! {
         RequestsRejected "requests_rejected" Requests "A call was refused before its procedure ran (version, authentication, garbage).";
         Errors "errors" Requests "A procedure ended with an error status.";
         ErrorsStale "errors_stale" Requests "A handle's file no longer exists.";
-        ErrorsBadHandle "errors_badhandle" Requests "A handle was not one of ours.";
+        ErrorsBadHandle "errors_badhandle" Requests "A handle was not issued by this server.";
         ErrorsAccess "errors_access" Requests "A caller had no permission.";
         ErrorsIo "errors_io" Requests "The file system failed.";
         BytesReceived "bytes_received" Bytes "Bytes received with calls.";
@@ -28,16 +26,16 @@ counter_table! {
         ConnectionsMalformed "connections_malformed" Events "A connection was closed because of malformed bytes.";
         ReplyCacheHit "reply_cache_hits" Requests "A call had been executed before, and its reply was repeated.";
         ReplyCacheMiss "reply_cache_misses" Requests "A call that changes names or attributes was new.";
-        ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not kept: it was too long, or another call with its xid was in progress.";
+        ReplyCacheNotCached "reply_cache_not_cached" Requests "The reply to such a call was not cached: it was too long, or another call with its xid was in progress.";
         ReplyCacheDropped "reply_cache_dropped" Requests "A repeated call was dropped because it was still in progress.";
         ReplyCacheRestored "reply_cache_restored" Events "A reply that an earlier run of the server had saved was read at start.";
         ReplyCacheHitRestored "reply_cache_hits_restored" Requests "A repeated call was answered with a reply of an earlier run of the server.";
         ReplyCacheRecognised "reply_cache_recognised" Requests "A repeated call failed, but an earlier run had executed it and ended before it was answered: it was answered as done.";
-        TokenHit "token_hits" Events "The connection remembered the file together with its caller.";
+        TokenHit "token_hits" Events "A file and its caller were found in the connection's authorisation cache.";
         TokenMiss "token_misses" Events "A handle's signature had to be checked.";
-        ExportHit "export_hits" Events "The connection remembered the client's rights to the export.";
+        ExportHit "export_hits" Events "A client's rights to an export were found in the connection's cache.";
         ExportMiss "export_misses" Events "A client's rights to an export had to be determined.";
-        IdentityHit "identity_hits" Events "The connection remembered the identity that a credential is mapped to.";
+        IdentityHit "identity_hits" Events "The identity of a credential was found in the connection's cache.";
         IdentityMiss "identity_misses" Events "A credential had to be mapped to an identity.";
         FileCacheHit "file_cache_hits" Events "An open file was found in the file cache.";
         FileCacheMiss "file_cache_misses" Events "A file had to be opened.";
@@ -77,22 +75,5 @@ impl ServerCounters {
     }
 }
 
-/// All numbers of one server at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerSnapshot {
-    /// Calls received, per procedure.
-    pub requests: ProcedureCalls,
-    /// Events and sums.
-    pub events: Snapshot<ServerCounter>,
-}
-
-impl ServerSnapshot {
-    /// The counts between `earlier` and this.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.since(&earlier.requests),
-            events: self.events.since(&earlier.events),
-        }
-    }
-}
+/// All counters of one server at one moment.
+pub type ServerSnapshot = CallSnapshot<ServerCounter>;

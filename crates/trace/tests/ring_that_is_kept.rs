@@ -1,6 +1,6 @@
 //! A ring that stays although nobody was killed. A process has one ring, so this test is one.
 
-use curt_trace::events::{self, Event, EventRing, RecordedProcess, ring};
+use curt_trace::events::{self, Event, EventRing, RecordedProcess, RecordingItem, RecordingReader};
 use curt_trace::probe;
 
 #[test]
@@ -20,8 +20,12 @@ fn a_ring_stays_where_the_end_was_not_asked_for() {
     });
     kept.keep();
     assert!(!Event::NfsUmount.is_wanted());
-    let left = ring::read(std::fs::File::open(path).expect("it is there")).expect("a ring");
-    assert_eq!(left.records.len(), 1);
+    let left = std::fs::File::open(path).expect("it is there");
+    let mut left = RecordingReader::open(left).expect("a ring");
+    let item = left.next_item().expect("an event");
+    assert!(matches!(item, Some(RecordingItem::Event(_))), "{item:?}");
+    let item = left.next_item().expect("its end");
+    assert_eq!(item, Some(RecordingItem::End { told: 1, lost: 0 }));
     let files = std::fs::read_dir(&directory).expect("the directory").count();
     assert_eq!(files, 1, "and nothing beside it");
     std::fs::remove_dir_all(directory).expect("the directory");

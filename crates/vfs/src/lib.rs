@@ -9,7 +9,6 @@
 //! per-file lock, so they are atomic against every other request that comes through the same `Vfs`;
 //! nothing here follows a symbolic link; nothing here opens a device or a FIFO.
 
-mod attributes;
 mod caller;
 mod error;
 mod handle;
@@ -21,7 +20,8 @@ mod result;
 mod time;
 mod verifier;
 
-pub use attributes::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
+use curt_types::{Access, Attributes, Device, SetAttributes, Stability, Timestamp};
+
 pub use caller::FsCred;
 pub use error::Error;
 pub use handle::{HANDLE_BYTES_MAX, HandleScheme, NodeHandle};
@@ -31,21 +31,10 @@ pub use local::{
 };
 pub use memory::{ContentFormula, FaultPoint, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 pub use result::{
-    AccessRights, CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult,
-    PostOpResult, ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccBefore, WccResult, WriteResult,
+    CreatedNode, FetchOptions, FetchResult, FileRange, FileSystemSpace, Limits, LinkResult, PostOpResult,
+    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 pub use time::{SystemTimeSource, TimeSource};
-
-/// How durable a WRITE must be before it is answered (RFC 1813 §3.3.7, `stable_how`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stability {
-    /// The data may still be lost if the machine stops; a later commit makes them durable.
-    Unstable,
-    /// The data, and what is needed to read them back, are on stable storage.
-    DataSync,
-    /// The data and all attributes are on stable storage.
-    FileSync,
-}
 
 /// How CREATE treats a name that exists (RFC 1813 §3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +104,8 @@ pub trait Vfs: Send + Sync {
     /// as far as the system can tell (a hash of the file system's own id for local trees).
     fn identity(&self) -> u64;
 
-    /// The attributes of `node`. Needs no permission.
+    /// The attributes of `node`. Needs no permission. Their fsid is not the same after a restart
+    /// ([`Vfs::identity`] is).
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error>;
 
     /// Changes attributes (SETATTR). With `guard`, nothing changes unless it equals the ctime
@@ -152,12 +142,7 @@ pub trait Vfs: Send + Sync {
     /// Which of the rights in `asked` the caller has. Rights that make no sense for the kind of
     /// `node` are not granted. A file system that is read-only grants no change. The owner
     /// exception of READ and WRITE does not show here.
-    fn access(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        asked: AccessRights,
-    ) -> PostOpResult<AccessRights>;
+    fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access>;
 
     /// Appends the target of a symbolic link to `target`. `EINVAL` for anything else.
     fn read_link(&self, caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;

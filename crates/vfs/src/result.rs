@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::attributes::{Attributes, Timestamp};
+use curt_types::{Attributes, PreOpAttr, Stability};
+
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
@@ -20,34 +21,13 @@ pub struct PostOpResult<T> {
     pub value: Result<T, Error>,
 }
 
-/// The state of an object before a change (RFC 1813 §2.6, `wcc_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WccBefore {
-    /// Its size in bytes.
-    pub size: u64,
-    /// When its content had last changed.
-    pub mtime: Timestamp,
-    /// When anything of it had last changed.
-    pub ctime: Timestamp,
-}
-
-impl From<&Attributes> for WccBefore {
-    fn from(attributes: &Attributes) -> Self {
-        Self {
-            size: attributes.size,
-            mtime: attributes.mtime,
-            ctime: attributes.ctime,
-        }
-    }
-}
-
 /// The result of an operation that may change an object: `before` and `after` enclose this change
 /// alone, as far as other operations go through the same `Vfs`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WccResult<T> {
     /// The object just before; none if that is not known for certain.
-    pub before: Option<WccBefore>,
+    pub before: Option<PreOpAttr>,
     /// The object just after, also on failure, whenever the handle resolves.
     pub after: Option<Attributes>,
     /// What was asked for.
@@ -59,9 +39,9 @@ pub struct WccResult<T> {
 #[must_use]
 pub struct RenameResult {
     /// The directory that the name was in: before and after.
-    pub from: (Option<WccBefore>, Option<Attributes>),
+    pub from: (Option<PreOpAttr>, Option<Attributes>),
     /// The directory that the name went to: before and after.
-    pub to: (Option<WccBefore>, Option<Attributes>),
+    pub to: (Option<PreOpAttr>, Option<Attributes>),
     /// Whether it was done.
     pub value: Result<(), Error>,
 }
@@ -140,56 +120,7 @@ pub struct WriteResult {
     /// How many bytes were written, from the first on.
     pub count: u32,
     /// How durable they are: at least what was asked for.
-    pub stability: crate::Stability,
-}
-
-/// Rights of ACCESS (RFC 1813 §3.3.4), with its bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccessRights(u32);
-
-impl AccessRights {
-    /// Read a file's data or list a directory.
-    pub const READ: Self = Self(0x01);
-    /// Look up a name in a directory.
-    pub const LOOKUP: Self = Self(0x02);
-    /// Change a file's data or a directory's entries.
-    pub const MODIFY: Self = Self(0x04);
-    /// Write new data or add entries.
-    pub const EXTEND: Self = Self(0x08);
-    /// Delete a directory's entry.
-    pub const DELETE: Self = Self(0x10);
-    /// Execute a file.
-    pub const EXECUTE: Self = Self(0x20);
-
-    /// These bits; unknown ones are dropped.
-    #[must_use]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits & 0x3f)
-    }
-
-    /// The bits.
-    #[must_use]
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all of `other` are in this.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// What is in either.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// What is in both.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
+    pub stability: Stability,
 }
 
 /// One entry of a directory.

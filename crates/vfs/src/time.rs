@@ -1,8 +1,7 @@
 //! Where a tree in memory takes the time from.
 
+use curt_types::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use crate::attributes::Timestamp;
 
 /// Says what time it is.
 pub trait TimeSource: Send + Sync {
@@ -17,10 +16,10 @@ pub struct SystemTimeSource;
 impl TimeSource for SystemTimeSource {
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        }
+        Timestamp::new(
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            since.subsec_nanos(),
+        )
     }
 }
 

@@ -2,21 +2,18 @@
 //! and thereby over a restart: 31 bits of each half are the seconds of mtime and atime, which every
 //! file system can hold.
 
-use crate::attributes::{Attributes, Timestamp};
+use curt_types::{Attributes, Timestamp};
 
 /// The mtime and atime that stand for a verifier.
 pub(crate) fn times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let [a, b, c, d, e, f, g, h] = verifier;
-    let half = |bytes| Timestamp {
-        seconds: i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff),
-        nanoseconds: 0,
-    };
+    let half = |bytes| Timestamp::new(i64::from(u32::from_be_bytes(bytes) & 0x7fff_ffff), 0);
     (half([a, b, c, d]), half([e, f, g, h]))
 }
 
 /// Whether a file is what an exclusive create with this verifier made, and nobody touched since.
 pub(crate) fn is_of(verifier: [u8; 8], attributes: &Attributes) -> bool {
-    attributes.kind == crate::FileKind::Regular
+    attributes.kind == curt_types::FileKind::Regular
         && attributes.size == 0
         && (attributes.mtime, attributes.atime) == times(verifier)
 }

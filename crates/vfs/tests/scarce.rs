@@ -4,7 +4,8 @@
 
 use std::fs::File;
 
-use curt_vfs::{Error, FsCred, LocalOptions, LocalVfs, NodeHandle, Stability, Vfs};
+use curt_types::Stability;
+use curt_vfs::{Error, FsCred, LocalOptions, LocalVfs, NodeHandle, Vfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 

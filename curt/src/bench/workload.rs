@@ -43,7 +43,7 @@ pub(crate) struct WorkloadArguments {
     /// First make the tree on that server or below that directory
     #[arg(long)]
     make_tree: bool,
-    /// Trust that the tree exists; otherwise it is checked first, through a separate mount
+    /// Do not check first, through a separate mount, that the tree exists
     #[arg(long, requires = "server", conflicts_with = "make_tree")]
     no_check: bool,
     /// Port of the server that is started [default: a free one]
@@ -52,7 +52,7 @@ pub(crate) struct WorkloadArguments {
     /// Where the started server's tree is kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     tree: Option<PathBuf>,
-    /// Afterwards also compare every byte of every file through the mount
+    /// Then compare every byte of every file through the mount
     #[arg(long)]
     compare: bool,
     /// Threads that make or compare the tree

@@ -35,7 +35,7 @@ pub(super) enum CommandOutcome {
 /// From now on processes that lose their parent below this one become its children, so that what a
 /// command leaves behind is still known to be its own.
 pub(super) fn adopt_orphans() -> Result<()> {
-    set_child_subreaper(Some(getpid())).context("orphans cannot be taken in")
+    set_child_subreaper(Some(getpid())).context("cannot become a child subreaper")
 }
 
 /// What a command left behind.

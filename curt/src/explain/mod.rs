@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, MountControlReply, MountControlRequest, MountReport};
+use curt_mount::control::{self, ControlError, EndExplanation, Explain, MountReport};
 use curt_mount::explain::ExplainReport;
 use curt_mount::options::of_linux;
 use curt_trace::{Cause, causes};
@@ -23,13 +23,13 @@ use crate::errors;
 /// What `curt explain` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The explanation is printed on standard error once the command has ended and everything it began is done; standard output is the command's. \
-                  Until then, processes that the command leaves behind count as part of it.\n\
-                  --list describes every cause and rule; docs/explain.md says how exact the numbers are.\n\
+    after_help = "The explanation is printed on standard error when the command and all of its operations have ended; the command keeps standard output.\
+                  Until then, processes that the command leaves behind are explained as well.\n\
+                  --list describes the causes and rules; docs/explain.md describes how exact the numbers are.\n\
                   JSON: {\"status\",\"linux_options\",\"mounts\":[{\"mount_point\",\"source\",\"requests\":{\"GETATTR\":n,…},\"linux\":{…},\"others\":{…},\n\
                   \"causes\":[{\"cause\",\"sent\",\"linux\",\"spared\":{RULE:n},\"paths\":[{\"path\",\"sent\",\"linux\",\"spared\"}],\"paths_rest\"}],\"processes\":[…],\n\
                   \"unfinished\"}]}\n\
-                  The Linux column assumes a client that mounted when the command began, with empty caches.\n\
+                  The Linux column is for a client that mounted when the command began, with empty caches.\n\
                   Exit status: the command's; 128 plus the signal's number if a signal ended it; 125 if nothing could be explained, 126 if the command cannot \
                   be run, 127 if it is not found.\n\
                   Examples:\n  curt explain ls -l /mnt\n  curt explain --expand open-check make\n  curt explain -o nocto,actimeo=600 curt bench page --at /mnt"
@@ -59,13 +59,10 @@ pub(crate) struct ExplainArguments {
     /// Write to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// List the causes and rules with their meanings, and run nothing
+    /// List the causes and rules with their meanings, and exit
     #[arg(long)]
     list: bool,
-    /// With --list: in the form of docs/explain.md
-    #[arg(long, requires = "list")]
-    markdown: bool,
-    /// Also wait for the processes that the command leaves behind; a signal ends the waiting
+    /// Also wait for processes that the command leaves behind; a signal ends the wait
     #[arg(long)]
     wait: bool,
     /// The command, with its arguments
@@ -100,18 +97,13 @@ pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
 
 fn explain(arguments: &ExplainArguments) -> Result<u8> {
     if arguments.list {
-        let text = if arguments.markdown {
-            causes::markdown()
-        } else {
-            causes::list()
-        };
-        write!(std::io::stdout(), "{text}")?;
+        write!(std::io::stdout(), "{}", causes::list())?;
         return Ok(0);
     }
     for cause in &arguments.expand {
         if cause != "all" && Cause::named(cause).is_none() {
             let known: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
-            bail!("there is no cause {cause}; there are: all, {}", known.join(", "));
+            bail!("unknown cause {cause}; the causes are: all, {}", known.join(", "));
         }
     }
     let mut output: Box<dyn Write> = match &arguments.output {
@@ -145,7 +137,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     };
     if left == LeftProcesses::Running {
         eprintln!(
-            "curt explain: the command left processes behind; what they do from now on is not explained (--wait waits for them)"
+            "curt explain: the command left processes behind, whose further requests are not explained (use --wait)"
         );
     }
     if arguments.json {
@@ -187,25 +179,15 @@ fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
 fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
     let mut begun = Vec::new();
     for mount in mounts {
-        let question = MountControlRequest::Explain {
+        let command = Explain {
             linux: linux.to_owned(),
         };
-        match control::ask(&mount.0, &question) {
-            Ok(MountControlReply::Explaining) => begun.push(mount),
-            Ok(MountControlReply::Refused(why)) => {
-                eprintln!(
-                    "curt explain: {} is left out: {why}",
-                    mount.1.mount_point.display()
-                );
+        match control::call(&mount.0, &command) {
+            Ok(()) => begun.push(mount),
+            Err(error) => {
+                let place = mount.1.mount_point.display();
+                eprintln!("curt explain: {place} is left out: {error}");
             }
-            Ok(_) => eprintln!(
-                "curt explain: {} is left out: its answer is not understood",
-                mount.1.mount_point.display()
-            ),
-            Err(error) => eprintln!(
-                "curt explain: {} is left out: {error}",
-                mount.1.mount_point.display()
-            ),
         }
     }
     if begun.is_empty() {
@@ -218,8 +200,8 @@ fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'
 fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExplained>> {
     let mut all = Vec::new();
     for (socket, mount) in begun {
-        match control::ask(socket, &MountControlRequest::Explained { paths }) {
-            Ok(MountControlReply::Explained(explained)) => {
+        match control::call(socket, &EndExplanation { paths }) {
+            Ok(explained) => {
                 if explained.operations > 0 || explained.sent() > 0 || explained.unfinished {
                     all.push(MountExplained {
                         mount: mount.clone(),
@@ -227,10 +209,7 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
                     });
                 }
             }
-            Ok(MountControlReply::Refused(why)) => {
-                eprintln!("curt explain: {}: {why}", mount.mount_point.display())
-            }
-            Ok(_) => bail!("{}: its answer is not understood", mount.mount_point.display()),
+            Err(ControlError::Answer) => bail!("{}: {}", mount.mount_point.display(), ControlError::Answer),
             // Unmounted by the command, perhaps.
             Err(error) => eprintln!("curt explain: {}: {error}", mount.mount_point.display()),
         }

@@ -123,15 +123,14 @@ fn remarks(explained: &ExplainReport) -> String {
     let mut text = String::new();
     let others: u64 = explained.others.values().sum();
     if others > 0 {
-        text += &format!("\nBesides, the mount sent {others} requests for other processes.\n");
+        text += &format!("\nThe mount also sent {others} requests for other processes.\n");
     }
     if explained.unfinished {
-        text +=
-            "\nSome of what the command began had not ended after 8 seconds: its requests are not counted.\n";
+        text += "\nSome operations of the command had not ended after 8 seconds; their requests are not counted.\n";
     }
     if explained.linux_forgot > 0 {
         text += &format!(
-            "\nLinux's column is too large: its model had to forget everything {} times for want of room.\n",
+            "\nThe Linux column is too large: the model ran out of memory and dropped its caches {} times.\n",
             explained.linux_forgot
         );
     }

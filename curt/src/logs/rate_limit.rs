@@ -110,13 +110,13 @@ impl<S: Subscriber> Layer<S> for LogRateLimiter {
         match verdict {
             RateDecision::Logged => true,
             RateDecision::LoggedAfter(count) => {
-                (self.tell)(&format!("{count} lines like the next one were left out"));
+                (self.tell)(&format!("{count} messages like the next one were suppressed"));
                 true
             }
             RateDecision::FirstSuppressed => {
                 let from = metadata.target();
                 (self.tell)(&format!(
-                    "too many lines of one kind (from {from}): of these, one in {INTERVAL:?} at most from here on"
+                    "too many messages of one kind (from {from}): limited to one per {INTERVAL:?}"
                 ));
                 false
             }
@@ -185,7 +185,7 @@ mod tests {
         assert!((1000..2000).contains(&refused), "{refused}");
         let notices = notices.lock().unwrap();
         assert!(
-            matches!(notices.as_slice(), [only] if only.starts_with("too many lines of one kind (from curt::logs")),
+            matches!(notices.as_slice(), [only] if only.starts_with("too many messages of one kind (from curt::logs")),
             "{notices:?}"
         );
         assert!(text.ends_with("another\n"), "{text}");

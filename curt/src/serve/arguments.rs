@@ -20,38 +20,37 @@ pub(super) const NFS_PORT: u16 = 2049;
 /// that the cost does not show.
 const MEASURED_FOR_FIGURES: u32 = 16;
 
-/// Export a directory, or what exports(5) says
+/// Export a directory, or the exports listed in exports(5) files
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  curt serve /srv/data                       any client may mount it; root is squashed\n  \
                   curt serve                                 exports /etc/exports and /etc/exports.d/*.exports\n  \
-                  curt serve --check -c new.exports          checks that file\n  \
+                  curt serve --check -c new.exports          checks that file only\n  \
                   curt serve --ro --bind 127.0.0.1 .         read-only, for this machine alone\n  \
-                  curt serve --memory                        an empty tree that is gone when the server ends\n\n\
+                  curt serve --memory                        an empty tree in memory, lost when the server ends\n\n\
                   Then, on a client:  curt mount SERVER:/srv/data /mnt   or   mount -t nfs -o vers=3 SERVER:/srv/data /mnt\n\n\
-                  Sockets passed by systemd (LISTEN_FDS) replace --bind; one that is named \"mount\" answers the MOUNT protocol alone.\n\
+                  Sockets passed by systemd (LISTEN_FDS) replace --bind; a socket named \"mount\" serves the MOUNT protocol only.\n\
                   SIGHUP reads the exports(5) files again and logs what changed.\n\
                   SIGTERM and SIGINT let requests in progress finish, sync, and end the server; a second one ends it at once. \
                   Exit status: 0 after a signal, 1 if it cannot serve, 2 for wrong arguments."
 )]
 pub(crate) struct ServeArguments {
-    /// The directory to export [default: what exports(5) says, in /etc/exports and
-    /// /etc/exports.d/*.exports]
+    /// The directory to export [default: the exports in /etc/exports and /etc/exports.d/*.exports]
     #[arg(value_name = "DIR", conflicts_with = "memory")]
     pub(super) directory: Option<PathBuf>,
 
-    /// Export what this exports(5) file says, or the *.exports files of this directory, and nothing
-    /// else; may be repeated
+    /// Use this exports(5) file, or the *.exports files of this directory, instead of the default
+    /// ones; may be repeated
     #[arg(short, long = "config", value_name = "FILE", conflicts_with_all = ["directory", "memory"])]
     pub(super) config: Vec<PathBuf>,
 
-    /// Only check the exports(5) files: print what is wrong with them, and exit with 1 if they
-    /// could not be served
+    /// Only check the exports(5) files: print their errors, and exit with 1 if they could not be
+    /// served
     #[arg(long, conflicts_with_all = ["directory", "memory"])]
     pub(super) check: bool,
 
-    /// Look up users' groups on this machine instead of using the at most sixteen that a request
-    /// can carry
+    /// Look up users' groups on this machine instead of using those of the request (at most
+    /// sixteen)
     #[arg(long)]
     pub(super) manage_gids: bool,
 
@@ -76,9 +75,8 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) ro: bool,
 
-    /// Whose requests are mapped to the anonymous user: root's, nobody's (none) or everybody's
-    /// (all) [default: root; if not started as root: all, and everybody works as the user who
-    /// started it]
+    /// Users to map to the anonymous user: root, none or all [default: root; if not started as
+    /// root: all, and the anonymous user is the user who started the server]
     #[arg(long, value_enum)]
     pub(super) squash: Option<SquashChoice>,
 
@@ -127,31 +125,30 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(super) no_rpcbind: bool,
 
-    /// Filter the system calls of serving threads: calls that serving never needs fail (on), end
+    /// Filter the system calls of serving threads: calls that are not on the list fail (on), end
     /// the process (kill), or are allowed (off)
     #[arg(long, value_enum, default_value_t = SeccompChoice::On)]
     pub(super) seccomp: SeccompChoice,
 
     /// Measure the time that one request in N spends in each stage, for 'curt stat --server'
-    /// and --metrics [default N: 16; without this option: 16 with --metrics, otherwise none is
+    /// and --metrics [default N: 16; without this option: 16 with --metrics, else no request is
     /// measured]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) stages: Option<u32>,
 
     /// Serve Prometheus metrics on a local port (9049, 127.0.0.1:9049), on unix:/PATH, or,
-    /// reachable from other machines, on public:ADDRESS:PORT. One request in 16 is measured for the
-    /// histograms, unless --stages says otherwise
+    /// reachable from other machines, on public:ADDRESS:PORT. The histograms measure one request in
+    /// 16, or in N with --stages=N
     #[arg(long, value_name = "PLACE")]
     pub(super) metrics: Option<MetricsAddress>,
 
-    /// Which events to keep in a ring in memory that survives a crash, for 'curt trace report':
-    /// none (off), trouble and connections (rare), or also those of each request (request,
-    /// operation)
+    /// Events to keep in a ring that survives a crash, for 'curt trace report': none (off), faults
+    /// and connections (rare), or also those of each request (request, operation)
     #[arg(long, value_name = "LEVEL", default_value_t = RingLevel::default())]
     pub(super) ring: RingLevel,
 
-    /// What to log on standard error: error, warn, info, debug, trace, off, or a filter in the
-    /// syntax of RUST_LOG, which takes precedence
+    /// Log level on standard error: error, warn, info, debug, trace, off, or a filter in the syntax
+    /// of RUST_LOG. RUST_LOG takes precedence
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = logs::level)]
     pub(super) log_level: String,
 

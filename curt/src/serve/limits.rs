@@ -14,8 +14,8 @@ use curt_server::RECORD_MAX;
     next_help_heading = "Limits (a client is an IPv4 address, or the first 64 bits of an IPv6 address)"
 )]
 pub(super) struct LimitArguments {
-    /// Maximum number of serving threads; one client never uses more of them than are free for
-    /// others
+    /// Maximum number of serving threads; a client gets another one only while it has fewer than
+    /// are free
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
 
@@ -28,7 +28,7 @@ pub(super) struct LimitArguments {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections_per_client: u32,
 
-    /// Maximum number of calls of one connection in progress at once; further ones stay unread
+    /// Maximum number of calls in progress of one connection; further calls are not read
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     max_in_flight: u16,
 

@@ -37,7 +37,7 @@ impl Listeners {
         if !inherited.is_empty() {
             ensure!(
                 arguments.bind.is_empty() && arguments.mount_port.is_none(),
-                "the service manager has opened the sockets: leave out --bind and --mount-port, or start without its socket unit"
+                "the service manager passed the sockets: leave out --bind and --mount-port, or disable the socket unit"
             );
             return Self::of(inherited);
         }
@@ -74,7 +74,7 @@ impl Listeners {
         let (nfs, mut mount) = (addresses(false), addresses(true));
         ensure!(
             !nfs.is_empty(),
-            "no socket of the service manager is for NFS: all are named \"mount\""
+            "the service manager passed no socket for NFS: all are named \"mount\""
         );
         if mount.is_empty() {
             mount.clone_from(&nfs);
@@ -145,11 +145,9 @@ fn advice(address: SocketAddr) -> String {
             address.port()
         ),
         Err(io::ErrorKind::PermissionDenied) => {
-            " (ports below 1024 are root's: choose another with --bind ADDR:PORT or --mount-port)".into()
+            " (ports below 1024 need root: choose another with --bind ADDR:PORT or --mount-port)".into()
         }
-        Err(io::ErrorKind::AddrNotAvailable) => {
-            " (it is no address of this machine: see `ip address`)".into()
-        }
+        Err(io::ErrorKind::AddrNotAvailable) => " (not an address of this machine: see `ip address`)".into(),
         _ => String::new(),
     };
     format!("cannot listen on {address}{hint}")

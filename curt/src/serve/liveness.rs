@@ -48,7 +48,7 @@ pub(super) fn watch(
             match pulse.look(interval) {
                 Ok(()) => systemd::alive(),
                 Err(_) if stops.load(Ordering::Relaxed) => {}
-                Err(error) => tracing::error!("requests are not answered any more: {error}"),
+                Err(error) => tracing::error!("the server no longer answers calls: {error}"),
             }
             thread::sleep(interval);
         }

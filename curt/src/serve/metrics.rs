@@ -4,6 +4,7 @@ use std::io;
 
 use anyhow::{Context, Result};
 use curt_mount::control::metrics::{MetricsListener, MetricsServer};
+use curt_trace::metrics;
 use curt_trace::operations::ROUND_TRIP_BOUNDS;
 use curt_trace::prometheus::{Exposition, MetricType};
 use curt_trace::stages::BucketCounts;
@@ -15,9 +16,6 @@ use super::{privileges, serving};
 
 use crate::errors;
 
-/// What the names of file cache figures begin with.
-const FILE_CACHE: &str = "curt_server_file_cache";
-
 /// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are
 /// as many again.
 const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
@@ -28,7 +26,7 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
         return Ok(None);
     };
     let metrics = MetricsListener::bind(place).with_context(|| format!("--metrics {place}"))?;
-    tracing::info!("figures for Prometheus: {}", metrics.place());
+    tracing::info!("serving Prometheus metrics on {}", metrics.place());
     let filters = serving::offence(arguments.seccomp)
         .map(SeccompFilters::new)
         .transpose()?;
@@ -52,27 +50,13 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
 fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> String {
     let mut out = Exposition::default();
     let about = [("version", report.curt.as_str())];
-    out.one(
-        "curt_server_info",
-        MetricType::Gauge,
-        "The version of Curt.",
-        &about,
-        1,
-    );
-    out.one(
-        "curt_server_age_seconds",
-        MetricType::Gauge,
-        "Time since it began to serve.",
-        &[],
-        report.age_seconds,
-    );
-    out.one(
-        "curt_server_exports",
-        MetricType::Gauge,
-        "Directories that are exported.",
-        &[],
-        report.exports.len(),
-    );
+    metrics!(out, &about; "curt_server_info" "The version of Curt." 1;);
+    metrics! { out, &[];
+        "curt_server_age_seconds" "Time since the server started." report.age_seconds;
+        "curt_server_exports" "Number of exports." report.exports.len();
+        "curt_server_file_cache_opened_total" "File cache: number of misses." report.file_cache_misses;
+        "curt_server_stages_every" "One request in this many is measured in stages; 0: none." report.stages.every;
+    }
     let mut calls = out.family(
         "curt_server_calls_total",
         MetricType::Counter,
@@ -85,23 +69,16 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     let mut limits = out.family(
         "curt_server_limits_met_total",
         MetricType::Counter,
-        "A client met a limit of the server's, by the option that sets it.",
+        "Number of times that a client reached a limit, by the option that sets the limit.",
     );
     for (limit, count) in &report.limits {
         limits.sample(&[("limit", limit)], count);
     }
     file_cache(&mut out, report);
-    out.one(
-        "curt_server_stages_every",
-        MetricType::Gauge,
-        "One request of so many is measured in stages; 0: none.",
-        &[],
-        report.stages.every,
-    );
     let mut requests = out.family(
         "curt_server_request_seconds",
         MetricType::Histogram,
-        "Time of a request that was measured, from its last bytes to the last of its reply.",
+        "Time of a measured request, from its last byte received to the last byte of its reply.",
     );
     for one in classes.iter().filter(|one| one.stage.is_none()) {
         requests.histogram(&[("procedure", one.procedure)], bounds, &one.counts, one.sum);
@@ -109,7 +86,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     let mut stages = out.family(
         "curt_server_stage_seconds",
         MetricType::Histogram,
-        "Time that a request that was measured spent in a stage.",
+        "Time that a measured request spent in a stage.",
     );
     for one in classes {
         let Some(stage) = one.stage else { continue };
@@ -122,33 +99,16 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
 /// Linux's lines of the file cache: those of a moment, and sums.
 fn file_cache(out: &mut Exposition, report: &ServerReport) {
     for (line, value) in &report.file_cache {
-        let name = line.replace(" (ms)", "_seconds").replace(' ', "_");
+        let name = format!("curt_server_file_cache_{}", line.replace(' ', "_"));
         let meaning = format!("File cache: {line}, as /proc/fs/nfsd/filecache has it.");
-        if name.ends_with("_seconds") {
-            let name = format!("{FILE_CACHE}_{name}");
-            out.one(&name, MetricType::Gauge, &meaning, &[], *value as f64 / 1000.0);
-            continue;
-        }
-        if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
-            out.one(
-                &format!("{FILE_CACHE}_{name}"),
-                MetricType::Gauge,
-                &meaning,
-                &[],
-                value,
-            );
+        if let Some(name) = name.strip_suffix("_(ms)") {
+            out.one(&format!("{name}_seconds"), &meaning, &[], *value as f64 / 1000.0);
+        } else if FILE_CACHE_MOMENTS.contains(&line.as_str()) {
+            out.one(&name, &meaning, &[], value);
         } else {
-            let name = format!("{FILE_CACHE}_{name}_total");
-            out.one(&name, MetricType::Counter, &meaning, &[], value);
+            out.one(&format!("{name}_total"), &meaning, &[], value);
         }
     }
-    out.one(
-        &format!("{FILE_CACHE}_opened_total"),
-        MetricType::Counter,
-        "File cache: a file was not open yet.",
-        &[],
-        report.file_cache_misses,
-    );
 }
 
 #[cfg(test)]

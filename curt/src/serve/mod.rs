@@ -96,7 +96,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let serving = serving::start(server, arguments.seccomp)?;
     announce(&summary, open_to_all.as_deref(), &listeners);
     systemd::ready(&summary);
-    liveness::watch(listeners.nfs[0], counters, stops).context("cannot watch over the server")?;
+    liveness::watch(listeners.nfs[0], counters, stops).context("cannot start the watchdog thread")?;
     let served = serving.wait();
     if let Some(registration) = registration.filter(|_| served.is_ok()) {
         registration.withdraw();

@@ -49,14 +49,15 @@ pub(super) fn keep_to_serve() -> Result<()> {
 
 /// Keeps what is `wanted`, and of it what is to be `raised` for a moment out of the effective set.
 fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
-    let held = capabilities(None).context("asking for capabilities")?;
+    let held = capabilities(None).context("cannot read the capabilities")?;
     // The bounding set can only be changed by whoever may set capabilities.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         let unwanted = CapabilitySet::all().difference(wanted);
         for capability in unwanted.iter() {
             // What this kernel does not know is in no set.
             if capability_is_in_bounding_set(capability).is_ok_and(|held| held) {
-                remove_capability_from_bounding_set(capability).context("limiting capabilities")?;
+                remove_capability_from_bounding_set(capability)
+                    .context("cannot limit the capability bounding set")?;
             }
         }
     }
@@ -67,8 +68,8 @@ fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
         permitted: held.permitted & wanted,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, kept).context("giving up capabilities")?;
-    set_no_new_privs(true).context("giving up privileges of programs")
+    set_capabilities(None, kept).context("cannot drop capabilities")?;
+    set_no_new_privs(true).context("cannot set no_new_privs")
 }
 
 #[cfg(test)]

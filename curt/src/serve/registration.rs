@@ -72,7 +72,7 @@ impl RpcbindRegistration {
     /// that is said, and no error.
     pub(super) fn register(listeners: &Listeners) -> Option<Self> {
         let Some(directory) = RpcbindClient::find() else {
-            tracing::info!("rpcbind does not run here: clients must be told the ports (port=, mountport=)");
+            tracing::info!("rpcbind is not running: clients need port= and mountport=");
             return None;
         };
         let mut registration = Self {
@@ -85,7 +85,9 @@ impl RpcbindRegistration {
                 Ok(true) => registration.answered.push(answered),
                 Ok(false) => refused.push(answered.to_string()),
                 Err(error) => {
-                    tracing::warn!("cannot register with rpcbind: {error}; clients must be told the ports");
+                    tracing::warn!(
+                        "cannot register with rpcbind: {error}; clients need port= and mountport="
+                    );
                     break;
                 }
             }

@@ -19,10 +19,10 @@ pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -
                 && arguments.anongid.is_none_or(|asked| asked == gid);
             ensure!(
                 fits,
-                "without root's rights everybody works as user {uid} of group {gid}: leave out --squash, --anonuid and \
+                "not root: all clients act as uid {uid}, gid {gid}: leave out --squash, --anonuid and \
                  --anongid, or start as root"
             );
-            tracing::info!("not root: everybody works as user {uid} of group {gid}");
+            tracing::info!("not root: all clients act as uid {uid}, gid {gid}");
             (Squash::All, uid, gid)
         }
         None => {

@@ -184,7 +184,7 @@ impl SeccompFilters {
     /// Makes them for this processor.
     pub(super) fn new(offence: ViolationAction) -> Result<Self> {
         let architecture = TargetArch::try_from(std::env::consts::ARCH)
-            .context("there is no filter of system calls for this processor: use --seccomp off")?;
+            .context("no seccomp filter for this processor: use --seccomp off")?;
         let build = |rules: Vec<(libc::c_long, Vec<SeccompRule>)>, otherwise, listed| {
             SeccompFilter::new(rules.into_iter().collect(), otherwise, listed, architecture)
                 .and_then(BpfProgram::try_from)
@@ -208,7 +208,7 @@ impl SeccompFilters {
     pub(super) fn apply(&self) -> Result<()> {
         for program in [&self.without_clone3, &self.allowed] {
             seccompiler::apply_filter(program)
-                .context("this kernel takes no filter of system calls (use --seccomp off)")?;
+                .context("this kernel does not support seccomp filters (use --seccomp off)")?;
         }
         Ok(())
     }

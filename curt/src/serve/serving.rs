@@ -31,8 +31,8 @@ pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<Serving
         }
     };
     let thread = thread::Builder::new().name("curt-accept".into()).spawn(run);
-    let thread = thread.context("no thread to serve with")?;
-    told.recv().context("the serving thread ended at once")??;
+    let thread = thread.context("cannot start the serving thread")?;
+    told.recv().context("the serving thread ended during start")??;
     Ok(ServingThread(thread))
 }
 
@@ -50,6 +50,6 @@ impl ServingThread {
     pub(super) fn wait(self) -> Result<()> {
         self.0
             .join()
-            .map_err(|_| anyhow!("a fault in the thread that serves; see the log"))
+            .map_err(|_| anyhow!("the serving thread panicked; see the log"))
     }
 }

@@ -51,12 +51,12 @@ pub(super) fn watch(server: RpcServerHandle, reload: Reload) -> io::Result<Arc<A
                 (SIGHUP, true) => {}
                 (_, false) => {
                     is_stopping.store(true, Ordering::Relaxed);
-                    tracing::info!("stopping: what was begun is finished; a second signal ends this at once");
+                    tracing::info!("stopping: finishing calls in progress; a second signal stops at once");
                     systemd::stopping(FINISHED_WITHIN);
                     server.shutdown();
                 }
                 (_, true) => {
-                    tracing::warn!("ended at once");
+                    tracing::warn!("stopped at once");
                     std::process::exit(ENDED_AT_ONCE);
                 }
             }

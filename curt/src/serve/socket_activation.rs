@@ -30,7 +30,7 @@ pub(super) fn sockets() -> Result<Vec<InheritedSocket>> {
     let handed = sd_notify::listen_fds_with_names().context("the sockets of the service manager")?;
     ensure!(
         handed.len() <= SOCKETS_MAX,
-        "the service manager hands over {} sockets; {SOCKETS_MAX} are taken at most",
+        "the service manager passed {} sockets; the maximum is {SOCKETS_MAX}",
         handed.len()
     );
     handed
@@ -48,7 +48,7 @@ pub(super) fn sockets() -> Result<Vec<InheritedSocket>> {
                 }
             }) else {
                 bail!(
-                    "{} is no listening TCP socket: its unit needs ListenStream=ADDRESS:PORT and Accept=no",
+                    "{} is not a listening TCP socket: its unit needs ListenStream=ADDRESS:PORT and Accept=no",
                     what()
                 )
             };

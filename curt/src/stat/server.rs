@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use curt_bench::report::lay_out;
-use curt_mount::control;
+use curt_mount::control::{self, SetStages};
 use curt_trace::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
 use curt_trace::{Counter as _, ServerCounter, ServerSnapshot};
 
 use super::nfsstat::{procedures, row as row_of};
 use super::{StatArguments, StatReport, StatSource};
-use crate::serve::control::{ServerControlReply, ServerControlRequest, ServerReport, ServerSelector, find};
+use crate::serve::control::{ServerReport, ServerSelector, find};
 
 /// The layers that remember something, with the counters of what was found and of what was not.
 const LAYERS: [(&str, &str, &str); 3] = [
@@ -22,16 +22,12 @@ const LAYERS: [(&str, &str, &str); 3] = [
 /// Has a server measure one request of `every`; 0: none. Returns what to tell.
 pub(super) fn measure(which: &ServerSelector, every: u32) -> Result<String> {
     let (socket, report) = find(which)?;
-    match control::exchange(&socket, &ServerControlRequest::Stages { every })? {
-        ServerControlReply::Stages(0) => Ok(format!("server {} measures no request\n", report.pid)),
-        ServerControlReply::Stages(every) => {
-            Ok(format!("server {} measures one request of {every}\n", report.pid))
-        }
-        ServerControlReply::Refused(why) => bail!(why),
-        ServerControlReply::Report(_) | ServerControlReply::Graph(_) | ServerControlReply::Events => {
-            bail!("the server's answer is not understood")
-        }
-    }
+    control::call(&socket, &SetStages { every })?;
+    let measured = match every {
+        0 => "no request".to_owned(),
+        every => format!("one request of {every}"),
+    };
+    Ok(format!("server {} measures {measured}\n", report.pid))
 }
 
 /// A server, reported on once or again and again.
@@ -62,14 +58,14 @@ impl StatSource for ServerStatistics {
         self.which = ServerSelector::Process(now.pid);
         let shown = match &self.before {
             Some(before) => now.since(before),
-            None => now.clone(),
+            None => (*now).clone(),
         };
         let text = match (self.json, self.again) {
             (true, true) => serde_json::to_string(&shown)? + "\n",
             (true, false) => serde_json::to_string_pretty(&shown)? + "\n",
             (false, _) => text(&shown, self.all),
         };
-        self.before = Some(now);
+        self.before = Some(*now);
         Ok(StatReport { text, is_last: false })
     }
 }

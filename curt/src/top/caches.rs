@@ -14,53 +14,21 @@ type CacheRow = (
 );
 
 /// What a client remembers.
-const CACHES: [CacheRow; 8] = {
-    use ClientCounter as C;
-    [
-        (
-            "attributes",
-            &[C::AttrHit, C::AttrShared],
-            &[C::AttrExpired, C::AttrInvalidated],
-            1.0,
-        ),
-        (
-            "names",
-            &[C::PosHit, C::DotHit, C::DotdotHit],
-            &[C::PosMiss, C::PosStale],
-            1.0,
-        ),
-        (
-            "missing names",
-            &[C::NegHit],
-            &[C::NegMiss, C::NegRacyRequery],
-            1.0,
-        ),
-        (
-            "names together",
-            &[C::DirFillUsed, C::DirFillMissing],
-            &[C::DirFill],
-            1.0,
-        ),
-        (
-            "permissions",
-            &[C::AccessHitPositive, C::AccessHitNegative, C::AccessLocalAllow],
-            &[C::AccessWire],
-            1.0,
-        ),
-        (
-            "open checks",
-            &[C::OpenCtoSloppy, C::OpenNocto],
-            &[C::OpenCtoGetattr],
-            1.0,
-        ),
-        (
-            "listings",
-            &[C::ListingCached],
-            &[C::ListingPlus, C::ListingPlain],
-            1.0,
-        ),
-        ("data (KiB)", &[C::ReadHitBytes], &[C::ReadBytes], KIBIBYTE),
-    ]
+macro_rules! caches {
+    ($($name:literal $unit:expr, [$($hit:ident)*] [$($miss:ident)*];)*) => {
+        [$(($name, &[$(ClientCounter::$hit),*], &[$(ClientCounter::$miss),*], $unit)),*]
+    };
+}
+
+const CACHES: [CacheRow; 8] = caches! {
+    "attributes" 1.0, [AttrHit AttrShared] [AttrExpired AttrInvalidated];
+    "names" 1.0, [PosHit DotHit DotdotHit] [PosMiss PosStale];
+    "missing names" 1.0, [NegHit] [NegMiss NegRacyRequery];
+    "names together" 1.0, [DirFillUsed DirFillMissing] [DirFill];
+    "permissions" 1.0, [AccessHitPositive AccessHitNegative AccessLocalAllow] [AccessWire];
+    "open checks" 1.0, [OpenCtoSloppy OpenNocto] [OpenCtoGetattr];
+    "listings" 1.0, [ListingCached] [ListingPlus ListingPlain];
+    "data (KiB)" KIBIBYTE, [ReadHitBytes] [ReadBytes];
 };
 
 /// How much of what was wanted each cache answered, and what that spared.
@@ -94,17 +62,10 @@ pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
             TableCell::Rate(total(hits) / unit),
         ]
     };
-    TopTable {
-        name: "caches",
-        columns: vec![
-            "cache",
-            "hits_per_s",
-            "misses_per_s",
-            "hit_percent",
-            "hit_percent_in_all",
-            "spared",
-        ],
-        rows: CACHES.iter().map(row).collect(),
-        by: 1,
-    }
+    TopTable::new(
+        "caches",
+        1,
+        "cache hits_per_s misses_per_s hit_percent hit_percent_in_all spared",
+        CACHES.iter().map(row),
+    )
 }

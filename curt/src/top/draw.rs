@@ -15,13 +15,13 @@ const NUMBER: u16 = 8;
 /// What keys do.
 const KEYS: &[(&str, &str)] = &[
     ("q, Esc, Ctrl-C", "end"),
-    ("Tab, ->, <-, 1 to 9", "what is shown"),
+    ("Tab, ->, <-, 1 to 9", "choose the table"),
     ("s, S", "sort by the next column, the one before"),
-    ("r", "turn the order"),
-    ("m", "all mounts, or the next one alone"),
+    ("r", "reverse the order"),
+    ("m", "choose all mounts, or the next one"),
     ("up, down, Home", "move through the rows"),
-    ("p, space", "pause, go on"),
-    ("?", "this"),
+    ("p, space", "pause, continue"),
+    ("?", "show this help"),
 ];
 
 /// Draws the screen.
@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     frame.render_widget(Line::styled(printable(&app.title()), strong), title);
     frame.render_widget(tab_line(app), tabs);
     table(frame, app, body);
-    let text = "q end  Tab view  s sort  r turn  m mount  p pause  ? help";
+    let text = "q end  Tab view  s sort  r reverse  m mount  p pause  ? help";
     frame.render_widget(Line::styled(text, coloured(app, Color::DarkGray)), keys);
     if app.helps {
         help(frame, body);
@@ -68,7 +68,7 @@ fn tab_line(app: &App) -> Line<'static> {
 fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let rows = app.rows();
     let Some(shown) = app.table() else {
-        let nothing = Paragraph::new("Nothing is told yet.");
+        let nothing = Paragraph::new("No data yet.");
         return frame.render_widget(nothing, area);
     };
     // A screen too small for one row shows the head.

@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Keys: q quits, Tab and 1 to 9 choose the table, s and S the column to sort by, r reverses the order, m chooses the mount, p pauses, ? shows help.\n\
-                  Processes and paths are counted only while somebody watches, and for ten seconds afterwards.\n\
+                  Processes and paths are counted only while a 'curt top' runs, and for ten seconds afterwards.\n\
                   Colours are off if NO_COLOR is set.\n\n\
                   Exit status: 0, or 1 if the mount or server is not found."
 )]
@@ -104,7 +104,7 @@ fn once(arguments: &TopArguments) -> Result<()> {
 fn watch(arguments: &TopArguments) -> Result<()> {
     ensure!(
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
-        "this is no terminal; for one look: curt top --once"
+        "not a terminal; use curt top --once"
     );
     let subject = subject(arguments);
     // What is not there is said before the screen is taken.

@@ -79,22 +79,12 @@ fn overview(all: &[MountDelta<'_>]) -> TopTable {
             TableCell::Count(one.now.report.counters.requests.total()),
         ]
     };
-    TopTable {
-        name: "mounts",
-        columns: vec![
-            "mount_point",
-            "source",
-            "requests_per_s",
-            "kernel_per_s",
-            "read_kib_per_s",
-            "write_kib_per_s",
-            "rtt_ms",
-            "errors",
-            "requests",
-        ],
-        rows: all.iter().map(row).collect(),
-        by: 2,
-    }
+    TopTable::new(
+        "mounts",
+        2,
+        "mount_point source requests_per_s kernel_per_s read_kib_per_s write_kib_per_s rtt_ms errors requests",
+        all.iter().map(row),
+    )
 }
 
 fn average(nanoseconds: f64, operations: f64) -> TableCell {
@@ -137,21 +127,12 @@ fn procedures(meant: &[&MountDelta<'_>]) -> TopTable {
             TableCell::Count(total),
         ])
     });
-    TopTable {
-        name: "procedures",
-        columns: vec![
-            "procedure",
-            "requests_per_s",
-            "kib_per_s",
-            "rtt_ms",
-            "queue_ms",
-            "retransmissions",
-            "errors",
-            "requests",
-        ],
-        rows: rows.collect(),
-        by: 1,
-    }
+    TopTable::new(
+        "procedures",
+        1,
+        "procedure requests_per_s kib_per_s rtt_ms queue_ms retransmissions errors requests",
+        rows,
+    )
 }
 
 fn causers(
@@ -178,16 +159,10 @@ fn causers(
             ]);
         }
     }
-    TopTable {
-        name,
-        columns: vec![
-            if name == "paths" { "path" } else { "process" },
-            "mount_point",
-            "requests_per_s",
-            "requests",
-            "of_them_uncertain",
-        ],
-        rows,
-        by: 2,
-    }
+    let columns = if name == "paths" {
+        "path mount_point requests_per_s requests of_them_uncertain"
+    } else {
+        "process mount_point requests_per_s requests of_them_uncertain"
+    };
+    TopTable::new(name, 2, columns, rows)
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use curt_mount::control::{self, ControlError, MountActivity};
+use curt_mount::control::{self, ControlError, MountActivity, WatchMount};
 
 use crate::errors;
 use crate::serve::control::{ServerReport, ServerSelector, find};
@@ -39,10 +39,10 @@ impl SampleSource {
     /// Asks once.
     pub(super) fn sample(&self) -> Result<Sample> {
         let told = match self {
-            Self::Server(which) => SampleData::Server(Box::new(find(which)?.1)),
+            Self::Server(which) => SampleData::Server(find(which)?.1),
             Self::Mounts(Some(mount)) => {
                 let (socket, _) = control::find(&control::directory(), mount)?;
-                SampleData::Mounts(vec![control::watch(&socket)?])
+                SampleData::Mounts(vec![*control::call(&socket, &WatchMount {})?])
             }
             Self::Mounts(None) => SampleData::Mounts(all()?),
         };
@@ -57,7 +57,8 @@ fn all() -> Result<Vec<MountActivity>, ControlError> {
     let mounts = control::list(&control::directory())?.into_iter();
     let watched = mounts.map(|(socket, report)| {
         // Who goes while he is asked, or does not tell who causes his requests, is shown as he was.
-        control::watch(&socket).unwrap_or_else(|_| MountActivity {
+        let watched = control::call(&socket, &WatchMount {}).map(|watched| *watched);
+        watched.unwrap_or_else(|_| MountActivity {
             report,
             ..MountActivity::default()
         })

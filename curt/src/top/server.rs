@@ -46,12 +46,7 @@ fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Tab
             TableCell::Count(now.counters.requests.value(name)),
         ]
     });
-    TopTable {
-        name: "procedures",
-        columns: vec!["procedure", "calls_per_s", "p50_us", "p99_us", "calls"],
-        rows: rows.collect(),
-        by: 1,
-    }
+    TopTable::new("procedures", 1, "procedure calls_per_s p50_us p99_us calls", rows)
 }
 
 fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
@@ -66,19 +61,12 @@ fn layers(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
             TableCell::Count(all.hits),
         ]
     });
-    TopTable {
-        name: "caches",
-        columns: vec![
-            "layer",
-            "hits_per_s",
-            "misses_per_s",
-            "hit_percent",
-            "hit_percent_in_all",
-            "spared",
-        ],
-        rows: rows.collect(),
-        by: 1,
-    }
+    TopTable::new(
+        "caches",
+        1,
+        "layer hits_per_s misses_per_s hit_percent hit_percent_in_all spared",
+        rows,
+    )
 }
 
 fn stages(now: &ServerReport) -> TopTable {
@@ -96,12 +84,7 @@ fn stages(now: &ServerReport) -> TopTable {
             ]);
         }
     }
-    TopTable {
-        name: "stages",
-        columns: vec!["stage", "p50_us", "p99_us", "measured"],
-        rows,
-        by: 1,
-    }
+    TopTable::new("stages", 1, "stage p50_us p99_us measured", rows)
 }
 
 fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
@@ -113,12 +96,7 @@ fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
             TableCell::Count(value),
         ]
     });
-    TopTable {
-        name: "events",
-        columns: vec!["event", "per_s", "in_all"],
-        rows: rows.collect(),
-        by: 1,
-    }
+    TopTable::new("events", 1, "event per_s in_all", rows)
 }
 
 #[cfg(test)]

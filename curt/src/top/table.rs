@@ -65,6 +65,21 @@ impl TableCell {
 }
 
 impl TopTable {
+    /// A table with these columns, separated by spaces.
+    pub(super) fn new(
+        name: &'static str,
+        by: usize,
+        columns: &'static str,
+        rows: impl IntoIterator<Item = Vec<TableCell>>,
+    ) -> Self {
+        Self {
+            name,
+            columns: columns.split(' ').collect(),
+            rows: rows.into_iter().collect(),
+            by,
+        }
+    }
+
     /// As text, with its name.
     pub(super) fn text(&self) -> String {
         let head = self.columns.iter().map(|column| (*column).to_owned()).collect();

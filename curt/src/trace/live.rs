@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, ControlError, MountReport};
+use curt_mount::control::{self, MountReport};
 use curt_trace::events::recording::RecordingError;
 use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::TraceArguments;
-use super::output::EventOutput;
+use super::event_output::EventOutput;
 use crate::serve::control as server;
 
 /// Events that wait for earlier ones of other threads, at most.
@@ -21,14 +21,18 @@ const HELD_MAX: usize = 100_000;
 /// Shows events until whoever asked has enough, or the process ends.
 pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     // Said here, before anybody is asked.
-    events::select(&arguments.chosen.events)?;
-    let stream = connect(arguments)?;
+    let patterns = arguments.chosen.patterns();
+    events::select(&patterns)?;
+    let limits = arguments.chosen.limits();
+    // What is not shown says to whom that belongs which is.
+    let needs_all = limits.filter.needs_all_events();
+    let stream = connect(arguments, if needs_all { "*".to_owned() } else { patterns })?;
     stream.get_ref().set_read_timeout(None)?;
     let end = stream.get_ref().try_clone()?;
     stop_on_signal(&end, arguments.seconds)?;
     let mut recording = RecordingReader::open(stream)?;
     let target = arguments.chosen.target(arguments.record.as_ref());
-    let output = EventOutput::begin(recording.head(), &target, &arguments.chosen.limits())?;
+    let output = EventOutput::begin(recording.head(), &target, &limits)?;
     let mut shown = EventReorderer {
         output,
         held: Vec::new(),
@@ -37,6 +41,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
         match recording.next_item() {
             Ok(Some(RecordingItem::Event(record))) => shown.hold(record)?,
             Ok(Some(RecordingItem::Thread(thread, name))) => shown.output.name_thread(thread, name),
+            Ok(Some(RecordingItem::Object(object, path))) => shown.output.name_object(object, path),
             Ok(Some(RecordingItem::CompleteUntil(until))) => {
                 shown.output_until(until)?;
                 shown.output.flush()?;
@@ -55,7 +60,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     let count = shown.output.end(lost.unwrap_or_default())?;
     match lost {
         Some(lost) => eprintln!("{count} events, {lost} lost"),
-        None => eprintln!("{count} events; then the process ended, or cut this one off"),
+        None => eprintln!("{count} events; then the process ended, or closed the connection"),
     }
     Ok(())
 }
@@ -89,35 +94,20 @@ impl EventReorderer {
 }
 
 /// Asks the process that is meant; its events follow on what is returned.
-fn connect(arguments: &TraceArguments) -> Result<BufReader<UnixStream>> {
-    let patterns = arguments.chosen.events.clone();
-    if let Some(which) = &arguments.server {
-        let (socket, _) = server::find(&server::ServerSelector::from(which.as_str()))?;
-        return match control::exchange_keeping_connection(
-            &socket,
-            &server::ServerControlRequest::Events { patterns },
-        )? {
-            (server::ServerControlReply::Events, stream) => Ok(stream),
-            (server::ServerControlReply::Refused(why), _) => bail!(why),
-            _ => bail!("the server's answer is not understood"),
-        };
-    }
+fn connect(arguments: &TraceArguments, patterns: String) -> Result<BufReader<UnixStream>> {
     let directory = control::directory();
-    let (socket, _) = match &arguments.mount {
-        Some(mount) => control::find(&directory, mount)?,
-        None => only(control::list(&directory)?)?,
+    let socket = match (&arguments.server, &arguments.mount) {
+        (Some(which), _) => server::find(&server::ServerSelector::from(which.as_str()))?.0,
+        (None, Some(mount)) => control::find(&directory, mount)?.0,
+        (None, None) => only(control::list(&directory)?)?.0,
     };
-    match control::exchange_keeping_connection(&socket, &control::MountControlRequest::Events { patterns })? {
-        (control::MountControlReply::Events, stream) => Ok(stream),
-        (control::MountControlReply::Refused(why), _) => bail!(why),
-        _ => Err(ControlError::Answer.into()),
-    }
+    Ok(control::call_keeping_connection(&socket, &control::WatchEvents { patterns })?.1)
 }
 
 fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     let last = mounts
         .pop()
-        .context("nothing is mounted by this user; for a server say --server")?;
+        .context("this user has no Curt mounts; to trace a server use --server")?;
     if mounts.is_empty() {
         return Ok(last);
     }
@@ -125,7 +115,7 @@ fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     let all: Vec<_> = all
         .map(|(_, report)| report.mount_point.display().to_string())
         .collect();
-    bail!("say which mount: {}", all.join(", "))
+    bail!("choose a mount: {}", all.join(", "))
 }
 
 /// Tells the process that nothing more is wanted; it then says how many were lost, and ends the

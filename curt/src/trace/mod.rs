@@ -1,19 +1,20 @@
 //! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind,
 //! and one request of a server as a call graph.
 
+mod event_output;
 mod graph;
 mod live;
-mod output;
 mod recorded;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use curt_trace::events::{self, Filter};
+use curt_trace::events::{self, EventFilter};
 
-use self::output::{Limits, OutputTarget};
-use crate::errors;
+use self::event_output::{Limits, OutputTarget};
+use crate::output;
 use crate::serve::control::ServerSelector;
 
 /// What `curt trace` takes.
@@ -21,15 +22,16 @@ use crate::serve::control::ServerSelector;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  \
-        curt trace /mnt                                       what programs on this mount ask for, and what is sent\n  \
-        curt trace --events 'rpc_*' --filter 'rtt > 10000000' /mnt   requests that took longer than 10 ms\n  \
-        curt trace --server --filter 'error != 0 || status != 0'     what this user's only server refuses\n  \
+        curt trace /mnt                                       operations of programs on this mount, and requests sent\n  \
+        curt trace --event 'rpc_*' --slower 10 /mnt           requests that took 10 ms or longer\n  \
+        curt trace --path /src --uid 1000 /mnt                what this user's programs do below /mnt/src\n  \
+        curt trace --server --event nfsd_reply                each call of this user's only server\n  \
         curt trace --perfetto trace.json --seconds 5 /mnt     5 s, to view in ui.perfetto.dev\n  \
         curt trace --record last.events /mnt; curt trace report last.events\n  \
-        curt trace report                                     what killed, failed or panicked processes left behind\n  \
+        curt trace report                                     lists the rings of processes that were killed, failed or panicked\n  \
         curt trace --graph WRITE                              the next WRITE at a server, as a call graph\n\n\
-        A filter compares fields with == != < <= > >= and, for text, =~ and !~ with * and ?; combine comparisons with && || ! and parentheses. A \
-        comparison with a field that an event does not have is false. 'curt trace --list' lists the events and their fields. \
+        With several of --event, --path, --uid and --slower, events have to satisfy all of them. What happens within an operation belongs to its user and path, and \
+        so do the requests that it sends. A ring has no paths of a mount. 'curt trace --list' lists the events and their fields. \
         Ctrl-C ends the trace; the numbers of events shown and lost are printed on standard error.\n\n\
         Exit status: 0, or 1 if the mount or server is not found or refuses, or if a file cannot be read or written."
 )]
@@ -52,26 +54,33 @@ pub(crate) struct TraceArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// List all events, and exit
-    #[arg(long, conflicts_with_all = ["mount", "server", "record", "seconds", "graph", "filter", "json", "perfetto", "count"])]
+    #[arg(long, conflicts_with_all = ["mount", "server", "record", "seconds", "graph", "path", "uid", "slower", "json", "perfetto", "count"])]
     list: bool,
-    /// With --list: in the form of docs/events.md
-    #[arg(long, requires = "list")]
-    markdown: bool,
     /// Show a server's next request of this procedure (such as WRITE) as a call graph; waits some
     /// seconds for it
-    #[arg(long, value_name = "PROCEDURE", conflicts_with_all = ["mount", "record", "perfetto", "seconds", "count", "filter", "events"])]
+    #[arg(long, value_name = "PROCEDURE", conflicts_with_all = ["mount", "record", "perfetto", "seconds", "count", "event", "path", "uid", "slower"])]
     graph: Option<String>,
 }
 
 /// Which events are shown, and how.
 #[derive(Debug, clap::Args)]
 struct EventSelection {
-    /// Only events whose names match one of these comma-separated patterns
-    #[arg(long, value_name = "PATTERNS", default_value = "*")]
-    events: String,
-    /// Only events for which this expression is true
-    #[arg(long, value_name = "EXPRESSION", value_parser = Filter::parse)]
-    filter: Option<Filter>,
+    /// Only events whose names match this pattern, with * and ?; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    event: Vec<String>,
+    /// Only events about this path or what is below it, counted from the root of the mount, as
+    /// 'curt top' shows it; of a server: calls on this export or exports below it
+    #[arg(long, value_name = "PREFIX", value_parser = absolute)]
+    path: Option<OsString>,
+    /// Only what programs of this user cause, given by its number
+    #[arg(long, value_name = "N")]
+    uid: Option<u32>,
+    /// Only the ends of what took at least MS milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    slower: Option<u64>,
+    /// What earlier versions had.
+    #[arg(long, alias = "events", hide = true, value_parser = former_syntax)]
+    filter: Option<String>,
     /// Print each event as a JSON object on a line of its own
     #[arg(long, conflicts_with = "perfetto")]
     json: bool,
@@ -85,14 +94,25 @@ struct EventSelection {
 
 #[derive(Debug, clap::Subcommand)]
 enum TraceCommand {
-    /// Show a recording, or what a killed or failed process left behind; without FILE, list what
-    /// was left behind
+    /// Show a recording, or the ring of a killed or failed process; without FILE, list the rings
     Report {
         /// A file written by --record, or a ring
         file: Option<PathBuf>,
         #[command(flatten)]
         chosen: EventSelection,
     },
+}
+
+fn absolute(path: &str) -> Result<OsString, &'static str> {
+    if path.starts_with('/') {
+        Ok(path.into())
+    } else {
+        Err("it begins with /, the root of the mount")
+    }
+}
+
+fn former_syntax(_: &str) -> Result<String, &'static str> {
+    Err("events are chosen with --event GLOB, --path PREFIX, --uid N and --slower MS")
 }
 
 /// Shows events.
@@ -103,7 +123,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
             chosen,
         }) => recorded::report(file, &chosen.target(None), &chosen.limits()),
         Some(TraceCommand::Report { file: None, chosen }) => recorded::list(chosen.json),
-        None if arguments.list => list(arguments),
+        None if arguments.list => events::select(&arguments.chosen.patterns())
+            .map_err(Into::into)
+            .and_then(|selected| output::print(&events::list(&selected))),
         None => match &arguments.graph {
             Some(procedure) => {
                 let which = ServerSelector::from(arguments.server.as_deref().unwrap_or_default());
@@ -114,20 +136,8 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output closed it, as `head` does: not an error.
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("curt trace: {}", errors::line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::failed("curt trace", &error),
     }
-}
-
-fn list(arguments: &TraceArguments) -> Result<()> {
-    if arguments.markdown {
-        return output::print(&events::markdown());
-    }
-    output::print(&events::list(&events::select(&arguments.chosen.events)?))
 }
 
 impl EventSelection {
@@ -140,10 +150,24 @@ impl EventSelection {
         }
     }
 
+    /// The patterns of all names, separated by commas.
+    fn patterns(&self) -> String {
+        if self.event.is_empty() {
+            "*".to_owned()
+        } else {
+            self.event.join(",")
+        }
+    }
+
     fn limits(&self) -> Limits {
         Limits {
-            patterns: self.events.clone(),
-            filter: self.filter.clone(),
+            filter: EventFilter::new(
+                self.event.clone(),
+                self.path.clone().map(OsString::into_encoded_bytes),
+                self.uid.map(u64::from),
+                self.slower
+                    .map(|milliseconds| milliseconds.saturating_mul(1_000_000)),
+            ),
             count: self.count.unwrap_or(u64::MAX),
         }
     }

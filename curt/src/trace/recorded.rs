@@ -2,37 +2,29 @@
 //! failed.
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use curt_mount::control;
 use curt_trace::events::recording::RecordingError;
-use curt_trace::events::ring::{self, RingContents};
-use curt_trace::events::{RecordingItem, RecordingReader};
+use curt_trace::events::{RecordedProcess, RecordingItem, RecordingReader, ring};
 use serde_json::json;
 
-use super::output::{EventOutput, Limits, OutputTarget, print};
+use super::event_output::{EventOutput, Limits, OutputTarget};
+use crate::output::print;
 
 /// Shows a file's events.
 pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Result<()> {
     let name = || path.display().to_string();
-    let mut file = File::open(path).with_context(name)?;
-    if ring::is_ring(&mut file).with_context(name)? {
-        let left = ring::read(file).with_context(name)?;
-        let mut output = EventOutput::begin(&left.head, target, limits)?;
-        for record in &left.records {
-            output.add(record)?;
-        }
-        let count = output.end(0)?;
-        eprintln!(
-            "{count} events; {} before them were written over",
-            left.overwritten
-        );
-        return Ok(());
+    let mut recording = File::open(path)
+        .map_err(Into::into)
+        .and_then(RecordingReader::open)
+        .with_context(name)?;
+    let is_ring = recording.head().ring.is_some();
+    if is_ring && limits.filter.path.is_some() && recording.head().origin.program == "mount" {
+        bail!("{}: a ring has no paths; --path needs a recording", name());
     }
-    let mut recording = RecordingReader::open(BufReader::new(file)).with_context(name)?;
     let mut output = EventOutput::begin(recording.head(), target, limits)?;
     let mut lost = 0;
     let mut cut_off = true;
@@ -40,6 +32,7 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
         match recording.next_item() {
             Ok(Some(RecordingItem::Event(record))) => output.add(&record)?,
             Ok(Some(RecordingItem::Thread(thread, name))) => output.name_thread(thread, name),
+            Ok(Some(RecordingItem::Object(object, path))) => output.name_object(object, path),
             Ok(Some(RecordingItem::CompleteUntil(_))) => {}
             Ok(Some(RecordingItem::End { lost: number, .. })) => (lost, cut_off) = (number, false),
             Ok(None) | Err(RecordingError::CutOff) => break,
@@ -48,14 +41,16 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
     }
     let cut_off = cut_off && !output.is_enough();
     let count = output.end(lost)?;
-    eprintln!(
-        "{count} events, {lost} lost{}",
-        if cut_off {
-            "; the recording was not ended"
+    if is_ring {
+        eprintln!("{count} events; {lost} before them were written over");
+    } else {
+        let ending = if cut_off {
+            "; the recording is incomplete"
         } else {
             ""
-        }
-    );
+        };
+        eprintln!("{count} events, {lost} lost{ending}");
+    }
     Ok(())
 }
 
@@ -71,13 +66,11 @@ pub(super) fn list(json: bool) -> Result<()> {
     for path in &rings {
         let told = match read(path) {
             Ok(left) => {
-                let origin = &left.head.origin;
-                let last = left.records.last().map(|record| record.time);
-                let ago = last.map(|time| since(time.saturating_add(origin.time_of_day_offset)));
+                let last = left.last_time_ns;
+                let ago = last.map(|time| since(time.saturating_add(left.origin.time_of_day_offset)));
                 let ago = ago.map_or_else(String::new, |ago| format!(", the last {} s ago", ago.as_secs()));
-                let (program, subject) = (shown(&origin.program), shown(&origin.subject));
-                let count = left.records.len();
-                format!("curt {program} {subject}: {count} events{ago}")
+                let (program, subject) = (shown(&left.origin.program), shown(&left.origin.subject));
+                format!("curt {program} {subject}: {} events{ago}", left.events)
             }
             Err(error) => error.to_string(),
         };
@@ -94,22 +87,43 @@ fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-fn read(path: &Path) -> Result<RingContents, RecordingError> {
-    ring::read(File::open(path)?)
+/// What a process left behind.
+#[derive(serde::Serialize)]
+struct LeftRing {
+    origin: RecordedProcess,
+    events: u64,
+    overwritten: u64,
+    last_time_ns: Option<u64>,
+}
+
+fn read(path: &Path) -> Result<LeftRing, RecordingError> {
+    let mut recording = RecordingReader::open(File::open(path)?)?;
+    let mut left = LeftRing {
+        origin: recording.head().origin.clone(),
+        events: 0,
+        overwritten: 0,
+        last_time_ns: None,
+    };
+    while let Some(item) = recording.next_item()? {
+        match item {
+            RecordingItem::Event(record) => {
+                left.events += 1;
+                left.last_time_ns = Some(record.time);
+            }
+            RecordingItem::End { lost, .. } => left.overwritten = lost,
+            _ => {}
+        }
+    }
+    Ok(left)
 }
 
 fn as_json(path: &Path) -> serde_json::Value {
-    let name = path.display().to_string();
-    match read(path) {
-        Ok(left) => json!({
-            "path": name,
-            "origin": left.head.origin,
-            "events": left.records.len(),
-            "overwritten": left.overwritten,
-            "last_time_ns": left.records.last().map(|record| record.time),
-        }),
-        Err(error) => json!({ "path": name, "error": error.to_string() }),
-    }
+    let mut value = match read(path) {
+        Ok(left) => json!(left),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    value["path"] = json!(path.display().to_string());
+    value
 }
 
 /// How long ago a time of day was, in nanoseconds since 1970.

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
-use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure};
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{encode_accepted_header, encode_call_header};
 use curt_rpc::record;
+use curt_trace::events::Event;
 use curt_xdr::{Encode as _, put_opaque};
 
 fn main() -> std::io::Result<()> {
@@ -146,7 +147,7 @@ fn arguments(procedure: NfsProcedure) -> Vec<u8> {
 fn nfs() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut handle = Vec::new();
-    FileHandle::new(&[0x5a; 24])
+    NfsFh3::new(&[0x5a; 24])
         .expect("a short handle")
         .encode(&mut handle);
     for procedure in NfsProcedure::ALL {
@@ -189,34 +190,49 @@ fn exports() -> Vec<Seed> {
         .to_vec()
 }
 
+/// A user, a time, and events: which, the thread and object, and the numbers in it.
 fn filters() -> Vec<Seed> {
-    let texts = [
-        ("error", "error == ENOENT && (name =~ \"*.o\" || rtt > 1000000)"),
-        ("number", "!(dir == 0x2) || fileid >= 5 && thread != 7"),
-        ("status", "status == NFS3ERR_STALE || type == DIR"),
-        ("event", "event !~ rpc_* && procedure == READ"),
-        ("wrong", "error = -2"),
-        ("nested", "((((uid == 0))))"),
+    let event = |event: Event| u8::try_from(event.index()).expect("a small table");
+    let operation = [
+        [event(Event::NfsLookupEnter), 4, 1],
+        [event(Event::RpcCall), 4, 2],
+        [event(Event::RpcReply), 9, 2],
+        [event(Event::NfsLookupExit), 4, 3],
     ];
-    texts
-        .map(|(name, text)| ("filter", name.to_owned(), text.as_bytes().to_vec()))
-        .to_vec()
+    let call = [
+        [event(Event::NfsdCall), 1, 1],
+        [event(Event::NfsdExport), 1, 2],
+        [event(Event::NfsdReply), 1, 1],
+    ];
+    vec![
+        (
+            "filter",
+            "operation".to_owned(),
+            [&[1, 2], operation.as_flattened()].concat(),
+        ),
+        (
+            "filter",
+            "call".to_owned(),
+            [&[1, 0], call.as_flattened()].concat(),
+        ),
+    ]
 }
 
 /// Records as they are in memory, a short recording of its own words, and lanes.
 fn events() -> Vec<Seed> {
-    let lookup = curt_trace::events::Event::NfsLookupExit.index();
+    let lookup = Event::NfsLookupExit.index();
     let first = |words: u64, event: usize| words | (event as u64) << 16 | 42 << 32;
     let record = [
-        first(7, lookup),
+        first(8, lookup),
         1000,
+        6,
         2,
         4,
         u64::from_le_bytes(*b"name\0\0\0\0"),
         9,
         (-2_i64).cast_unsigned(),
     ];
-    let marks = [first(2, 0xff00), 2000, first(4, 0xff02), 3000, 1, 5];
+    let marks = [first(3, 0xff00), 2000, 0, first(5, 0xff02), 3000, 0, 1, 5];
     let bytes = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
     let stream = [bytes(&record), bytes(&marks)].concat();
     let described = concat!(
@@ -226,41 +242,48 @@ fn events() -> Vec<Seed> {
         r#"{"name":"call","span":"begin","fields":[{"name":"xid","kind":"hex"}]},"#,
         r#"{"name":"reply","span":"end","fields":[{"name":"xid","kind":"hex"}]}]}"#
     );
-    let mut head = bytes(&[u64::from_le_bytes(*b"CURTEVT1"), described.len() as u64]);
-    head.extend(described.as_bytes());
-    head.resize(head.len().next_multiple_of(8), 0);
+    let head = |described: &str| {
+        let mut head = bytes(&[u64::from_le_bytes(*b"CURTEVT2"), described.len() as u64]);
+        head.extend(described.as_bytes());
+        head.resize(head.len().next_multiple_of(8), 0);
+        head
+    };
     let short = [
-        first(4, 0),
+        first(5, 0),
         5,
+        4,
         1,
         97,
-        first(3, 1),
+        first(4, 1),
         6,
+        4,
         0,
-        first(3, 2),
+        first(4, 2),
         7,
+        0,
         9,
-        first(3, 3),
+        first(4, 3),
         8,
+        0,
         9,
     ];
-    let own = [head.clone(), bytes(&short)].concat();
-    // One lane of 16 words: locked by nobody, 7 words written, none taken.
-    let mut lane = vec![0; 16 + 16];
-    lane[1] = 7;
-    lane[16..23].copy_from_slice(&record);
-    let lanes = [vec![1, 4], bytes(&lane)].concat();
-    let start = 5 + (head.len() as u64 / 8 - 1);
-    let mut ring = bytes(&[u64::from_le_bytes(*b"CURTRING"), 1, 1, 16, start]);
-    ring.extend(&head[8..]);
-    let mut lane = vec![0; 16 + 16];
-    lane[1] = 13;
-    lane[16..29].copy_from_slice(&short);
-    ring.extend(bytes(&lane));
+    let own = [head(described), bytes(&short)].concat();
+    // One shard of 32 words: locked by nobody, some words written, none taken.
+    let shard = |records: &[u64]| {
+        let mut shard = vec![0; 16 + 32];
+        shard[1] = records.len() as u64;
+        shard[16..16 + records.len()].copy_from_slice(records);
+        bytes(&shard)
+    };
+    let shards = [vec![1, 5], shard(&record)].concat();
+    let layout = r#"{"ring":{"shards":1,"shard_words":32},"#;
+    let mut ring = head(&described.replacen('{', layout, 1));
+    ring.resize(4096, 0);
+    ring.extend(shard(&short));
     vec![
         ("recording", "records".to_owned(), stream),
         ("recording", "own".to_owned(), own),
-        ("ring", "lanes".to_owned(), lanes),
+        ("ring", "shards".to_owned(), shards),
         ("ring", "own".to_owned(), ring),
     ]
 }

@@ -1,65 +1,49 @@
-//! `curt trace --filter`: whatever is taken for a filter means what its parts mean.
+//! `curt trace --path`, `--uid` and `--slower`: whatever the order of events, what one flag shows
+//! is shown without it, and two flags show what each of them shows.
 
-use curt_trace::events::filter::{DEPTH_MAX, LENGTH_MAX};
 use curt_trace::events::recording::RecordedValue;
-use curt_trace::events::{Event, EventRecord, FieldKind, Filter, RecordedEvent};
+use curt_trace::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEvent};
 
-/// The bytes are a filter; it is held against an event of each kind.
+/// The bytes are flags, and events of few threads and objects: three bytes each.
 ///
 /// # Panics
-/// If a filter and its opposite say the same, or an error does not show its place.
+/// If a filter of two flags does not show what both of them do alone.
 pub fn filter(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    let filter = match Filter::parse(text) {
-        Ok(filter) => filter,
-        Err(error) => {
-            let shown = error.to_string();
-            let mark = shown.rsplit('\n').next().unwrap_or_default();
-            assert!(mark.ends_with('^'), "{shown}");
-            assert!(mark.len() <= text.len() + 3, "{shown}");
-            return;
-        }
-    };
-    assert!(text.len() <= LENGTH_MAX);
-    let nested = [format!("!({text})"), format!("({text}) && ({text})")];
-    let [opposite, twice] = nested.map(|text| Filter::parse(&text));
-    let may_fail = text.len() * 2 + 10 > LENGTH_MAX || text.matches(['(', '!']).count() + 2 >= DEPTH_MAX;
-    assert!(may_fail || (opposite.is_ok() && twice.is_ok()), "{text}");
-    for event in Event::ALL {
-        let shape = RecordedEvent::of(*event);
-        let record = record(*event, bytes);
-        let passes = filter.passes(&record, &shape);
-        assert!(
-            opposite
-                .as_ref()
-                .is_ok_and(|other| other.passes(&record, &shape) != passes)
-                || may_fail,
-            "{text}: {record:?}"
-        );
-        assert!(
-            twice
-                .as_ref()
-                .is_ok_and(|other| other.passes(&record, &shape) == passes)
-                || may_fail,
-            "{text}: {record:?}"
-        );
+    let [uid, slower, events @ ..] = bytes else { return };
+    let path = || Some(b"/1".to_vec());
+    let (uid, slower) = (Some(u64::from(uid % 4)), Some(u64::from(*slower)));
+    let mut filters = [
+        EventFilter::new(Vec::new(), path(), None, None),
+        EventFilter::new(Vec::new(), None, uid, None),
+        EventFilter::new(Vec::new(), None, None, slower),
+        EventFilter::new(vec!["*_exit".to_owned()], path(), uid, slower),
+    ];
+    for filter in &mut filters {
+        (0..8).for_each(|object| filter.name_object(object, format!("/{object}").into()));
+    }
+    for (time, event) in (0..).zip(events.chunks_exact(3)) {
+        let (record, shape) = record(time, event);
+        let [path, uid, slower, all] = filters.each_mut().map(|filter| filter.passes(&record, &shape));
+        let is_wanted = shape.name.ends_with("_exit");
+        assert_eq!(all, path && uid && slower && is_wanted, "{record:?}");
     }
 }
 
-/// An event whose fields hold what the filter may ask for.
-fn record(event: Event, bytes: &[u8]) -> EventRecord {
-    let mut numbers = bytes.iter().rev().copied().cycle();
-    let mut number = || numbers.next().map_or(0, u64::from);
-    let fields = event.description().fields.iter();
-    let values = fields.map(|field| match field.kind {
-        FieldKind::Text => RecordedValue::Text(bytes.iter().copied().take(20).collect(), false),
-        FieldKind::Errno => RecordedValue::Signed(-i64::from(u8::try_from(number()).unwrap_or(0))),
-        _ => RecordedValue::Number(number()),
+fn record(time: u64, bytes: &[u8]) -> (EventRecord, RecordedEvent) {
+    let event = Event::ALL[usize::from(bytes[0]) % Event::COUNT];
+    let shape = RecordedEvent::of(event);
+    let values = event.description().fields.iter().map(|field| match field.kind {
+        FieldKind::Text => RecordedValue::Text(b"/1".to_vec(), false),
+        FieldKind::Errno => RecordedValue::Signed(0),
+        _ => RecordedValue::Number(u64::from(bytes[2] % 4)),
     });
-    EventRecord {
-        time: 0,
-        thread: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+    let record = EventRecord {
+        time,
+        thread: u32::from(bytes[1] % 4),
+        object: u64::from(bytes[1] / 4 % 8),
         event: event.index(),
         values: values.collect(),
-    }
+        ..EventRecord::default()
+    };
+    (record, shape)
 }

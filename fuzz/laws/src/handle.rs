@@ -1,6 +1,6 @@
 //! Handles: what the server did not give out is refused, however like it looks.
 
-use curt_proto::nfs3::{Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3};
+use curt_proto::nfs3::{Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3};
 use curt_xdr::decode_all;
 
 use crate::world::{World, bytes};
@@ -12,7 +12,7 @@ use crate::world::{World, bytes};
 /// If a handle is taken that the server did not give out.
 pub fn handle(input: &[u8]) {
     let world = World::new();
-    if let Ok(forged) = FileHandle::new(input) {
+    if let Ok(forged) = NfsFh3::new(input) {
         refused_unless_given(&world, &forged);
     }
     let mut changed = world.handles[0].as_bytes().to_vec();
@@ -29,12 +29,12 @@ pub fn handle(input: &[u8]) {
             }
         }
     }
-    if let Ok(forged) = FileHandle::new(&changed) {
+    if let Ok(forged) = NfsFh3::new(&changed) {
         refused_unless_given(&world, &forged);
     }
 }
 
-fn refused_unless_given(world: &World, forged: &FileHandle) {
+fn refused_unless_given(world: &World, forged: &NfsFh3) {
     let given = world.handles.contains(forged);
     let results = match world.nfs(NfsProcedure::Getattr, 0, &bytes(forged)) {
         Ok(results) => results,

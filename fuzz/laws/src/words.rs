@@ -88,7 +88,7 @@ fn arguments(procedure: NfsProcedure, bytes: &[u8]) {
         | NfsProcedure::Readlink
         | NfsProcedure::Fsstat
         | NfsProcedure::Fsinfo
-        | NfsProcedure::Pathconf => survives!(bytes, FileHandle, FsinfoArguments),
+        | NfsProcedure::Pathconf => survives!(bytes, NfsFh3, FsinfoArguments),
         NfsProcedure::Setattr => survives!(bytes, SetattrArguments),
         NfsProcedure::Lookup | NfsProcedure::Remove | NfsProcedure::Rmdir => survives!(bytes, DirOpArgs<'_>),
         NfsProcedure::Access => survives!(bytes, AccessArguments),

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use curt_proto::mount3::{self, DirPath, MountReply};
-use curt_proto::nfs3::{self, FileHandle, LookupOk, NfsProcedure, NfsResult};
+use curt_proto::nfs3::{self, LookupOk, NfsFh3, NfsProcedure, NfsResult};
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
@@ -25,7 +25,7 @@ const REPLY_MAX: usize = nfs3::DATA_MAX + 4096;
 /// The server, and handles of what is in its tree: the root, a file, a directory, a symbolic link.
 pub(crate) struct World {
     service: NfsService,
-    pub(crate) handles: Vec<FileHandle>,
+    pub(crate) handles: Vec<NfsFh3>,
 }
 
 /// Who calls.

@@ -37,26 +37,11 @@ fn text_json_and_filters_tell_each_operation_once() {
     let world = World::new("", &[]);
     let text = trace(
         &world,
-        &["--events", "nfs_mkdir_*,rpc_*", world.directory()],
+        &["--event", "nfs_mkdir_*", "--event", "rpc_*", world.directory()],
         "nfs_mkdir_exit",
     );
-    let filter = "error < 0 && event =~ nfs_rmdir* || name =~ \"with *\" || name =~ begin-*";
-    let json = trace(
-        &world,
-        &["--json", "--filter", filter, world.directory()],
-        "begin-",
-    );
-    let server = trace(
-        &world,
-        &[
-            "--server",
-            "--events",
-            "nfsd_reply",
-            "--filter",
-            "procedure == MKDIR",
-        ],
-        "nfsd_reply",
-    );
+    let json = trace(&world, &["--json", "--uid", "0", world.directory()], "begin-");
+    let server = trace(&world, &["--server", "--event", "nfsd_reply"], "nfsd_reply");
     world.on_mount(
         "for i in $(seq 10); do mkdir dir-$i; done; mkdir 'with space' dir-1/x; ! rmdir dir-1 2>/dev/null",
     );
@@ -158,21 +143,7 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     assert!(events > 300, "{events}");
     let text = process::run(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
     assert_eq!(text.lines().count(), 300);
-    let filtered = [
-        "trace",
-        "report",
-        file,
-        "--events",
-        "rpc_reply",
-        "--filter",
-        "rtt > 0",
-        "--json",
-    ];
-    let filtered = process::run(&mut world.curt(&filtered), LIMIT).unwrap();
-    assert_eq!(
-        filtered.lines().count(),
-        text.lines().filter(|line| line.contains(" rpc_reply: ")).count()
-    );
+    flags_choose_from_a_recording(&world, file, &text);
     process::run(
         &mut world.curt(&["trace", "report", file, "--perfetto", shown]),
         LIMIT,
@@ -192,18 +163,42 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     is_shown_as_far_as_it_goes(&world, file);
 }
 
+/// Each flag shows the events that it should, of those in `all`.
+fn flags_choose_from_a_recording(world: &World, file: &str, all: &str) {
+    let report = |flags: &[&str]| {
+        let arguments = [&["trace", "report", file], flags].concat();
+        process::run(&mut world.curt(&arguments), LIMIT).unwrap()
+    };
+    let of = |text: &str, word: &str| text.lines().filter(|line| line.contains(word)).count();
+    let replies = report(&["--event", "rpc_reply", "--json"]);
+    assert_eq!(replies.lines().count(), of(all, " rpc_reply: "));
+    let file = report(&["--path", "/d1/f"]);
+    assert!(
+        of(&file, " name=f") > 0 && of(&file, "procedure=WRITE") > 0,
+        "{file}"
+    );
+    assert_eq!((of(&file, "name=d2"), of(&file, "nfs_mkdir")), (0, 0), "{file}");
+    let mkdir = report(&["--uid", "0", "--event", "nfs_mkdir_enter"]);
+    assert_eq!(mkdir.lines().count(), of(all, " nfs_mkdir_enter: "));
+    assert_eq!(report(&["--uid", "77"]), "");
+    assert_eq!(report(&["--slower", "3600000"]), "");
+}
+
 /// What is no recording is refused, and one that was cut off is shown up to there.
 fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     let whole = fs::read(file).unwrap();
     fs::write(file, &whole[..whole.len() - 1001]).unwrap();
     let (status, cut, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
     assert!(
-        status.success() && cut.lines().count() > 200 && errors.contains("was not ended"),
+        status.success() && cut.lines().count() > 200 && errors.contains("is incomplete"),
         "{errors}"
     );
     fs::write(file, "no recording at all").unwrap();
     let (status, _, errors) = process::finish(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
-    assert!(!status.success() && errors.contains("no recording"), "{errors}");
+    assert!(
+        !status.success() && errors.contains("not a recording"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -211,13 +206,15 @@ fn what_cannot_be_traced_is_said() {
     let world = World::new("", &[]);
     for (arguments, expected) in [
         (
-            &["trace", "--events", "nfs_nothing", world.directory()][..],
-            "no event is called nfs_nothing",
+            &["trace", "--event", "nfs_nothing", world.directory()][..],
+            "unknown event nfs_nothing",
         ),
         (
-            &["trace", "--filter", "error = 5", world.directory()],
-            "\n  error = 5\n        ^",
+            &["trace", "--filter", "error == 5", world.directory()],
+            "--event GLOB, --path PREFIX, --uid N and --slower MS",
         ),
+        (&["trace", "--events", "rpc_*"], "--event GLOB"),
+        (&["trace", "--path", "src", world.directory()], "begins with /"),
         (&["trace", "/nowhere"], "not a Curt mount"),
         (&["trace", "--server", "1"], "no such server"),
     ] {

@@ -37,7 +37,7 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
     let mut stalled = BufReader::new(stalled);
     let mut answer = String::new();
     stalled.read_line(&mut answer).unwrap();
-    assert_eq!(answer, "\"events\"\n");
+    assert_eq!(answer, "{\"done\":null}\n");
     world.on_mount(&format!(
         "/usr/bin/python3 -c 'import os\nfor i in range({STATS}): os.stat(\"file\")'"
     ));
@@ -47,7 +47,9 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
     loop {
         match recording.next_item() {
             Ok(Some(RecordingItem::Event(_))) => events += 1,
-            Ok(Some(RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..))) => {}
+            Ok(Some(
+                RecordingItem::CompleteUntil(_) | RecordingItem::Thread(..) | RecordingItem::Object(..),
+            )) => {}
             Ok(Some(RecordingItem::End { told, lost })) => {
                 assert_eq!(told, events);
                 return Some((told, lost));
@@ -73,7 +75,7 @@ fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
     // His place is free again, and the next one who looks sees all.
     let mut trace = world.curt(&[
         "trace",
-        "--events",
+        "--event",
         "nfs_getattr_exit",
         "--count",
         "50",

@@ -271,7 +271,8 @@ fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
     // What waits for a server that is silent is not waited for.
     let server = world.serve.process().pid();
     let stuck = format!(
-        "kill -STOP {server}; cat {at}/missing >/dev/null 2>&1 & \
+        "kill -STOP {server}; until grep -q 'State:.T' /proc/{server}/status; do :; done; \
+         cat {at}/missing >/dev/null 2>&1 & \
          until grep -q 'fuse\\|request_wait' /proc/$!/wchan; do :; done"
     );
     let mut command = network.command(program("curt").unwrap());

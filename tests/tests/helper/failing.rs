@@ -124,7 +124,7 @@ fn servers_that_refuse_are_told_apart() -> Result<()> {
 fn a_server_that_comes_later_is_mounted_in_the_background() -> Result<()> {
     let host = Host::new()?;
     let done = host.mount("bg,retry=2")?;
-    says(&done, 0, "trying again in the background")?;
+    says(&done, 0, "retrying in the background")?;
     ensure!(done.text.contains("Connection refused"), "{done:?}");
     ensure!(!host.is_mounted()?);
     let _serve = host.serve(&[])?;
@@ -169,7 +169,7 @@ fn who_waits_for_a_server_is_told_so_and_gets_no_mount_after_giving_up() -> Resu
     ]);
     let mut waiting = RunningProcess::start("curt mount", &mut command)?;
     waiting.wait_for("Connection refused", SHORT)?;
-    waiting.wait_for("trying again for up to 1 min", SHORT)?;
+    waiting.wait_for("retrying for up to 1 min", SHORT)?;
     waiting.signal(Signal::INT)?;
     let _ = waiting.wait(SHORT)?;
     process::until("nobody tries on", SHORT, || {

@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &DocumentsArguments) -> Result<bool> {
         }
     }
     say(
-        "Made-up workloads with the numbers of files and names of the documents, through the library by a scripted clock;\n\
+        "Synthetic workloads with the numbers of files and names of the documents, replayed by the client library with a scripted clock;\n\
          the documents' columns are what they printed. `curt bench page` and `build` are recorded from real programs.",
     )?;
     Ok(true)

@@ -16,7 +16,7 @@ use super::{floor, own_program};
 /// What `cargo xtask bench fuse` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuseArguments {
-    /// Rounds, each of both sides
+    /// Rounds; each measures both sides
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = super::at_least_one())]
     rounds: usize,
     /// Calls of one side in a round
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &FuseArguments) -> Result<bool> {
     let calls = u64::try_from(arguments.calls * (arguments.rounds + 1))?;
     ensure!(
         asked >= calls,
-        "of {calls} calls only {asked} reached the server: something answered from memory"
+        "of {calls} calls only {asked} reached the server: the others were answered from a cache"
     );
     drop((ours, reference));
     mounted.end()?;

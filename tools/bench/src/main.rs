@@ -41,25 +41,26 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// GETATTR through a mount, beside a bare FUSE loop with an echo server behind it: time
+    /// GETATTR through a mount, compared with a minimal FUSE file system that forwards to an echo
+    /// server: time
     Fuse(fuse::FuseArguments),
-    /// Read a large file with cold caches, and write and fsync one, beside libnfs's nfs-cat and
-    /// nfs-cp: throughput
+    /// Read a large file with cold caches, and write and fsync one, compared with libnfs's nfs-cat
+    /// and nfs-cp: throughput
     Read(read::BenchReadArguments),
-    /// stat(2) of names known to exist and known to be missing: operations per second
+    /// stat(2) of cached names, existing and missing: operations per second
     Names(names::NamesArguments),
-    /// Memory of a mount's daemon that knows a million names
+    /// Memory of a mount's daemon with a million cached names
     Memory(memory::MemoryArguments),
     /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests,
     /// bytes and time
     Fill(fill::FillArguments),
-    /// The tables of the two documents that proposed to save requests, beside ours, with a scripted
-    /// clock: requests
+    /// Requests of two published proposals for fewer requests, compared with Curt's, with a
+    /// scripted clock
     Documents(documents::DocumentsArguments),
-    /// The cost of an event that nobody wants, that is kept, or that is watched, and of 100,000 per
+    /// The cost of an event that is disabled, kept in the ring, or watched, and of 100,000 per
     /// second: processor time
     Trace(trace::BenchTraceArguments),
-    /// Each operation beside the least it could cost, and beside other servers: time
+    /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
     /// Answer the calls of `latency` without serving anything
     #[command(hide = true)]

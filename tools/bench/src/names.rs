@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     } in &rows
     {
         say(&format!(
-            "{what} ({options}): {per_second:.0} a second; the daemon was asked for {daemon_percent:.0} %, the server {requests} times"
+            "{what} ({options}): {per_second:.0} per second; {daemon_percent:.0} % reached the daemon; {requests} requests to the server"
         ))?;
     }
     Ok(true)

@@ -33,7 +33,7 @@ pub(crate) struct BenchReadArguments {
     /// The file's size in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     mib: u64,
-    /// Rounds, each of both sides
+    /// Rounds; each measures both sides
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::at_least_one())]
     rounds: usize,
     /// Mount options [default: none]

@@ -31,7 +31,7 @@ const ROUND: u32 = 20_000;
 /// What `cargo xtask bench trace` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct BenchTraceArguments {
-    /// Rounds of 20,000 events for each way
+    /// Rounds of 20,000 events for each case
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Events each second while they are watched
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
         row("watched by one who does not read", costs.lost_ns),
     ]))?;
     say(&format!(
-        "{:.0} events each second, watched: telling takes {:.2} % of a processor, sending {:.2} %; {} lost",
+        "{:.0} events per second, watched: emitting takes {:.2} % of a processor, sending {:.2} %; {} lost",
         steady.events_per_second, steady.telling_percent, steady.sending_percent, steady.lost
     ))?;
     Ok(true)

@@ -21,17 +21,15 @@ use curt_server::{
     ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
 };
 use curt_trace::{ProcedureCalls, ProcedureCounters, ServerCounters};
-use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Timestamp, Vfs};
+use curt_types::{FileHandle, Timestamp};
+use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Vfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::Mutex;
 
 use crate::tree::WorkloadTree;
 
 /// When the trees were made, at the server's clock: no round number, as real clocks have none.
-const TREE_MADE: Timestamp = Timestamp {
-    seconds: 1_700_000_000,
-    nanoseconds: 123_456_789,
-};
+const TREE_MADE: Timestamp = Timestamp::new(1_700_000_000, 123_456_789);
 /// How old the trees are when a script begins.
 const TREE_AGE: Duration = Duration::from_secs(3600);
 /// Where the export is.
@@ -89,11 +87,11 @@ struct ScriptedTimeSource(Arc<ScriptedClock>);
 
 impl TimeSource for ScriptedTimeSource {
     fn now(&self) -> Timestamp {
-        let since = Duration::new(0, TREE_MADE.nanoseconds) + TREE_AGE + self.0.passed();
-        Timestamp {
-            seconds: TREE_MADE.seconds + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
-            nanoseconds: since.subsec_nanos(),
-        }
+        let since = Duration::new(0, TREE_MADE.nanoseconds()) + TREE_AGE + self.0.passed();
+        Timestamp::new(
+            TREE_MADE.seconds() + i64::try_from(since.as_secs()).unwrap_or(i64::MAX / 2),
+            since.subsec_nanos(),
+        )
     }
 }
 
@@ -317,7 +315,7 @@ fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
     };
     let reply = wire.transport().call(&request, &interrupt).map_err(refused)?;
     let handle = match decode_all(reply.results()).map_err(refused)? {
-        MountReply::Ok(ok) => ok.root,
+        MountReply::Ok(ok) => FileHandle::from(ok.root),
         MountReply::Failed(status) => return Err(InProcessServerError::Mount(format!("{status:?}"))),
     };
     let asker = RpcCaller {

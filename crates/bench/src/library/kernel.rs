@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use curt_client::environment::Clock;
-use curt_client::protocol::{Attributes, FileType};
 use curt_client::{
     Caller, DirEmit, FoundInode, InodeId, LookupResult, OpenDirectory, OpenFile, OpenFlags, PageCacheState,
     Superblock, ops,
 };
+use curt_types::{Attributes, FileKind};
 use rustix::io::Errno;
 
 /// Symbolic links on one path at most, as in Linux.
@@ -98,7 +98,7 @@ impl<'a> SimulatedKernel<'a> {
     /// Those of the system call; EINVAL for what is no link.
     pub fn readlink(&mut self, path: &[u8]) -> Result<Box<[u8]>, Errno> {
         let id = self.walk(path, FollowLinks::Keep)?;
-        if self.kind(id) != Some(FileType::Symlink) {
+        if self.kind(id) != Some(FileKind::Symlink) {
             return Err(Errno::INVAL);
         }
         ops::readlink(&self.client.op(self.caller), id)
@@ -131,7 +131,7 @@ impl<'a> SimulatedKernel<'a> {
     /// Those of the system call.
     pub fn open_directory(&mut self, path: &[u8]) -> Result<OpenDirectory, Errno> {
         let id = self.walk(path, FollowLinks::Follow)?;
-        if self.kind(id) != Some(FileType::Directory) {
+        if self.kind(id) != Some(FileKind::Directory) {
             return Err(Errno::NOTDIR);
         }
         ops::opendir(&self.client.op(self.caller), id)
@@ -256,7 +256,7 @@ impl<'a> SimulatedKernel<'a> {
         Ok(stat.attributes)
     }
 
-    fn kind(&self, id: InodeId) -> Option<FileType> {
+    fn kind(&self, id: InodeId) -> Option<FileKind> {
         self.inodes.get(&id).map(|inode| inode.attributes.kind)
     }
 
@@ -280,7 +280,7 @@ impl<'a> SimulatedKernel<'a> {
             .collect();
         for (number, name) in components.iter().enumerate() {
             let directory = *at.last().ok_or(Errno::NOENT)?;
-            if directory != self.client.root() && self.kind(directory) != Some(FileType::Directory) {
+            if directory != self.client.root() && self.kind(directory) != Some(FileKind::Directory) {
                 return Err(Errno::NOTDIR);
             }
             match *name {
@@ -295,7 +295,7 @@ impl<'a> SimulatedKernel<'a> {
             }
             let id = self.look_up(directory, name)?;
             let is_last = number + 1 == components.len();
-            if self.kind(id) == Some(FileType::Symlink) && (!is_last || links == FollowLinks::Follow) {
+            if self.kind(id) == Some(FileKind::Symlink) && (!is_last || links == FollowLinks::Follow) {
                 let target = ops::readlink(&self.client.op(self.caller), id)?;
                 let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
                 if target.first() == Some(&b'/') {

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen, Who};
-use curt_policy::{Moment, ObjectKind};
+use curt_policy::Moment;
 use curt_trace::{PROCEDURES, ProcedureCalls};
+use curt_types::FileKind;
 
 use crate::trace::{PathOperation, TraceOperation, WorkloadTrace};
 use crate::tree::{TreeEntryKind, WorkloadTree};
@@ -52,7 +53,7 @@ impl<'a> LinuxReplay<'a> {
     ) -> Self {
         let root = Seen {
             id: ObjectId(1),
-            kind: ObjectKind::Directory,
+            kind: FileKind::Directory,
             size: 4096,
             stamp: 0,
         };
@@ -118,12 +119,12 @@ impl<'a> LinuxReplay<'a> {
 
     fn seen(&mut self, path: &str) -> Option<Seen> {
         let (kind, size) = if path.is_empty() {
-            (ObjectKind::Directory, 4096)
+            (FileKind::Directory, 4096)
         } else {
             match &self.tree.get(path)?.kind {
-                TreeEntryKind::Directory => (ObjectKind::Directory, 4096),
-                TreeEntryKind::File { size } => (ObjectKind::Regular, *size),
-                TreeEntryKind::Link { target } => (ObjectKind::Symlink, target.len() as u64),
+                TreeEntryKind::Directory => (FileKind::Directory, 4096),
+                TreeEntryKind::File { size } => (FileKind::Regular, *size),
+                TreeEntryKind::Link { target } => (FileKind::Symlink, target.len() as u64),
             }
         };
         let next = ObjectId(self.numbers.len() as u64 + 1);
@@ -144,7 +145,7 @@ impl<'a> LinuxReplay<'a> {
         match does {
             PathOperation::Stat | PathOperation::Lstat => self.ask(&FileOperation::Getattr(seen)),
             PathOperation::Access => self.ask(&FileOperation::Access(seen.id)),
-            PathOperation::Readlink if seen.kind == ObjectKind::Symlink => {
+            PathOperation::Readlink if seen.kind == FileKind::Symlink => {
                 self.ask(&FileOperation::Readlink(seen.id));
             }
             PathOperation::Readlink => {}
@@ -169,7 +170,7 @@ impl<'a> LinuxReplay<'a> {
         for (number, name) in components.iter().enumerate() {
             let is_last = number + 1 == components.len();
             let directory = self.seen(&at.join("/"))?;
-            if directory.kind != ObjectKind::Directory {
+            if directory.kind != FileKind::Directory {
                 return None;
             }
             match *name {
@@ -184,7 +185,7 @@ impl<'a> LinuxReplay<'a> {
             let found = self.seen(&at.join("/"));
             self.ask(&FileOperation::Lookup(directory.id, name.as_bytes(), found));
             let seen = found?;
-            if seen.kind == ObjectKind::Symlink && (!is_last || follow) {
+            if seen.kind == FileKind::Symlink && (!is_last || follow) {
                 self.ask(&FileOperation::Readlink(seen.id));
                 let Some(TreeEntryKind::Link { target }) =
                     self.tree.get(&at.join("/")).map(|entry| &entry.kind)

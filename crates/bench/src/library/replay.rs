@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use curt_client::environment::Clock;
-use curt_client::protocol::{Attributes, FileType};
 use curt_client::{Caller, OpenDirectory, Superblock};
+use curt_types::{Attributes, FileKind};
 use rustix::io::Errno;
 
 use super::kernel::{FollowLinks, SimulatedFile, SimulatedKernel};
@@ -143,11 +143,11 @@ impl LibraryReplay<'_> {
         let right = match self.tree.resolve(self.trace.path(path), follow) {
             None => false,
             Some(at) => match (at.file(), at.directory(), at) {
-                (Some((size, _)), ..) => attributes.kind == FileType::Regular && attributes.size == size,
-                (None, Some(_), _) => attributes.kind == FileType::Directory,
+                (Some((size, _)), ..) => attributes.kind == FileKind::Regular && attributes.size == size,
+                (None, Some(_), _) => attributes.kind == FileKind::Directory,
                 (None, None, ResolvedPath::Entry(entry)) => match &entry.kind {
                     tree::TreeEntryKind::Link { target } => {
-                        attributes.kind == FileType::Symlink && attributes.size == target.len() as u64
+                        attributes.kind == FileKind::Symlink && attributes.size == target.len() as u64
                     }
                     tree::TreeEntryKind::File { .. } | tree::TreeEntryKind::Directory => false,
                 },

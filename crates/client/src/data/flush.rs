@@ -204,7 +204,7 @@ fn given_up(owner: &Arc<dyn DataOwner>) -> Option<UnsentData> {
     let given_up = unsent + uncommitted > 0;
     given_up.then(|| UnsentData {
         label: owner.label(),
-        handle: owner.handle(),
+        handle: owner.handle().clone(),
         unsent,
         uncommitted,
     })

@@ -13,6 +13,7 @@ use std::{
 
 use curt_rpc::client::Interrupt;
 use curt_trace::{ClientCounter, ClientCounters, probe, scope};
+use curt_types::Attributes;
 
 use super::{
     DataError, DataOwner, DataPlane, OpenData,
@@ -22,7 +23,7 @@ use super::{
     shared_bytes::ReadBytes,
 };
 use crate::protocol::{
-    Attributes, RpcCaller,
+    RpcCaller,
     v3::{self, ReadSink},
 };
 
@@ -210,8 +211,8 @@ impl DataPlane {
         let _about = scope::for_object(owner.number());
         let (wire, handle) = (&self.rpc, owner.handle());
         let answer = match straight {
-            None => v3::read(wire, asker, &handle, range.start, count)?,
-            Some(by) => match v3::read_to_sink(wire, asker, &handle, range.start, count, by)? {
+            None => v3::read(wire, asker, handle, range.start, count)?,
+            Some(by) => match v3::read_to_sink(wire, asker, handle, range.start, count, by)? {
                 None => return Ok(None),
                 Some(answer) => answer,
             },

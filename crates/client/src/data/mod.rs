@@ -35,13 +35,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::{FileHandle, NfsStat3, WriteVerifier};
+use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::client::CallError;
+use curt_types::{Attributes, Fault, FileHandle, Wcc};
 
-use crate::{
-    api::InodeEventFields,
-    protocol::{Attributes, Wcc},
-};
+use crate::api::InodeEventFields;
 
 pub use file::FileData;
 pub use in_place_read::ReadTarget;
@@ -52,7 +50,7 @@ pub use write::{AcceptedWrite, WritePosition};
 /// The inode, as the data half sees it. Never called with a lock of the data half held.
 pub trait DataOwner: fmt::Debug + Send + Sync + 'static {
     /// The handle for READ, WRITE and COMMIT.
-    fn handle(&self) -> FileHandle;
+    fn handle(&self) -> &FileHandle;
 
     /// Its data.
     fn data(&self) -> &FileData;
@@ -131,12 +129,12 @@ fn trace_failure<T>(
 pub enum DataError {
     /// The server refused.
     #[error("the server answered {0:?}")]
-    Status(NfsStat3),
+    Status(Fault),
     /// The server did not answer, or not understandably.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The offset and length do not fit a file.
-    #[error("beyond the largest file")]
+    #[error("beyond the maximum file size")]
     TooLarge,
 }
 

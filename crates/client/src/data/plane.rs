@@ -13,9 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::FileHandle;
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_trace::ClientCounters;
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use super::{

@@ -12,6 +12,7 @@ use std::{ops::Range, sync::Arc};
 use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::{auth::RpcCredential, client::CallError};
 use curt_trace::{ClientCounter, scope};
+use curt_types::{Stability, Wcc};
 
 use super::{
     DataError, DataOwner, DataPlane,
@@ -20,7 +21,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{RpcCaller, Stability, Wcc, WriteReply, v3};
+use crate::protocol::{RpcCaller, WriteReply, v3};
 use curt_trace::probe;
 
 /// WRITEs of one file in flight at once.
@@ -186,7 +187,7 @@ impl DataPlane {
         let _about = scope::for_object(owner.number());
         owner.begin_write();
         let began = self.rpc.now();
-        let answer = match v3::write(&self.rpc, asker, &owner.handle(), offset, stability, bytes) {
+        let answer = match v3::write(&self.rpc, asker, owner.handle(), offset, stability, bytes) {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
@@ -287,7 +288,7 @@ impl DataPlane {
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let result = match v3::commit(&self.rpc, asker, &owner.handle()) {
+        let result = match v3::commit(&self.rpc, asker, owner.handle()) {
             Ok(answer) => {
                 owner.absorb_read(answer.attributes.after.as_ref(), answer.sent_at);
                 answer.outcome.map_err(DataError::Status)

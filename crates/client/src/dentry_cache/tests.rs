@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
-use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, ChangeStamp, Facts, Moment, NameLabel, ObjectKind,
-    ServerTime, names,
-};
+use curt_policy::{AttributeReport, AttributeState, CacheOptions, Facts, Moment, NameLabel, names};
 use curt_trace::{ClientCounter, ClientCounters};
+use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use super::*;
 
 fn label() -> NameLabel {
-    let time = ServerTime::new(1, 0);
+    let time = Timestamp::new(1, 0);
     let stamp = ChangeStamp::Times {
         mtime: time,
         ctime: time,
     };
     let facts = Facts {
-        kind: ObjectKind::Directory,
+        kind: FileKind::Directory,
         mode: 0,
         uid: 0,
         gid: 0,

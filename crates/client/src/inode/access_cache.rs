@@ -53,15 +53,17 @@ impl InodeAccessCache {
 
 #[cfg(test)]
 mod tests {
-    use curt_policy::{Epoch, Moment, Rights};
+    use curt_types::Access;
+
+    use curt_policy::{Epoch, Moment};
 
     use super::*;
 
     fn entry(bits: u32) -> AccessEntry {
         AccessEntry::absorb(
             None,
-            Rights::ALL,
-            Rights::from_bits(bits),
+            Access::ALL,
+            Access::from_bits(bits),
             Epoch::default(),
             Moment::default(),
         )

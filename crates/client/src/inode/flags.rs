@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use curt_policy::{ObjectKind, fill::MountFillRecord};
+use curt_policy::fill::MountFillRecord;
+use curt_types::FileKind;
 
 use super::{Inode, InodeFacts, TypeState};
 
@@ -26,10 +27,17 @@ const LOOKED_UP: u8 = 16;
 const SHRUNK: u8 = 32;
 
 /// Somebody who has held it since was told what names in it lead to.
-const TOLD_NAMES: u8 = 32;
+const TOLD_NAMES: u8 = 128;
 
 /// All look-ups of it were given back once, and the registry knows its number.
 const FORGOTTEN: u8 = 64;
+
+const _: () = assert!(
+    PRIMED + USED_SINCE_REFRESH + STALE + BITS_DISPUTED + LOOKED_UP + SHRUNK == 63
+        && FORGOTTEN == 64
+        && TOLD_NAMES == 128,
+    "each flag is a bit of its own"
+);
 
 impl Inode {
     /// It is used, having been asked for by itself or answered about without a request; whether
@@ -70,7 +78,7 @@ impl Inode {
             TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => return None,
         };
         let kind = parent.facts().state.facts().map(|known| known.kind);
-        (kind == Some(ObjectKind::Directory)).then_some(parent)
+        (kind == Some(FileKind::Directory)).then_some(parent)
     }
 
     /// Its name came because another was wanted, and was not known.

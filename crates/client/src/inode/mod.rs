@@ -26,12 +26,12 @@ use std::{
 
 use curt_policy::{
     Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation,
-    ObjectKind,
+    PreOpState,
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
-use curt_proto::nfs3::FileHandle;
 use curt_trace::ClientCounter;
+use curt_types::{Attributes, FileHandle, FileKind, PreOpAttr, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -39,12 +39,7 @@ pub(crate) use registry::InodeRegistry;
 pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
 pub(crate) use type_state::{CachedLinkText, OpenState, SillyName, TypeState};
 
-use crate::{
-    core::MountCore,
-    data::FileData,
-    identity::InodeId,
-    protocol::{Attributes, Wcc},
-};
+use crate::{core::MountCore, data::FileData, identity::InodeId};
 use access_cache::InodeAccessCache;
 use convert::StatOnlyAttributes;
 use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
@@ -164,15 +159,12 @@ impl Inode {
     pub(crate) fn absorb(&self, attributes: &Attributes, sent_at: Moment) -> Absorbed {
         let received_at = self.core.now();
         let options = self.core.options();
-        self.core.learn_time(
-            attributes.fsid,
-            convert::server_time(attributes.ctime),
-            received_at,
-        );
+        self.core
+            .learn_time(attributes.fsid, attributes.ctime, received_at);
         let mut facts = self.facts();
         let before = facts.state.facts();
         let report = AttributeReport {
-            facts: convert::facts(attributes),
+            facts: Facts::from(attributes),
             sent_at,
             received_at,
         };
@@ -203,7 +195,7 @@ impl Inode {
         let received_at = self.core.now();
         let options = self.core.options();
         if let Some(after) = &wcc.after {
-            let ctime = convert::server_time(after.ctime);
+            let ctime = after.ctime;
             // Only a change that happened leaves the server's present; a refusal shows an old
             // ctime, which is no later.
             match wcc.before {
@@ -217,8 +209,8 @@ impl Inode {
         let mut facts = self.facts();
         let before = facts.state.facts();
         let mutation = Mutation {
-            before: wcc.before.as_ref().map(convert::to_pre_op_state),
-            after: wcc.after.as_ref().map(convert::facts),
+            before: wcc.before.as_ref().map(PreOpState::from),
+            after: wcc.after.as_ref().map(Facts::from),
             sent_at,
             received_at,
         };
@@ -231,13 +223,14 @@ impl Inode {
     /// Where size and mtime are those that were known, what is cached of the data is still good.
     pub(crate) fn absorb_attribute_change(&self, after: &Attributes, sent_at: Moment) {
         self.begin_mutation();
-        let before = self.facts().state.facts().and_then(|known| {
-            let curt_policy::ChangeStamp::Times { mtime, ctime } = known.stamp else {
-                return None;
-            };
-            let is_same = known.size == after.size && mtime == convert::server_time(after.mtime);
-            is_same.then(|| convert::to_pre_op_attributes(known.size, mtime, ctime))
-        });
+        let known = {
+            let facts = self.facts();
+            facts.stat_only.zip(facts.state.facts())
+        };
+        let before = known
+            .map(|(rest, facts)| rest.with(&facts))
+            .filter(|known| known.size == after.size && known.mtime == after.mtime)
+            .map(|known| PreOpAttr::from(&known));
         let _ = self.end_mutation(
             &Wcc {
                 before,
@@ -277,7 +270,7 @@ impl Inode {
         };
         let after = facts.state.facts();
         let has_shrunk =
-            after.is_some_and(|after| after.kind == ObjectKind::Regular && after.size < before.size);
+            after.is_some_and(|after| after.kind == FileKind::Regular && after.size < before.size);
         if has_shrunk && cause != SizeChangeCause::Set {
             self.shrinks(&mut facts);
         }
@@ -300,7 +293,7 @@ impl Inode {
         facts.invalidate_copies();
         self.trace_invalidate(&facts, "data", "it changed at the server");
         let kind = facts.state.facts().map(|known| known.kind);
-        let is_directory = kind == Some(ObjectKind::Directory);
+        let is_directory = kind == Some(FileKind::Directory);
         if is_directory {
             facts.by_type.trace_listing_invalid("it changed at the server");
         } else {

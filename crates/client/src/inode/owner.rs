@@ -2,18 +2,18 @@
 
 use std::{ops::Range, time::Instant};
 
-use curt_proto::nfs3::{FileHandle, WriteVerifier};
+use curt_proto::nfs3::WriteVerifier;
+use curt_types::{Attributes, FileHandle, Wcc};
 
 use super::Inode;
 use crate::{
     api::InodeEventFields,
     data::{DataOwner, FileData},
-    protocol::{Attributes, Wcc},
 };
 
 impl DataOwner for Inode {
-    fn handle(&self) -> FileHandle {
-        self.handle
+    fn handle(&self) -> &FileHandle {
+        &self.handle
     }
 
     fn data(&self) -> &FileData {

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use curt_proto::nfs3::FileHandle;
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use super::Inode;
@@ -98,7 +98,7 @@ impl InodeRegistry {
 
     fn make(&self, core: &Arc<MountCore>, handle: &FileHandle) -> Arc<Inode> {
         let id = InodeId(self.last.fetch_add(1, Relaxed) + 1);
-        Arc::new(Inode::new(id, *handle, Arc::clone(core)))
+        Arc::new(Inode::new(id, handle.clone(), Arc::clone(core)))
     }
 
     /// All look-ups of `inode` were given back.

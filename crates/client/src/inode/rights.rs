@@ -2,10 +2,11 @@
 //! they can be believed.
 
 use curt_policy::{
-    AccessEntry, Moment, Rights, UnixCredential,
+    AccessEntry, Moment, UnixCredential,
     access::{self, AccessView},
 };
 use curt_trace::ClientCounter;
+use curt_types::Access;
 
 use super::{Inode, InodeFacts};
 use crate::credentials::InternedCaller;
@@ -39,8 +40,8 @@ impl Inode {
     pub(crate) fn absorb_answer(
         &self,
         identity: &InternedCaller,
-        asked: Rights,
-        granted: Rights,
+        asked: Access,
+        granted: Access,
         sent_at: Moment,
     ) {
         let mut facts = self.facts();
@@ -59,7 +60,7 @@ impl Inode {
                     tracing::info!(
                         uid,
                         gid,
-                        "the server grants less than mode bits do: it is asked for this user from now on"
+                        "the server grants fewer rights than the mode bits: ACCESS is sent for this user from now on"
                     );
                 }
             }
@@ -75,7 +76,7 @@ impl Inode {
     }
 
     /// A request of `identity` succeeded that takes these rights.
-    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
+    pub(crate) fn prove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         let former = facts.access_cache.find(identity.number);
         let entry = AccessEntry::prove(former, rights, facts.state.rights(), sent_at);
@@ -83,7 +84,7 @@ impl Inode {
     }
 
     /// The server refused `identity` what a former answer or the mode bits allowed.
-    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Rights, sent_at: Moment) {
+    pub(crate) fn disprove(&self, identity: &InternedCaller, rights: Access, sent_at: Moment) {
         let mut facts = self.facts();
         self.trace_invalidate(&facts, "access", "the server refused what it allows");
         facts.state.dispute_rights();
@@ -91,7 +92,7 @@ impl Inode {
         self.keep_answer(
             &mut facts,
             identity,
-            AccessEntry::absorb(None, rights, Rights::NONE, epoch, sent_at),
+            AccessEntry::absorb(None, rights, Access::NONE, epoch, sent_at),
         );
     }
 

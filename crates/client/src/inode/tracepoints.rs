@@ -1,13 +1,14 @@
 //! The events about an inode. Decides and changes nothing.
 
-use curt_policy::{ChangeStamp, Freshness};
+use curt_policy::Freshness;
 use curt_trace::{
     events::{Event, handle_hash},
     probe,
 };
+use curt_types::{ChangeStamp, FileKind};
 
 use super::{Inode, InodeFacts, TypeState};
-use crate::{api::InodeEventFields, protocol::FileType};
+use crate::api::InodeEventFields;
 
 /// Cached data are invalid (Linux: NFS_INO_INVALID_DATA).
 const INVALID_DATA: u32 = 1 << 1;
@@ -162,15 +163,15 @@ pub(super) enum SizeChangeCause {
 }
 
 /// As the upper bits of a mode have it (inode(7)).
-fn object_type(kind: FileType) -> u8 {
+fn object_type(kind: FileKind) -> u8 {
     match kind {
-        FileType::Fifo => 1,
-        FileType::Character => 2,
-        FileType::Directory => 4,
-        FileType::Block => 6,
-        FileType::Regular => 8,
-        FileType::Symlink => 10,
-        FileType::Socket => 12,
+        FileKind::Fifo => 1,
+        FileKind::CharacterDevice => 2,
+        FileKind::Directory => 4,
+        FileKind::BlockDevice => 6,
+        FileKind::Regular => 8,
+        FileKind::Symlink => 10,
+        FileKind::Socket => 12,
     }
 }
 
@@ -181,7 +182,7 @@ fn version(facts: &InodeFacts) -> u64 {
             let seconds = ctime.seconds().cast_unsigned();
             (seconds << 30).wrapping_add(u64::from(ctime.nanoseconds()))
         }
-        // A stamp of another kind is told by no server that this client speaks to.
-        Some(_) | None => 0,
+        Some(ChangeStamp::Change(change)) => change,
+        None => 0,
     }
 }

@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use curt_proto::nfs3::CookieVerifier;
+use curt_types::FileKind;
 
 use super::memory::ListingMemoryCharge;
-use crate::protocol::FileType;
 
 /// Where the next name is: in which chunk, and which of its names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct ChunkEntry {
     fileid: u64,
     /// Where the name ends in the names.
     end: u32,
-    kind: Option<FileType>,
+    kind: Option<FileKind>,
     is_gone: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct ListedEntry<'a> {
     pub(super) name: &'a [u8],
     /// Unique within the mount.
     pub(super) fileid: u64,
-    pub(super) kind: Option<FileType>,
+    pub(super) kind: Option<FileKind>,
     pub(super) cookie: u64,
     /// This client removed it since it was listed.
     pub(super) is_gone: bool,
@@ -76,7 +76,7 @@ impl ChunkBuilder {
         }
     }
 
-    pub(super) fn push(&mut self, name: &[u8], fileid: u64, kind: Option<FileType>, cookie: u64) {
+    pub(super) fn push(&mut self, name: &[u8], fileid: u64, kind: Option<FileKind>, cookie: u64) {
         self.names.extend_from_slice(name);
         let end = u32::try_from(self.names.len()).expect("a reply is shorter than 4 GiB");
         self.slots.push(ChunkEntry {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    NameDecision, NameIntent, NameView, Rights,
+    NameDecision, NameIntent, NameView,
     listing::{ListingContinuation, decide_continuation, names_between_decisions, reads_ahead},
     names::{DentryState as Known, LookupTime, decide_lookup},
 };
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::Access;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -145,7 +146,7 @@ fn emit_all(sb: &Superblock, reader: &mut ReaddirCall<'_>) -> Result<(), Errno> 
                 if reader.is_looping && reader.count == 0 {
                     tracing::warn!(
                         directory = ?reader.directory.id(),
-                        "the server lists a directory in circles: a name that was told comes again"
+                        "the server lists a directory in a loop: it returned a name twice"
                     );
                     return Err(Errno::IO);
                 }
@@ -242,7 +243,7 @@ fn start_again(sb: &Superblock, reader: &ReaddirCall<'_>) -> Result<(), Errno> {
     if !began {
         tracing::warn!(
             directory = ?reader.directory.id(),
-            "the server refused a cookie of its own again, or more names were told before than listing_max= has room to remember"
+            "the server refused its own cookie again, or more names were returned than fit into listing_max="
         );
         return Err(Errno::IO);
     }
@@ -401,7 +402,7 @@ pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
         read: true,
         ..curt_policy::OpenIntent::default()
     };
-    debug_assert_eq!(intent.needs(), Rights::READ, "listing takes the right to read");
+    debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
     open::decide_open(op, &inode, intent)?;
     let identity = Arc::clone(&op.identity);
     let nothing = DirectoryListing::new(&op.sb.listing_memory, ReaddirCookie::default());

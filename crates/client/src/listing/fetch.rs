@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Epoch, Moment, MutationTicket, NameLabel, Rights, complete,
+    Epoch, Moment, MutationTicket, NameLabel, complete,
     listing::{ListingDecision, ListingView, decide_listing},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::chunk::ReaddirCookie;
@@ -68,7 +68,7 @@ pub(crate) struct ReaddirReply {
 #[derive(Debug)]
 pub(super) enum ReaddirError {
     /// The server refused; when that was asked.
-    Refused(NfsStat3, Moment),
+    Refused(Fault, Moment),
     /// It did not answer, or not in a way that makes sense.
     Failed(CallError),
     /// It gave neither a name nor the end, twice.
@@ -79,7 +79,7 @@ impl ReaddirError {
     /// As an event tells it.
     fn event_status(&self) -> i32 {
         let errno = match self {
-            Self::Refused(status, _) => errno::of_status(*status),
+            Self::Refused(status, _) => errno::of_fault(*status),
             Self::Failed(error) => errno::of_call(*error),
             Self::Stuck => Errno::IO,
         };
@@ -234,7 +234,7 @@ impl ReaddirRequester {
                 &answer,
                 Err(CallError::ProcedureUnavailable)
                     | Ok(NfsReply {
-                        outcome: Err(NfsStat3::Notsupp),
+                        outcome: Err(Fault::Notsupp),
                         ..
                     })
             )
@@ -248,7 +248,7 @@ impl ReaddirRequester {
         let page = answer
             .outcome
             .map_err(|status| ReaddirError::Refused(status, sent_at))?;
-        inode.prove(identity, Rights::READ, sent_at);
+        inode.prove(identity, Access::READ, sent_at);
         let learned = self.learn(ticket, is_adopted, sent_at, page.names.len());
         Ok(ReaddirReply {
             page,

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, Rights,
+    AccessDecision,
     fill::{FillDecision, FillView, MountFillRecord, decide},
     listing::ListingDecision,
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
@@ -112,7 +112,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
         return Ok(FillOutcome::Nothing);
     };
     // LOOKUP proves the right to search, READDIRPLUS does not.
-    let search = attributes::access_decision(op, directory, Rights::LOOKUP, false);
+    let search = attributes::access_decision(op, directory, Access::LOOKUP, false);
     if search != AccessDecision::Allow || !attributes::may_list(op, directory) {
         return Ok(FillOutcome::Nothing);
     }
@@ -256,8 +256,8 @@ fn handle_fill_reply(
     let failed = match reply {
         Ok(fetched) => return Ok(absorb_fill(sb, filling, &fetched)),
         Err(ReaddirError::Refused(status, sent_at)) => {
-            if status != NfsStat3::Notsupp {
-                attributes::note_refusal(filling.op, directory, status, Rights::READ, sent_at);
+            if status != Fault::Notsupp {
+                attributes::note_refusal(filling.op, directory, status, Access::READ, sent_at);
             }
             Ok(false)
         }

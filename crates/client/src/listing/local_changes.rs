@@ -11,6 +11,7 @@ use std::{
 };
 
 use curt_policy::{NameLabel, complete, names::DentryUpdate};
+use curt_types::FileKind;
 
 use super::{
     chunk::{ChunkBuilder, ListedEntry, ListingPosition, ReaddirCookie},
@@ -18,7 +19,6 @@ use super::{
     fetch::ListingGap,
     state::DirectoryListingState,
 };
-use crate::protocol::FileType;
 
 /// Names of our own making in one listing at most.
 const LOCAL_NAMES_MAX: usize = 1024;
@@ -30,7 +30,7 @@ const LOCAL_COOKIE_FIRST: u64 = u64::MAX - LOCAL_NAMES_MAX as u64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LocalChange<'a> {
     /// It was made, and this is known of the name since; of what it leads to, number and kind.
-    Made(&'a [u8], DentryUpdate, Option<(u64, FileType)>),
+    Made(&'a [u8], DentryUpdate, Option<(u64, FileKind)>),
     /// Nothing changed.
     Refused {
         name: &'a [u8],
@@ -68,7 +68,7 @@ impl DirectoryListing {
     }
 
     /// `name` leads to this from now on, or is missing.
-    fn enter_name(&self, name: &[u8], leads_to: Option<(u64, FileType)>) -> bool {
+    fn enter_name(&self, name: &[u8], leads_to: Option<(u64, FileKind)>) -> bool {
         let was_there = self.remove_name(name);
         match leads_to {
             // What was replaced is another object.
@@ -121,7 +121,7 @@ impl DirectoryListing {
     }
 
     /// Adds a name at the end.
-    fn add_name(&self, name: &[u8], fileid: u64, kind: FileType) -> bool {
+    fn add_name(&self, name: &[u8], fileid: u64, kind: FileKind) -> bool {
         let mut state = self.state.lock();
         if state.local_names == LOCAL_NAMES_MAX
             || state.cookie_max >= LOCAL_COOKIE_FIRST

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use curt_policy::{Freshness, Moment, NameLabel, ObjectKind, names::DentryUpdate as Said};
+use curt_policy::{Freshness, Moment, NameLabel, names::DentryUpdate as Said};
 use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::FileKind;
 
 use super::fetch::ReaddirReply;
 use crate::{
@@ -63,7 +64,7 @@ pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
     let is_file = facts
         .state
         .facts()
-        .is_some_and(|known| known.kind == ObjectKind::Regular);
+        .is_some_and(|known| known.kind == FileKind::Regular);
     let is_old = is_file
         && !window.is_zero()
         && facts

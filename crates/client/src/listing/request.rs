@@ -3,12 +3,9 @@
 
 use std::sync::Arc;
 
-use curt_policy::{
-    Rights,
-    listing::{self, ListingDecision},
-};
-use curt_proto::nfs3::NfsStat3;
+use curt_policy::listing::{self, ListingDecision};
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use super::{
@@ -97,9 +94,7 @@ fn handle_reply(
 ) -> Result<ListingExtension, Errno> {
     match reply {
         Ok(fetched) => absorb_reply(op.sb, requester, sequence, fetched),
-        Err(ReaddirError::Refused(NfsStat3::BadCookie | NfsStat3::NotSync, _))
-            if sequence.end().cookie != 0 =>
-        {
+        Err(ReaddirError::Refused(Fault::BadCookie | Fault::NotSync, _)) if sequence.end().cookie != 0 => {
             op.sb.count(ClientCounter::ListingBadCookie);
             probe!(NfsReaddirBadCookie {
                 dir: requester.inode.fileid_if_enabled(Event::NfsReaddirBadCookie),
@@ -108,7 +103,7 @@ fn handle_reply(
             Ok(ListingExtension::Refused)
         }
         Err(ReaddirError::Refused(status, sent_at)) => {
-            attributes::note_refusal(op, &requester.inode, status, Rights::READ, sent_at);
+            attributes::note_refusal(op, &requester.inode, status, Access::READ, sent_at);
             Err(attributes::note_failed_status(&requester.inode, status))
         }
         Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
@@ -131,7 +126,7 @@ pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, sequence: &Arc<Dir
             Ok(fetched) => !fetched.is_without_progress(),
             // Another refusal may be about who op, and another reader may take it.
             Err(ReaddirError::Refused(status, _)) => {
-                matches!(status, NfsStat3::BadCookie | NfsStat3::NotSync)
+                matches!(status, Fault::BadCookie | Fault::NotSync)
             }
             Err(ReaddirError::Failed(_) | ReaddirError::Stuck) => false,
         };
@@ -209,12 +204,12 @@ pub(super) fn fetch_retrying_size(
     loop {
         let larger = listing::next_size(size, most);
         match requester.fetch(gap, size, decision, &op.interrupt) {
-            Err(ReaddirError::Refused(NfsStat3::Toosmall, _)) if larger > size => size = larger,
+            Err(ReaddirError::Refused(Fault::Toosmall, _)) if larger > size => size = larger,
             Ok(fetched) if fetched.is_without_progress() => {
                 if was_empty {
                     tracing::warn!(
                         cookie = gap.cookie.cookie,
-                        "the server lists a directory without getting on"
+                        "the server returns empty replies before the end of a directory"
                     );
                     return Err(ReaddirError::Stuck);
                 }
@@ -266,7 +261,7 @@ pub(super) fn enter(
     let (verifier, is_last) = (fetched.page.verifier, fetched.page.end);
     sequence.set_directory(inode.attributes().map_or(0, |attributes| attributes.fileid));
     if sequence.append(builder, verifier, is_last, fetched.size) == AppendOutcome::Loop {
-        tracing::warn!(directory = ?inode, "the server lists a directory in circles: a cookie comes twice, or leads back");
+        tracing::warn!(directory = ?inode, "the server lists a directory in a loop: a cookie repeats or leads back");
         return Err(Errno::IO);
     }
     if sequence.note_origin(fetched.learned) {

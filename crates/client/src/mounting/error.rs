@@ -75,7 +75,7 @@ pub enum MountError {
         server: String,
     },
     /// This process may not use a port below 1024 (`resvport`).
-    #[error("no right to a reserved port (try noresvport)")]
+    #[error("not permitted to use a reserved port (try noresvport)")]
     ReservedPort,
     /// The portmapper does not know the service.
     #[error("RPC: Program not registered: {server} has no {service} over TCP")]
@@ -119,7 +119,7 @@ pub enum MountError {
     #[error("reason given by server: {0}")]
     Nfs(curt_proto::nfs3::NfsStat3),
     /// The export takes other authentication than what was asked for.
-    #[error("the server takes none of the security flavours asked for; it offers {}", flavors(.offered))]
+    #[error("the server accepts none of the requested security flavours; it offers {}", flavors(.offered))]
     Flavors {
         /// Numbers of RPC authentication flavours.
         offered: Vec<u32>,

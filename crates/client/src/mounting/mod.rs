@@ -21,7 +21,7 @@ use std::{
 
 use curt_proto::{
     mount3::{self, DirPath, MountOk, MountReply},
-    nfs3::{self, FileHandle},
+    nfs3,
 };
 use curt_rpc::{
     auth::RpcCredential,
@@ -30,6 +30,7 @@ use curt_rpc::{
         TcpOptions, TcpTransport, Transport, TransportEvents,
     },
 };
+use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 use parking_lot::Mutex;
 
@@ -119,15 +120,16 @@ pub fn mount(
     let transport = Arc::new(TcpTransport::connect(options, events, interrupt).map_err(failed)?);
     let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
     let wire = Arc::new(RpcClient::new(carrier, clock));
+    let root = FileHandle::from(answer.root);
     let limits = deadline::within(export.timeout, interrupt, |ends| {
         let asker = RpcCaller {
             credential: &export.credential,
             interrupt: ends,
         };
-        let limits = v3::fsinfo(&wire, asker, &answer.root).map_err(failed)?;
-        let limits = limits.outcome.map_err(MountError::Nfs)?;
+        let limits = v3::fsinfo(&wire, asker, &root).map_err(failed)?;
+        let limits = limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))?;
         // Some servers do not know PATHCONF for all file systems; a mount is possible without.
-        let paths = v3::pathconf(&wire, asker, &answer.root).map_err(failed)?;
+        let paths = v3::pathconf(&wire, asker, &root).map_err(failed)?;
         Ok((limits, paths.outcome.unwrap_or_default()))
     });
     let (limits, path_limits) = match limits {
@@ -141,7 +143,7 @@ pub fn mount(
         limits => limits?,
     };
     Ok(MountedExport {
-        root: answer.root,
+        root,
         limits,
         path_limits,
         rpc: wire,
@@ -348,6 +350,8 @@ fn check_flavors(offered: &[u32], credential: &RpcCredential) -> Result<(), Moun
     let ours = match credential {
         RpcCredential::None => FLAVOR_NONE,
         RpcCredential::Sys(_) => FLAVOR_SYS,
+        // No mount option makes a security context.
+        RpcCredential::Context(_) => return Ok(()),
     };
     if offered.is_empty() || offered.contains(&ours) || offered.contains(&FLAVOR_NONE) {
         return Ok(());

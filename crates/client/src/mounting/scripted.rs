@@ -137,7 +137,7 @@ impl RpcService for ScriptedService {
             }
             (mount3::PROGRAM, 1) => match answers.mount {
                 mount3::MountStat3::Ok => {
-                    let root = nfs3::FileHandle::new(b"root").expect("short");
+                    let root = nfs3::NfsFh3::new(b"root").expect("short");
                     let flavors = VarArray::new(answers.flavors).expect("few");
                     mount3::MountReply::Ok(mount3::MountOk { root, flavors }).encode(reply);
                 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, AccessReason, Moment, Rights,
+    AccessDecision, AccessReason, Moment,
     access::{AllowedBy, decide_access},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, scope};
+use curt_types::{Access, Fault};
 use rustix::io::Errno;
 
 use crate::{
@@ -55,14 +55,14 @@ fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
 }
 
 /// The errno of a failure that was about `inode`; notes if its handle is stale.
-pub(crate) fn note_failed_status(inode: &Inode, status: NfsStat3) -> Errno {
-    if matches!(status, NfsStat3::Stale | NfsStat3::Badhandle) {
+pub(crate) fn note_failed_status(inode: &Inode, status: Fault) -> Errno {
+    if matches!(status, Fault::Stale | Fault::Badhandle) {
         inode.mark_stale();
     }
-    errno::of_status(status)
+    errno::of_fault(status)
 }
 
-pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Rights, is_foreign: bool) -> AccessDecision {
+pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Access, is_foreign: bool) -> AccessDecision {
     let now = op.now();
     let facts = inode.facts();
     let view = inode.access_view(&facts, &op.identity, is_foreign, now);
@@ -72,7 +72,7 @@ pub(crate) fn access_decision(op: &Op<'_>, inode: &Inode, needs: Rights, is_fore
 /// Sends ACCESS for all rights that could matter.
 pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Result<(), Errno> {
     let kind = inode.facts().state.facts().map(|known| known.kind);
-    let rights = kind.map_or(Rights::ALL, Rights::worth_asking);
+    let rights = kind.map_or(Access::ALL, Access::worth_asking);
     let _why = scope::with_cause(match why {
         AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
         AccessReason::Unasked => Cause::Access,
@@ -91,7 +91,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
     }
     match answer.outcome {
         Ok(granted) => {
-            inode.absorb_answer(&op.identity, rights, Rights::from_bits(granted), sent_at);
+            inode.absorb_answer(&op.identity, rights, Access::from_bits(granted), sent_at);
             Ok(())
         }
         Err(status) => Err(note_failed_status(inode, status)),
@@ -112,7 +112,7 @@ fn count_doubted_denial(op: &Op<'_>, inode: &Inode) {
 }
 
 /// Counts why the caller was allowed.
-pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Rights, why: Option<AccessReason>) {
+pub(crate) fn count_allowed(op: &Op<'_>, inode: &Inode, needs: Access, why: Option<AccessReason>) {
     if !needs.is_empty() {
         let now = op.now();
         let view = inode.access_view(&inode.facts(), &op.identity, false, now);
@@ -140,8 +140,8 @@ pub(crate) fn count_denied(sb: &Superblock, why: Option<AccessReason>) {
 }
 
 /// The server refused the caller an operation on `inode` that takes `rights`.
-pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: NfsStat3, rights: Rights, sent_at: Moment) {
-    if status != NfsStat3::Acces {
+pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: Fault, rights: Access, sent_at: Moment) {
+    if status != Fault::Acces {
         return;
     }
     let view = inode.access_view(&inode.facts(), &op.identity, false, op.now());
@@ -149,20 +149,20 @@ pub(crate) fn note_refusal(op: &Op<'_>, inode: &Inode, status: NfsStat3, rights:
     if by_server || view.local.is_some_and(|bits| bits.contains(rights)) {
         inode.disprove(&op.identity, rights, sent_at);
     } else {
-        inode.absorb_answer(&op.identity, rights, Rights::NONE, sent_at);
+        inode.absorb_answer(&op.identity, rights, Access::NONE, sent_at);
     }
 }
 
 /// Whether it is likely that the server lets the caller list the directory. If it does not,
 /// LOOKUP is not hurt.
 pub(crate) fn may_list(op: &Op<'_>, directory: &Inode) -> bool {
-    match access_decision(op, directory, Rights::READ, false) {
+    match access_decision(op, directory, Access::READ, false) {
         AccessDecision::Allow => true,
         AccessDecision::Deny => false,
         AccessDecision::Revalidate | AccessDecision::Ask(_) => {
             let now = op.now();
             let view = directory.access_view(&directory.facts(), &op.identity, false, now);
-            view.local.is_none_or(|bits| bits.contains(Rights::READ))
+            view.local.is_none_or(|bits| bits.contains(Access::READ))
         }
     }
 }

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Absorbed, Moment, Rights,
+    Absorbed, Moment,
     names::{self as rules, DentryUpdate, LookupFinding as Said},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
+use curt_types::{Access, Fault, Wcc};
 use rustix::io::Errno;
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     listing::LocalChange,
     op::Op,
     ops::{attributes, names},
-    protocol::{NfsReply, Wcc},
+    protocol::NfsReply,
     superblock::Superblock,
 };
 
@@ -43,8 +43,9 @@ pub(crate) struct NameChangeOutcome {
     /// No other change of ours was about the same name meanwhile.
     pub(crate) is_alone: bool,
     pub(crate) sent_at: Moment,
-    /// If it was sent more than once: by when an earlier copy was executed, if it was.
-    pub(crate) repeated_at: Option<Moment>,
+    /// If it was sent again to a server that had been restarted: by when an earlier copy was
+    /// executed, if it was.
+    pub(crate) lost_at: Option<Moment>,
     /// Which change of the directory it was.
     number: u64,
 }
@@ -73,10 +74,10 @@ impl<'a> NameChange<'a> {
     /// Its reply came, which says this of the directory.
     pub(crate) fn end<T, A>(mut self, wcc: &Wcc, answer: &NfsReply<T, A>) -> NameChangeOutcome {
         let core = &self.sb.core;
-        let (sent_at, repeated_at) = (core.moment(answer.sent_at), answer.repeated_at);
-        let repeated_at = repeated_at.map(|repeated_at| core.moment(repeated_at));
+        let (sent_at, lost_at) = (core.moment(answer.sent_at), answer.lost_at);
+        let lost_at = lost_at.map(|lost_at| core.moment(lost_at));
         NameChangeOutcome {
-            repeated_at,
+            lost_at,
             ..self.finish(wcc, sent_at)
         }
     }
@@ -91,7 +92,7 @@ impl<'a> NameChange<'a> {
             absorbed,
             is_alone,
             sent_at,
-            repeated_at: None,
+            lost_at: None,
             number: self.number,
         }
     }
@@ -109,7 +110,7 @@ impl Drop for NameChange<'_> {
 
 /// A change of a directory's names takes the rights to search and to modify it.
 pub(crate) fn prove_change(op: &Op<'_>, directory: &Inode, ended: NameChangeOutcome) {
-    let rights = Rights::LOOKUP.with(Rights::MODIFY).with(Rights::EXTEND);
+    let rights = Access::LOOKUP.with(Access::MODIFY).with(Access::EXTEND);
     directory.prove(&op.identity, rights, ended.sent_at);
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn change_name<T>(
     directory: &Arc<Inode>,
     name: &[u8],
     send: impl FnOnce() -> Result<NfsReply<T, Wcc>, CallError>,
-) -> Result<(Result<T, NfsStat3>, NameChangeOutcome), Errno> {
+) -> Result<(Result<T, Fault>, NameChangeOutcome), Errno> {
     let change = NameChange::begin(op.sb, directory, name);
     let answer = send().map_err(errno::of_call)?;
     let ended = change.end(&answer.attributes, &answer);
@@ -178,13 +179,13 @@ pub(crate) fn refused_change(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-    status: NfsStat3,
+    status: Fault,
     ended: NameChangeOutcome,
 ) -> Errno {
     // What was kept of the name is forgotten by now.
     let change = LocalChange::Refused {
         name,
-        exists: status == NfsStat3::Exist,
+        exists: status == Fault::Exist,
         stands: ended.absorbed.stands,
     };
     directory
@@ -192,6 +193,6 @@ pub(crate) fn refused_change(
         .by_type
         .directory()
         .apply_change_to_listing(ended.number, Some(change));
-    attributes::note_refusal(op, directory, status, Rights::MODIFY, ended.sent_at);
+    attributes::note_refusal(op, directory, status, Access::MODIFY, ended.sent_at);
     attributes::note_failed_status(directory, status)
 }

@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use curt_proto::nfs3::{FileHandle, NfsStat3};
 use curt_rpc::client::CallError;
 use curt_trace::{events::Event, probe, scope};
+use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Wcc};
 use rustix::{fs::OFlags, io::Errno};
 
 use super::{
@@ -23,7 +23,7 @@ use crate::{
     ops::{
         attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted, setattr,
     },
-    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, SetAttributes, SetTime, Wcc, v3},
+    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, v3},
     superblock::Superblock,
 };
 
@@ -304,7 +304,7 @@ fn make(
     let created = match outcome {
         Ok(created) => created,
         Err(status) => {
-            let making = making.filter(|_| status == NfsStat3::Exist);
+            let making = making.filter(|_| status == Fault::Exist);
             let own = making.and_then(|making| retransmitted::own_object(op, directory, name, making, ended));
             let Some(inode) = own else {
                 return Err(change::refused_change(op, directory, name, status, ended));

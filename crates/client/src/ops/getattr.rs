@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    AccessDecision, Rights,
+    AccessDecision,
     attributes::{GetattrDecision, decide_getattr},
 };
 use curt_rpc::client::Interrupt;
 use curt_trace::{Cause, ClientCounter, scope};
+use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
@@ -222,11 +223,11 @@ pub fn access(op: &Op<'_>, id: InodeId, mask: u32) -> Result<(), Errno> {
             inode.facts().state.facts().ok_or(Errno::IO)?.kind
         }
     };
-    require(op, &inode, Rights::from_access_mask(mask, kind))
+    require(op, &inode, Access::from_access_mask(mask, kind))
 }
 
 /// Makes sure that the caller has `needs` on `inode`.
-pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Rights) -> Result<(), Errno> {
+pub(crate) fn require(op: &Op<'_>, inode: &Arc<Inode>, needs: Access) -> Result<(), Errno> {
     let mut why = None;
     for _ in op.rounds() {
         match attributes::access_decision(op, inode, needs, false) {

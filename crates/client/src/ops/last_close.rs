@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::Interrupt;
 use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
@@ -49,7 +49,7 @@ pub(crate) fn remove_at_server(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-) -> Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno> {
+) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
     let dir = |event| directory.fileid_if_enabled(event);
     probe!(NfsRemoveEnter {
         dir: dir(Event::NfsRemoveEnter),
@@ -70,7 +70,7 @@ pub(crate) fn remove_at_server(
 pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyName) {
     let identity = Arc::clone(&silly.identity);
     let op = &Op::new(sb, identity, Interrupt::never(), sb.core.now());
-    let has_other_names = inode.attributes().is_some_and(|attributes| attributes.links > 1);
+    let has_other_names = inode.attributes().is_some_and(|attributes| attributes.nlink > 1);
     let _going = sb.silly_directories.begin_removal(silly.directory.id());
     let answer = remove_at_server(op, &silly.directory, &silly.name);
     sb.silly_directories.remove(silly.directory.id());
@@ -80,13 +80,13 @@ pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyNam
         error: event_status(&answer)
     });
     let name = silly.name.escape_ascii();
-    let is_removed = matches!(answer, Ok((Ok(()) | Err(NfsStat3::Noent), _)));
+    let is_removed = matches!(answer, Ok((Ok(()) | Err(Fault::Noent), _)));
     match answer {
-        Ok((Ok(()) | Err(NfsStat3::Noent), _)) => note_removed(op, inode),
+        Ok((Ok(()) | Err(Fault::Noent), _)) => note_removed(op, inode),
         Ok((Err(status), _)) => {
-            tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
+            tracing::warn!(%name, error = %errno::of_fault(status), "cannot remove a silly-renamed file")
         }
-        Err(error) => tracing::warn!(%name, %error, "a removed file stays behind"),
+        Err(error) => tracing::warn!(%name, %error, "cannot remove a silly-renamed file"),
     }
     // A kernel knows what unlink(2) and close(2) change, but this came after both.
     if let Some(observer) = &sb.core.observer {
@@ -106,7 +106,7 @@ pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyNam
 /// the server does not have yet is let go only if the server says that the file is gone as
 /// well; asking costs nothing where all was written.
 pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
-    let was_last = inode.attributes().is_some_and(|attributes| attributes.links <= 1);
+    let was_last = inode.attributes().is_some_and(|attributes| attributes.nlink <= 1);
     inode.distrust_attributes();
     let Some(data) = inode.data_if_any().filter(|_| !is_open(inode)) else {
         return;
@@ -125,7 +125,7 @@ pub(crate) fn note_removed(op: &Op<'_>, inode: &Arc<Inode>) {
 /// refusals say neither, nor does a caller who does not wait for it.
 fn is_surely_gone(op: &Op<'_>, inode: &Arc<Inode>) -> bool {
     match attributes::send_getattr(op, inode) {
-        Ok(()) => inode.attributes().is_some_and(|attributes| attributes.links == 0),
+        Ok(()) => inode.attributes().is_some_and(|attributes| attributes.nlink == 0),
         Err(error) => error == Errno::STALE,
     }
 }
@@ -207,10 +207,10 @@ impl Drop for OpenGuard<'_> {
 }
 
 /// As an event tells it: 0, or a negative errno.
-fn event_status(answer: &Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno>) -> i32 {
+fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) -> i32 {
     match answer {
         Ok((Ok(()), _)) => 0,
-        Ok((Err(status), _)) => -errno::of_status(*status).raw_os_error(),
+        Ok((Err(status), _)) => -errno::of_fault(*status).raw_os_error(),
         Err(error) => -error.raw_os_error(),
     }
 }

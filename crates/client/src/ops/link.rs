@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
+use curt_types::Fault;
 use rustix::io::Errno;
 
 use crate::{
@@ -57,7 +57,7 @@ pub(crate) fn link_at_server(
             prove_change(op, directory, ended);
             Ok(ended)
         }
-        Err(NfsStat3::Exist) if retransmitted::is_own_link(op, inode, before, directory, name, ended) => {
+        Err(Fault::Exist) if retransmitted::is_own_link(op, inode, before, directory, name, ended) => {
             prove_change(op, directory, ended);
             Ok(ended)
         }

@@ -5,14 +5,14 @@
 use std::{sync::Arc, time::Duration};
 
 use curt_policy::{
-    AccessDecision, AccessReason, Moment, MutationTicket, NameLabel, ObjectKind, Rights,
+    AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
     kernel_cache,
     lookup::{LookupDecision, LookupView, decide_cached_lookup},
     names::{self as rules, DentryState as Known, DentryUpdate, LookupFinding, LookupReason, LookupTime},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
@@ -102,11 +102,11 @@ impl InodeFacts {
     /// ENOTDIR if it is known to be none.
     fn begin_lookup(&mut self) -> Result<(), Errno> {
         match self.state.facts().map(|known| known.kind) {
-            Some(ObjectKind::Directory) | None => {
+            Some(FileKind::Directory) | None => {
                 self.note_stat();
                 Ok(())
             }
-            Some(ObjectKind::Regular | ObjectKind::Symlink | ObjectKind::Special) => Err(Errno::NOTDIR),
+            Some(_) => Err(Errno::NOTDIR),
         }
     }
 
@@ -302,7 +302,7 @@ fn resolve_by(
         if by == LookupBy::User {
             directory.facts().begin_lookup()?;
         }
-        getattr::require(op, directory, Rights::LOOKUP)?;
+        getattr::require(op, directory, Access::LOOKUP)?;
         op.sb.count(counter);
         return Ok((ResolvedName::Object(Arc::clone(directory), None), None));
     }
@@ -550,7 +550,7 @@ pub(crate) fn revalidate_name(
     {
         return Ok(resolved);
     }
-    match attributes::access_decision(op, directory, Rights::LOOKUP, false) {
+    match attributes::access_decision(op, directory, Access::LOOKUP, false) {
         AccessDecision::Allow => Ok(match usable.child {
             Some(child) => ResolvedName::Object(child, None),
             None => ResolvedName::Missing(None),
@@ -585,7 +585,7 @@ pub(crate) fn send_lookup(
     };
     match answer.outcome {
         Ok(found) => {
-            directory.prove(&op.identity, Rights::LOOKUP, sent_at);
+            directory.prove(&op.identity, Access::LOOKUP, sent_at);
             let inode = op.sb.core.registry.inode(&op.sb.core, &found.handle);
             inode.clear_stale();
             match &found.attributes {
@@ -599,13 +599,13 @@ pub(crate) fn send_lookup(
             names::note_false_negative(op.sb, directory, former.as_ref(), label);
             Ok(ResolvedName::Object(inode, label))
         }
-        Err(NfsStat3::Noent) => {
-            directory.prove(&op.identity, Rights::LOOKUP, sent_at);
+        Err(Fault::Noent) => {
+            directory.prove(&op.identity, Access::LOOKUP, sent_at);
             op.sb.count(ClientCounter::NegMiss);
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))
         }
         Err(status) => {
-            attributes::note_refusal(op, directory, status, Rights::LOOKUP, sent_at);
+            attributes::note_refusal(op, directory, status, Access::LOOKUP, sent_at);
             Err(attributes::note_failed_status(directory, status))
         }
     }

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use curt_policy::{Moment, NameLabel, ObjectKind, names::DentryUpdate};
+use curt_policy::{Moment, NameLabel, names::DentryUpdate};
 use curt_trace::ClientCounter;
+use curt_types::FileKind;
 
 use crate::{
     dentry_cache::CachedDentry,
@@ -127,7 +128,7 @@ fn learn_parent(sb: &Superblock, directory: &Arc<Inode>, child: &Arc<Inode>, sen
     let is_directory = facts
         .state
         .facts()
-        .is_some_and(|known| known.kind == ObjectKind::Directory);
+        .is_some_and(|known| known.kind == FileKind::Directory);
     if let (true, Some(epoch)) = (is_directory, facts.contents()) {
         let label = NameLabel { epoch, sent_at };
         facts.by_type.directory().parent = Some((Arc::downgrade(directory), label));

@@ -13,12 +13,13 @@ use std::sync::{
 };
 
 use curt_policy::{
-    AccessReason, ObjectKind, OpenDecision, OpenIntent, OpenView,
+    AccessReason, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
     open::{self as rules, OpenServed},
 };
 use curt_rpc::client::Interrupt;
 use curt_trace::{Cause, ClientCounter, scope};
+use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 
 use crate::{
@@ -34,7 +35,6 @@ use crate::{
         last_close::OpenGuard,
         open_retry, setattr,
     },
-    protocol::SetAttributes,
     superblock::Superblock,
 };
 
@@ -85,10 +85,10 @@ pub(crate) fn open_inode(
     let opening = OpenGuard::begin(op, inode)?;
     decide_open(op, inode, intent(flags))?;
     match inode.facts().state.facts().map(|known| known.kind) {
-        Some(ObjectKind::Regular) => {}
-        Some(ObjectKind::Directory) => return Err(Errno::ISDIR),
-        Some(ObjectKind::Symlink) => return Err(Errno::LOOP),
-        Some(ObjectKind::Special) | None => return Err(Errno::NXIO),
+        Some(FileKind::Regular) => {}
+        Some(FileKind::Directory) => return Err(Errno::ISDIR),
+        Some(FileKind::Symlink) => return Err(Errno::LOOP),
+        Some(_) | None => return Err(Errno::NXIO),
     }
     if comes_back && inode.may_seem_larger() && !flags.truncate {
         op.sb.count(ClientCounter::OpenDataChanged);

@@ -50,13 +50,14 @@ pub(crate) struct StaleOpenHold<'a> {
 impl StaleOpenHold<'_> {
     /// Notes that the kernel knows the size of `inode`, if the look-up's reply certainly told it:
     /// nothing was found of the file since it was turned away that would have had the kernel ignore
-    /// the reply.
+    /// the reply, and nobody may have written to it (Linux, `attr_version`).
     pub(crate) fn note_size(&self, inode: &Arc<Inode>) {
         let looked_up = self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, inode));
         let facts = inode.facts();
         let is_quiet = facts.by_type.file_if_any().is_some_and(|file| {
             Some(file.copies_invalidated) == self.copies_void
                 && file.copies_invalidated == file.copies_dropped
+                && file.write_opens == 0
         });
         if looked_up && is_quiet {
             inode.seems_no_larger();

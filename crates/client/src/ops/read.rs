@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use curt_policy::Rights;
+use curt_types::Access;
 use rustix::io::Errno;
 
 use crate::{
@@ -61,7 +61,7 @@ fn read_error(op: &Op<'_>, file: &OpenFile, error: DataError) -> Errno {
         // READ is sent with the opener's credential.
         let identity = Arc::clone(&file.identity);
         let opener = Op::new(op.sb, identity, op.interrupt.clone(), op.began);
-        attributes::note_refusal(&opener, &file.inode, status, Rights::READ, op.began);
+        attributes::note_refusal(&opener, &file.inode, status, Access::READ, op.began);
     }
     attributes::data_error(&file.inode, error)
 }

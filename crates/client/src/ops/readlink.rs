@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use curt_policy::ObjectKind;
 use curt_trace::ClientCounter;
+use curt_types::FileKind;
 use rustix::io::Errno;
 
 use crate::{
@@ -37,7 +37,7 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     let is_link = facts
         .state
         .facts()
-        .is_some_and(|known| known.kind == ObjectKind::Symlink);
+        .is_some_and(|known| known.kind == FileKind::Symlink);
     if let (true, true, Some(epoch)) = (is_link, adopted, facts.contents()) {
         facts.by_type = TypeState::Link(Box::new(CachedLinkText {
             text: text.clone(),

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use curt_policy::ObjectKind;
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 
 use crate::{
@@ -176,7 +175,7 @@ fn undo_sillyrename(op: &Op<'_>, place: NameInDirectory<'_>, target: &Arc<Inode>
                 return;
             }
             let (name, silly) = (place.1.escape_ascii(), silly.name.escape_ascii());
-            tracing::warn!(%name, %silly, %error, "a file that was not replaced does not get its name again, and keeps the other");
+            tracing::warn!(%name, %silly, %error, "cannot undo a silly rename after a failed rename");
         }
     }
 }
@@ -214,7 +213,7 @@ pub(crate) fn rename_at_server(
     let ended_from = change_from.end(&answer.attributes.from, &answer);
     let ended_to = change_to.end(&answer.attributes.to, &answer);
     let outcome = match (answer.outcome, &source) {
-        (Err(NfsStat3::Noent), Some(source))
+        (Err(Fault::Noent), Some(source))
             if retransmitted::is_own_rename(op, source, former, to, ended_to) =>
         {
             Ok(())
@@ -249,10 +248,10 @@ fn learn_renamed(
         .facts()
         .state
         .facts()
-        .is_some_and(|known| known.kind == ObjectKind::Directory);
+        .is_some_and(|known| known.kind == FileKind::Directory);
     // Two names of one file: RENAME does nothing, and the old one is still there (RFC 1813,
     // 3.3.14).
-    if is_directory || known.is_some_and(|attributes| attributes.links == 1) {
+    if is_directory || known.is_some_and(|attributes| attributes.nlink == 1) {
         let _ = change::learn_own(sb, from.0, from.1, None, ended.0);
     }
     // It has another ctime now, and a directory that moved another `..`.

@@ -6,21 +6,24 @@
 
 use std::sync::Arc;
 
-use curt_policy::retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains};
-use curt_proto::nfs3::NfsStat3;
+use curt_policy::{
+    Facts,
+    retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains},
+};
+use curt_types::{Attributes, Device, Fault, FileKind};
 
 use crate::{
-    inode::{Inode, convert},
+    inode::Inode,
     op::Op,
     ops::{attributes, change::NameChangeOutcome, lookup, names::ResolvedName},
-    protocol::{Attributes, Device, FileType, MknodType, v3},
+    protocol::{MknodType, v3},
     superblock::Superblock,
 };
 
 /// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Making<'a> {
-    kind: FileType,
+    kind: FileKind,
     mode: u32,
     /// Of a symbolic link.
     text: &'a [u8],
@@ -31,7 +34,7 @@ impl<'a> Making<'a> {
     /// An empty file.
     pub(super) fn file(mode: u32) -> Self {
         Self {
-            kind: FileType::Regular,
+            kind: FileKind::Regular,
             mode,
             text: &[],
             device: Device::default(),
@@ -41,7 +44,7 @@ impl<'a> Making<'a> {
     /// An empty directory.
     pub(super) fn directory(mode: u32) -> Self {
         Self {
-            kind: FileType::Directory,
+            kind: FileKind::Directory,
             ..Self::file(mode)
         }
     }
@@ -49,7 +52,7 @@ impl<'a> Making<'a> {
     /// A symbolic link with this text.
     pub(super) fn link(text: &'a [u8]) -> Self {
         Self {
-            kind: FileType::Symlink,
+            kind: FileKind::Symlink,
             text,
             ..Self::file(0o777)
         }
@@ -58,10 +61,10 @@ impl<'a> Making<'a> {
     /// A device, named pipe or socket.
     pub(super) fn node(node: MknodType, mode: u32) -> Self {
         let (kind, device) = match node {
-            MknodType::Character(device) => (FileType::Character, device),
-            MknodType::Block(device) => (FileType::Block, device),
-            MknodType::Socket => (FileType::Socket, Device::default()),
-            MknodType::Fifo => (FileType::Fifo, Device::default()),
+            MknodType::Character(device) => (FileKind::CharacterDevice, device),
+            MknodType::Block(device) => (FileKind::BlockDevice, device),
+            MknodType::Socket => (FileKind::Socket, Device::default()),
+            MknodType::Fifo => (FileKind::Fifo, Device::default()),
         };
         Self {
             kind,
@@ -73,18 +76,18 @@ impl<'a> Making<'a> {
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange {
-        before: before.map(|before| before.links),
-        now: now.links,
-        ctime: convert::server_time(now.ctime),
+        before: before.map(|before| before.nlink),
+        now: now.nlink,
+        ctime: now.ctime,
     }
 }
 
 /// When the first copy of a change in `directory` was executed, if it was; `None` if there was
-/// only one.
+/// only one, or the server was not restarted since.
 fn execution(sb: &Superblock, directory: &Inode, ended: NameChangeOutcome) -> Option<Execution> {
-    let repeated_at = ended.repeated_at.filter(|_| ended.is_alone)?;
+    let lost_at = ended.lost_at.filter(|_| ended.is_alone)?;
     let fsid = directory.attributes()?.fsid;
-    sb.core.execution(fsid, ended.sent_at, repeated_at)
+    sb.core.execution(fsid, ended.sent_at, lost_at)
 }
 
 /// What `name` leads to, if the change that was told that it exists has made it.
@@ -98,19 +101,19 @@ pub(super) fn own_object(
     let execution = execution(op.sb, directory, ended)?;
     let inode = object_at(op, directory, name)?;
     let attributes = inode.attributes()?;
-    let is_device = matches!(making.kind, FileType::Character | FileType::Block);
+    let is_device = matches!(making.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
     let is_same = attributes.kind == making.kind
-        && (!is_device || attributes.device == making.device)
-        && (making.kind != FileType::Symlink || has_text(op, &inode, making.text));
+        && (!is_device || attributes.rdev == making.device)
+        && (making.kind != FileKind::Symlink || has_text(op, &inode, making.text));
     let wanted = NewObject {
-        kind: convert::object_kind(making.kind),
+        kind: making.kind,
         mode: making.mode,
         uid: op.identity.uid,
         gid: op.identity.gid,
     };
     let found = FoundObject {
-        facts: convert::facts(&attributes),
-        links: attributes.links,
+        facts: Facts::from(&attributes),
+        links: attributes.nlink,
         is_same,
     };
     let directory_gid = directory.attributes()?.gid;
@@ -161,7 +164,7 @@ pub(crate) fn is_own_removal(
         let execution = execution(op.sb, directory, ended)?;
         let remains = remains(op, target?);
         attributes::send_getattr(op, directory).ok()?;
-        let changed = convert::server_time(directory.attributes()?.mtime);
+        let changed = directory.attributes()?.mtime;
         Some(rules::is_own_removal(&remains, changed, &execution))
     };
     found().unwrap_or(false)
@@ -175,12 +178,12 @@ fn remains(op: &Op<'_>, target: &Inode) -> Remains {
     match answer.outcome {
         Ok(now) => {
             let _ = target.absorb(&now, op.sb.core.moment(answer.sent_at));
-            match now.links {
+            match now.nlink {
                 0 => Remains::Nothing,
                 _ => Remains::Links(links(before, &now)),
             }
         }
-        Err(NfsStat3::Stale | NfsStat3::Badhandle) => Remains::Nothing,
+        Err(Fault::Stale | Fault::Badhandle) => Remains::Nothing,
         Err(_) => Remains::Unknown,
     }
 }
@@ -198,9 +201,13 @@ pub(crate) fn is_own_rename(
         let execution = execution(op.sb, to.0, ended)?;
         let was_there = former.is_some_and(|former| Arc::ptr_eq(former, source));
         let is_there = Arc::ptr_eq(&object_at(op, to.0, to.1)?, source);
+        attributes::send_getattr(op, source).ok()?;
         attributes::send_getattr(op, to.0).ok()?;
-        let changed = convert::server_time(to.0.attributes()?.mtime);
-        Some(rules::is_own_rename(is_there, was_there, changed, &execution))
+        let ctime = source.attributes()?.ctime;
+        let changed = to.0.attributes()?.mtime;
+        Some(rules::is_own_rename(
+            is_there, was_there, ctime, changed, &execution,
+        ))
     };
     found().unwrap_or(false)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use curt_policy::Rights;
 use curt_trace::{events::Event, probe};
+use curt_types::{Access, SetAttributes, Wcc};
 use rustix::io::Errno;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     op::Op,
     open_file::OpenFile,
     ops::{attributes, getattr},
-    protocol::{SetAttributes, Wcc, v3},
+    protocol::v3,
 };
 
 /// Tells of a size that a program gave to a file; `cur_size` if anybody wanted to know before.
@@ -42,16 +42,15 @@ pub fn setattr(op: &Op<'_>, id: InodeId, set: &SetAttributes) -> Result<InodeSta
         // Servers (knfsd 6.1, `curt serve`) let a file's owner do so whatever its mode says,
         // for the sake of files that are open for writing (RFC 1813 §4.4). A path is no open
         // file.
-        getattr::require(op, &inode, Rights::MODIFY)?;
+        getattr::require(op, &inode, Access::MODIFY)?;
     }
     if *set != SetAttributes::default() {
         set_attributes(op, &inode, set)?;
     }
-    let stat = getattr::stat(op, &inode);
-    if stat.is_err() && set.size.is_some() {
-        inode.may_seem_larger_again();
+    match set.size {
+        Some(_) => stat_resized(op, &inode),
+        None => getattr::stat(op, &inode),
     }
-    stat
 }
 
 /// The same through an open file, as ftruncate(2): a file that is open for writing is given its
@@ -65,7 +64,17 @@ pub fn setattr_open(op: &Op<'_>, file: &OpenFile, set: &SetAttributes) -> Result
     }
     let opener = Op::new(op.sb, file.opener(), op.interrupt.clone(), op.began);
     set_attributes(&opener, &file.inode, set)?;
-    getattr::stat(op, &file.inode)
+    stat_resized(op, &file.inode)
+}
+
+/// Attributes for the reply to a request that has set the size. Without a reply the kernel keeps
+/// the size that it knew.
+fn stat_resized(op: &Op<'_>, inode: &Arc<Inode>) -> Result<InodeStat, Errno> {
+    let stat = getattr::stat(op, inode);
+    if stat.is_err() {
+        inode.may_seem_larger_again();
+    }
+    stat
 }
 
 pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttributes) -> Result<(), Errno> {

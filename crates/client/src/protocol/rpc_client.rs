@@ -64,8 +64,9 @@ pub(super) struct CallSpec<'a> {
 pub(super) struct CallResult {
     pub(super) reply: CallReply,
     pub(super) sent_at: Instant,
-    /// If it was sent more than once: by when an earlier copy was executed, if it was.
-    pub(super) repeated_at: Option<Instant>,
+    /// If it was sent again to a server that had been restarted: by when an earlier copy was
+    /// executed, if it was.
+    pub(super) lost_at: Option<Instant>,
 }
 
 /// The first wait when the server says that it is busy (JUKEBOX: it may have to fetch a tape).
@@ -165,15 +166,11 @@ impl RpcClient {
                     sent_at = self.clock.now();
                 }
                 Ok(reply) => {
-                    let repeated_at = (journey.transmissions > 1).then(|| {
-                        journey
-                            .lost
-                            .map_or_else(|| self.clock.now(), |lost| sent_at + lost)
-                    });
+                    let lost_at = journey.lost.map(|lost| sent_at + lost);
                     return Ok(CallResult {
                         reply,
                         sent_at,
-                        repeated_at,
+                        lost_at: lost_at.filter(|_| journey.restarted),
                     });
                 }
                 Err(error) => return Err(error),
@@ -250,7 +247,7 @@ impl RpcClient {
 
     /// Says once per reply that it made no sense, and gives the error for it.
     pub(super) fn malformed(&self, procedure: &str, error: DecodeError) -> CallError {
-        tracing::warn!(procedure, %error, "the server's reply makes no sense");
+        tracing::warn!(procedure, %error, "malformed reply");
         CallError::Malformed(error)
     }
 }

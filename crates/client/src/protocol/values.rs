@@ -5,105 +5,8 @@
 
 use std::time::Instant;
 
-use curt_proto::nfs3::{CookieVerifier, FileHandle, NfsStat3, WriteVerifier};
-
-/// A point in a server's time: seconds and nanoseconds since 1970-01-01 UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
-    /// Whole seconds; an NFSv3 server cannot say times before 1970 or after 2106 (RFC 1813 §2.5,
-    /// nfstime3).
-    pub seconds: i64,
-    /// Nanoseconds within the second, 0 to 999,999,999 (larger ones from a server are cut to that).
-    pub nanoseconds: u32,
-}
-
-impl Timestamp {
-    /// Nanoseconds since 1970: what change stamps are compared by.
-    #[must_use]
-    pub fn as_nanoseconds(self) -> i128 {
-        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
-    }
-}
-
-/// The type of a file system object (RFC 1813 §2.6, ftype3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileType {
-    /// A regular file.
-    Regular,
-    /// A directory.
-    Directory,
-    /// A block device.
-    Block,
-    /// A character device.
-    Character,
-    /// A symbolic link.
-    Symlink,
-    /// A socket's name.
-    Socket,
-    /// A named pipe.
-    Fifo,
-}
-
-/// The numbers of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Device {
-    /// Its driver.
-    pub major: u32,
-    /// Which of the driver's.
-    pub minor: u32,
-}
-
-/// What a server says of one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Its type.
-    pub kind: FileType,
-    /// Permission bits, set-id and sticky bits: the low 12 bits of a Unix mode.
-    pub mode: u32,
-    /// Hard links.
-    pub links: u32,
-    /// Its owner.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// Bytes of disk it takes.
-    pub used: u64,
-    /// Its numbers if it is a device, else zeros.
-    pub device: Device,
-    /// The file system it is in, as the server names it.
-    pub fsid: u64,
-    /// Its number in that file system.
-    pub fileid: u64,
-    /// Last read.
-    pub atime: Timestamp,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of data or attributes.
-    pub ctime: Timestamp,
-}
-
-/// What an object was like just before an operation (RFC 1813 §2.6, wcc_attr).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PreOpAttr {
-    /// Length in bytes.
-    pub size: u64,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of data or attributes.
-    pub ctime: Timestamp,
-}
-
-/// An object just before and just after an operation that changes it; a server may leave out
-/// either.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wcc {
-    /// Before; equal to what we believe means that nobody else changed it since.
-    pub before: Option<PreOpAttr>,
-    /// After.
-    pub after: Option<Attributes>,
-}
+use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
+use curt_types::{Attributes, Device, Fault, FileHandle, SetAttributes, Stability, Timestamp, Wcc};
 
 /// What came back for one call that the server executed: its verdict and what it says of the
 /// objects concerned, which it may say for refusals too.
@@ -111,11 +14,11 @@ pub struct Wcc {
 pub struct NfsReply<T, A> {
     /// When the call was first sent: what attributes in it are dated by.
     pub sent_at: Instant,
-    /// Of a call that was sent more than once: by when an earlier copy was executed, if it was.
-    /// `None`: it was sent once, or can be repeated.
-    pub repeated_at: Option<Instant>,
+    /// Of a call that was sent again to a server that had been restarted: by when an earlier copy
+    /// was executed, if it was.
+    pub lost_at: Option<Instant>,
     /// The result, or the status by which the server refused.
-    pub outcome: Result<T, NfsStat3>,
+    pub outcome: Result<T, Fault>,
     /// Attributes of the objects that the call was about.
     pub attributes: A,
 }
@@ -139,7 +42,7 @@ pub struct LinkAttributes {
 }
 
 /// An object found by LOOKUP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupReply {
     /// Its handle.
     pub handle: FileHandle,
@@ -148,41 +51,12 @@ pub struct LookupReply {
 }
 
 /// An object made by CREATE, MKDIR, SYMLINK or MKNOD; who gets no handle has to look the name up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateReply {
     /// Its handle, if the server gave it.
     pub handle: Option<FileHandle>,
     /// Its attributes, if the server gave them.
     pub attributes: Option<Attributes>,
-}
-
-/// What to do with one of a file's times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SetTime {
-    /// Leave it.
-    #[default]
-    Keep,
-    /// The server's present.
-    ServerTime,
-    /// This time.
-    Time(Timestamp),
-}
-
-/// Attributes to be set; what is `None` stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Permission bits, set-id and sticky bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Length in bytes.
-    pub size: Option<u64>,
-    /// Last read.
-    pub atime: SetTime,
-    /// Last change of the data.
-    pub mtime: SetTime,
 }
 
 /// How CREATE treats a name that exists (RFC 1813 §3.3.8).
@@ -208,17 +82,6 @@ pub enum MknodType {
     Socket,
     /// A named pipe.
     Fifo,
-}
-
-/// How much the server does before it answers a WRITE (RFC 1813 §3.3.7, stable_how), weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stability {
-    /// Nothing: the data may be lost until COMMIT.
-    Unstable,
-    /// Data are on disk, and of the metadata what is needed to find them.
-    DataSync,
-    /// All is on disk.
-    FileSync,
 }
 
 /// The result of a WRITE.

@@ -13,9 +13,9 @@ use curt_client::{
     data::DataOptions,
     environment::{Background, BackgroundTask},
     ops,
-    protocol::SetAttributes,
     threads::BackgroundThreads,
 };
+use curt_types::SetAttributes;
 use curt_vfs::{Error, FaultPoint, MemoryOptions};
 use rustix::io::Errno;
 

@@ -12,7 +12,7 @@ use curt_client::{
     protocol::{RpcCaller, RpcClient, v3},
     threads::MonotonicClock,
 };
-use curt_proto::{mount3, nfs3::FileHandle};
+use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{CallError, CallReply, Interrupt, RpcRequest, Transport},
@@ -20,6 +20,7 @@ use curt_rpc::{
 use curt_server::{
     ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
 };
+use curt_types::FileHandle;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Opaque, decode_all};
 use parking_lot::{Mutex, RwLock};
@@ -89,7 +90,7 @@ impl Server {
         };
         let reply = self.life.read().call(&request, &Interrupt::never()).unwrap();
         match decode_all(reply.results()).unwrap() {
-            mount3::MountReply::Ok(ok) => ok.root,
+            mount3::MountReply::Ok(ok) => ok.root.into(),
             mount3::MountReply::Failed(status) => panic!("{status}"),
         }
     }

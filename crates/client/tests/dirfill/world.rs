@@ -18,9 +18,9 @@ use curt_client::{
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode};
-use curt_proto::nfs3::FileHandle;
 use curt_rpc::client::{Interrupt, Transport};
 use curt_trace::ClientCounter;
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use crate::{

@@ -5,11 +5,11 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use curt_client::protocol::SetAttributes;
 use curt_client::{ClientOptions, OpenFlags, ops};
 use curt_policy::CacheOptions;
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::world::{World, root};
@@ -100,7 +100,7 @@ fn whatever_is_about_a_file_tells_the_same_of_it() {
         assert_eq!(field(line, "dev"), file.attributes.fsid);
         assert_eq!(field(line, "fhandle"), u64::from(subject.fhandle));
         let ctime = attributes.ctime;
-        let version = (ctime.seconds.cast_unsigned() << 30) + u64::from(ctime.nanoseconds);
+        let version = (ctime.seconds().cast_unsigned() << 30) + u64::from(ctime.nanoseconds());
         assert_eq!(field(line, "version"), version, "{line}");
         // They had expired, and are known now.
         let expired = if line.contains("_enter") { 0x100 } else { 0 };

@@ -17,8 +17,9 @@ use curt_client::{
     ops,
     protocol::{Fsinfo, Pathconf, RpcClient},
 };
-use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
+use curt_proto::nfs3::{NfsProcedure, NfsStat3};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 /// Bytes of the largest reply that the server gives.

@@ -1,10 +1,11 @@
-//! Rights: the server's word, mode bits, and what they may not decide.
+//! Access: the server's word, mode bits, and what they may not decide.
 
 use std::time::Duration;
 
-use curt_client::{Caller, OpenFlags, ops, protocol::SetAttributes};
+use curt_client::{Caller, OpenFlags, ops};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_trace::ClientCounter;
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::world::{World, root, user};

@@ -9,11 +9,10 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{
-    Caller, ClientOptions, FoundInode, InodeId, OpenFlags, PageCacheState, ops, protocol::SetAttributes,
-};
+use curt_client::{Caller, ClientOptions, FoundInode, InodeId, OpenFlags, PageCacheState, ops};
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root};

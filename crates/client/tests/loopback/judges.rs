@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
 use curt_trace::ClientCounter;
-use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs, Timestamp};
+use curt_types::Timestamp;
+use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 use rustix::io::Errno;
 
 use crate::world::{World, user};
@@ -21,10 +22,7 @@ impl ContentFormula for Zeros {
 
 /// Files of uid 1000 that nobody else may touch, an hour or so old.
 fn private_files(options: MemoryOptions) -> MemoryVfs {
-    let time = Timestamp {
-        seconds: 1_600_000_000,
-        nanoseconds: 7,
-    };
+    let time = Timestamp::new(1_600_000_000, 7);
     let mut tree = MemoryTreeBuilder::new(options, Arc::new(Zeros), time);
     tree.owner(1000, 1000).modes(0o755, 0o600);
     for name in ["f", "g", "h"] {

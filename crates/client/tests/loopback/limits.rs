@@ -1,6 +1,7 @@
 //! What FSINFO and PATHCONF say of a server, and what is believed of it.
 
-use curt_client::{OpenFlags, RenameMode, ops, protocol::SetAttributes};
+use curt_client::{OpenFlags, RenameMode, ops};
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root};

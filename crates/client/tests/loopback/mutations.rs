@@ -1,11 +1,9 @@
 //! Making, removing, renaming, linking; files removed while open.
 
-use curt_client::{
-    DirEmit, InodeId, OpenFlags, RenameMode, ops,
-    protocol::{Device, FileType, MknodType, SetAttributes, SetTime, Timestamp},
-};
+use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops, protocol::MknodType};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
+use curt_types::{Device, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root, user};
@@ -66,7 +64,7 @@ fn exclusive_create_refuses_what_is_there_and_sets_the_mode_of_what_is_not() {
         .attributes;
     assert_eq!(stat.mode, 0o640);
     assert!(
-        stat.mtime.seconds > 1_600_000_000,
+        stat.mtime.seconds() > 1_600_000_000,
         "the verifier in the times is gone"
     );
     let again = ops::create(&mounted.client.op(&me), mounted.client.root(), b"f", 0o640, flags).map(|_| ());
@@ -106,37 +104,37 @@ fn every_kind_of_object_can_be_made_and_removed() {
         (
             "directory",
             ops::mkdir(&client.op(&me), top, b"directory", 0o755).unwrap(),
-            FileType::Directory,
+            FileKind::Directory,
         ),
         (
             "link",
             ops::symlink(&client.op(&me), top, b"link", b"where/to").unwrap(),
-            FileType::Symlink,
+            FileKind::Symlink,
         ),
         (
             "fifo",
             ops::mknod(&client.op(&me), top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
-            FileType::Fifo,
+            FileKind::Fifo,
         ),
         (
             "socket",
             ops::mknod(&client.op(&me), top, b"socket", MknodType::Socket, 0o600).unwrap(),
-            FileType::Socket,
+            FileKind::Socket,
         ),
         (
             "null",
             ops::mknod(&client.op(&me), top, b"null", MknodType::Character(device), 0o600).unwrap(),
-            FileType::Character,
+            FileKind::CharacterDevice,
         ),
         (
             "disk",
             ops::mknod(&client.op(&me), top, b"disk", MknodType::Block(device), 0o600).unwrap(),
-            FileType::Block,
+            FileKind::BlockDevice,
         ),
         (
             "file",
             ops::make_file(&client.op(&me), top, b"file", 0o600).unwrap(),
-            FileType::Regular,
+            FileKind::Regular,
         ),
     ];
     let mut names: Vec<_> = made.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -145,12 +143,12 @@ fn every_kind_of_object_can_be_made_and_removed() {
     for (name, found, kind) in made {
         assert_eq!(found.attributes.kind, kind, "{name}");
         match kind {
-            FileType::Directory => ops::rmdir(&client.op(&me), top, name.as_bytes()).unwrap(),
-            FileType::Character | FileType::Block => {
-                assert_eq!(found.attributes.device, device);
+            FileKind::Directory => ops::rmdir(&client.op(&me), top, name.as_bytes()).unwrap(),
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                assert_eq!(found.attributes.rdev, device);
                 ops::unlink(&client.op(&me), top, name.as_bytes()).unwrap();
             }
-            FileType::Regular | FileType::Symlink | FileType::Socket | FileType::Fifo => {
+            FileKind::Regular | FileKind::Symlink | FileKind::Socket | FileKind::Fifo => {
                 ops::unlink(&client.op(&me), top, name.as_bytes()).unwrap();
             }
         }
@@ -303,7 +301,7 @@ fn a_file_that_is_open_keeps_its_name_if_the_server_refuses_to_replace_it() {
     assert_eq!(list(&mounted, open), ["mine"]);
     assert_eq!(mounted.cat(&me, mine.id).unwrap(), b"mine");
     assert_eq!(
-        ops::getattr(&mounted.client.op(&me), mine.id).map(|stat| stat.attributes.links),
+        ops::getattr(&mounted.client.op(&me), mine.id).map(|stat| stat.attributes.nlink),
         Ok(1)
     );
 }
@@ -383,7 +381,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
     let top = mounted.client.root();
     let file = mounted.put(&me, top, "a", 0o644, b"x");
     let linked = ops::link(&mounted.client.op(&me), file.id, top, b"b").unwrap();
-    assert_eq!((linked.id, linked.attributes.links), (file.id, 2));
+    assert_eq!((linked.id, linked.attributes.nlink), (file.id, 2));
     ops::rename(
         &mounted.client.op(&me),
         (top, b"a"),
@@ -398,7 +396,7 @@ fn renaming_one_name_of_a_file_to_another_of_its_names_removes_neither() {
         ops::getattr(&mounted.client.op(&me), file.id)
             .unwrap()
             .attributes
-            .links,
+            .nlink,
         1
     );
     assert_eq!(mounted.cat(&me, file.id).unwrap(), b"x");
@@ -411,10 +409,7 @@ fn setattr_sets_and_is_believed() {
     let me = root();
     let file = mounted.put(&me, mounted.client.root(), "f", 0o644, b"0123456789");
     mounted.sent();
-    let time = Timestamp {
-        seconds: 1_000_000,
-        nanoseconds: 5,
-    };
+    let time = Timestamp::new(1_000_000, 5);
     let set = SetAttributes {
         mode: Some(0o600),
         uid: Some(5),

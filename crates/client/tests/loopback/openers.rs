@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use curt_client::{Caller, ClientOptions, InodeId, OpenFile, OpenFlags, ops, protocol::SetAttributes};
+use curt_client::{Caller, ClientOptions, InodeId, OpenFile, OpenFlags, ops};
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
+use curt_types::SetAttributes;
 use curt_vfs::MemoryVfs;
 use rustix::io::Errno;
 

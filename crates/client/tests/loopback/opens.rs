@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use curt_client::{OpenFlags, PageCacheState, ops, protocol::SetAttributes};
+use curt_client::{OpenFlags, PageCacheState, ops};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounter;
+use curt_types::SetAttributes;
 use rustix::io::Errno;
 
 use crate::world::{World, root, user};

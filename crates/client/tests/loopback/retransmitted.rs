@@ -1,14 +1,18 @@
 //! A server without a reply cache that executes a change, loses its connection before the reply,
 //! and is sent the change again.
 
-use std::{sync::Arc, time::Duration};
-
-use curt_client::{
-    Caller, ClientOptions, OpenFlags, RenameMode, ops,
-    protocol::{Device, MknodType},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
+
+use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, ops, protocol::MknodType};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
+use curt_types::Device;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -30,6 +34,8 @@ struct Repeating {
     next: Arc<dyn Transport>,
     clock: Arc<Scripted>,
     plan: Mutex<Option<(u32, Plan)>>,
+    /// Whether the outage is the server's, which is restarted.
+    restarts: AtomicBool,
 }
 
 impl Repeating {
@@ -57,6 +63,7 @@ impl Transport for Repeating {
         if let Some((_, plan)) = planned {
             journey.transmissions = 2;
             journey.lost = Some(REQUEST);
+            journey.restarted = self.restarts.load(Relaxed);
             match plan {
                 Plan::Twice => drop(self.next.call(request, interrupt)?),
                 Plan::LostOnTheWay(meanwhile) => {
@@ -84,6 +91,7 @@ impl Bed {
             next: world.way(),
             clock: Arc::clone(&world.clock),
             plan: Mutex::default(),
+            restarts: AtomicBool::new(true),
         });
         let mounted = Arc::new(world.mount_over(ClientOptions::default(), repeating.clone()));
         let other = Arc::new(world.mount_with(ClientOptions::default()));
@@ -386,4 +394,47 @@ fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed()
     // And what cannot be made is not there.
     let make = || ops::mknod(&fresh.client.op(&me()), top, b"x", device, 0o600);
     assert!(bed.twice(NfsProcedure::Mknod, make).is_err());
+}
+
+// SEMANTICS: rpc-12.
+#[test]
+fn a_refusal_by_a_server_that_was_not_restarted_stands() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    bed.repeating.restarts.store(false, Relaxed);
+    let make = || ops::mkdir(&client.op(&me()), top, b"d", 0o755);
+    assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
+    bed.mounted.put(&me(), top, "f", 0o644, b"x");
+    let remove = || ops::unlink(&client.op(&me()), top, b"f");
+    assert_eq!(bed.twice(NfsProcedure::Remove, remove), Err(Errno::NOENT));
+}
+
+// SEMANTICS: rpc-12.
+#[test]
+fn what_others_moved_to_the_same_name_before_is_their_work() {
+    let bed = Bed::new();
+    let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
+    bed.mounted.put(&me(), top, "a", 0o644, b"x");
+    let inode = id(&bed.mounted, "a");
+    let there = bed.other.client.root();
+    let rename = ops::rename(
+        &bed.other.client.op(&me()),
+        (there, b"a"),
+        (there, b"b"),
+        RenameMode::Replace,
+    );
+    assert_eq!(rename, Ok(()));
+    // The directory changes in time, by something else.
+    let meanwhile = |other: &BenchMount| {
+        let there = other.client.root();
+        ops::mkdir(&other.client.op(&me()), there, b"another", 0o755)
+            .map(drop)
+            .unwrap();
+    };
+    let own = || ops::rename(&client.op(&me()), (top, b"a"), (top, b"b"), RenameMode::Replace);
+    assert_eq!(
+        bed.beaten(NfsProcedure::Rename, meanwhile, own),
+        Err(Errno::NOENT)
+    );
+    assert_eq!(id(&bed.mounted, "b"), inode);
 }

@@ -2,9 +2,8 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use curt_client::{
-    Background, BackgroundTask, ClientOptions, OpenFile, OpenFlags, RenameMode, ops, protocol::SetAttributes,
-};
+use curt_client::{Background, BackgroundTask, ClientOptions, OpenFile, OpenFlags, RenameMode, ops};
+use curt_types::SetAttributes;
 use parking_lot::Mutex;
 
 use crate::{

@@ -19,7 +19,7 @@ use curt_client::{
     protocol::{RpcCaller, RpcClient, v3},
 };
 use curt_policy::CacheOptions;
-use curt_proto::{mount3, nfs3::FileHandle};
+use curt_proto::mount3;
 use curt_rpc::{
     auth::{MachineName, RpcCredential},
     client::{Interrupt, RpcRequest, Transport},
@@ -29,7 +29,8 @@ use curt_server::{
     Squash,
 };
 use curt_trace::{ClientCounter, ClientSnapshot};
-use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Timestamp};
+use curt_types::{FileHandle, Timestamp};
+use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource};
 use curt_xdr::Decode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -79,10 +80,10 @@ struct ServerTime(Arc<Scripted>);
 impl TimeSource for ServerTime {
     fn now(&self) -> Timestamp {
         let passed = Duration::from_nanos(self.0.passed.load(Relaxed) + 123_456_789);
-        Timestamp {
-            seconds: BEGIN + i64::try_from(passed.as_secs()).unwrap(),
-            nanoseconds: passed.subsec_nanos(),
-        }
+        Timestamp::new(
+            BEGIN + i64::try_from(passed.as_secs()).unwrap(),
+            passed.subsec_nanos(),
+        )
     }
 }
 
@@ -251,7 +252,7 @@ impl World {
         let limits = v3::fsinfo(&wire, asker, &self.root).unwrap().outcome.unwrap();
         let path_limits = v3::pathconf(&wire, asker, &self.root).unwrap().outcome.unwrap();
         let mut root = MountedRoot {
-            handle: self.root,
+            handle: self.root.clone(),
             limits,
             path_limits,
         };
@@ -296,7 +297,7 @@ fn root_handle(service: &Arc<NfsService>) -> FileHandle {
     };
     let reply = loopback.call(&request, &Interrupt::never()).unwrap();
     match mount3::MountReply::decode(&mut curt_xdr::Decoder::new(reply.results())).unwrap() {
-        mount3::MountReply::Ok(ok) => ok.root,
+        mount3::MountReply::Ok(ok) => ok.root.into(),
         other => panic!("MNT was refused: {other:?}"),
     }
 }

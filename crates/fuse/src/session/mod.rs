@@ -240,9 +240,7 @@ impl<F: Filesystem> FuseSessionShared<F> {
             }
             ReaderHandover::LimitReached { tell } => {
                 if tell {
-                    tracing::warn!(
-                        "all threads answer requests that wait; more requests have to wait until one is done"
-                    );
+                    tracing::warn!("all threads are busy; further requests wait");
                 }
             }
         }

@@ -45,7 +45,7 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usi
             reply_buffers: ReplyBuffers::default(),
         }
         .run(),
-        Err(errno) => tracing::warn!("no memory to read requests with: {errno}"),
+        Err(errno) => tracing::warn!("cannot allocate a request buffer: {errno}"),
     }
     // Somebody may still look at it.
     desk.set_idle();
@@ -127,10 +127,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
             exchange.serve(filesystem, operation, reserve)
         }));
         if served.is_err() {
-            tracing::error!(
-                "{} ended in a panic and is answered with EIO",
-                opcode_name(header.opcode)
-            );
+            tracing::error!("{} panicked: replying EIO", opcode_name(header.opcode));
             reply::send_error(&self.device, header.unique, Errno::IO);
         }
         shared.requests.end(&self.request);

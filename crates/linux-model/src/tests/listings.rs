@@ -51,7 +51,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
         for name in names {
             of_object += 1;
             if looks {
-                let object = seen(of_object, ObjectKind::Regular, 1);
+                let object = seen(of_object, FileKind::Regular, 1);
                 linux.look_up(WHO, ROOT, name, Some(&object), LookupIntent::Use, seconds(0));
                 linux.stat(&object, seconds(0));
             }

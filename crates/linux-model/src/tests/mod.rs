@@ -7,10 +7,12 @@ mod listings;
 
 use core::time::Duration;
 
+use curt_policy::{CacheOptions, LookupCache, Moment, PlusMode, TimeoutRange};
+use curt_types::FileKind;
+
 use super::lookup::LookupIntent;
 use super::ranges::RANGES_MAX;
 use super::{Linux, LinuxRequest, ObjectId, OpenId, Options, Seen, Who, Writing};
-use curt_policy::{CacheOptions, LookupCache, Moment, ObjectKind, PlusMode, TimeoutRange};
 
 const ROOT: ObjectId = ObjectId(1);
 const WHO: Who = Who(7);
@@ -19,7 +21,7 @@ fn seconds(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
 }
 
-fn seen(id: u64, kind: ObjectKind, size: u64) -> Seen {
+fn seen(id: u64, kind: FileKind, size: u64) -> Seen {
     Seen {
         id: ObjectId(id),
         kind,
@@ -29,7 +31,7 @@ fn seen(id: u64, kind: ObjectKind, size: u64) -> Seen {
 }
 
 fn file(size: u64) -> Seen {
-    seen(2, ObjectKind::Regular, size)
+    seen(2, FileKind::Regular, size)
 }
 
 fn linux(cache: CacheOptions) -> Linux {
@@ -37,7 +39,7 @@ fn linux(cache: CacheOptions) -> Linux {
 }
 
 fn directory() -> Seen {
-    seen(1, ObjectKind::Directory, 4096)
+    seen(1, FileKind::Directory, 4096)
 }
 
 fn options(cache: CacheOptions) -> Options {
@@ -273,7 +275,7 @@ fn changed_rights_are_asked_for_again() {
 #[test]
 fn a_link_is_read_once() {
     let mut linux = linux(CacheOptions::default());
-    let link = seen(3, ObjectKind::Symlink, 4);
+    let link = seen(3, FileKind::Symlink, 4);
     linux.look_up(WHO, ROOT, b"l", Some(&link), LookupIntent::Use, seconds(0));
     sent(&mut linux);
     linux.read_link(&link, seconds(0));
@@ -318,7 +320,7 @@ fn memory_is_bounded_and_what_it_costs_is_told() {
     let mut linux = linux(CacheOptions::default());
     linux.room = ENTRIES_MAX;
     let look = |linux: &mut Linux, number: usize| {
-        let object = seen(number as u64 + 10, ObjectKind::Regular, 1);
+        let object = seen(number as u64 + 10, FileKind::Regular, 1);
         let name = number.to_string();
         linux.look_up(
             WHO,

@@ -1,32 +1,25 @@
 //! Conversions between the client's types and FUSE's: attributes, times, names.
 
-use std::time::Duration;
-
 use curt_client as client;
-use curt_client::protocol::{self, Attributes, FileType, Timestamp};
+use curt_client::protocol;
 use curt_fuse as fuse;
+use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
 
-/// For how long the kernel may use a name without asking. There is no safe way to have it ask for
-/// the names of one directory again. The notification for a name waits for whoever works in that
-/// directory, perhaps with a silent server. That for all names (a new epoch, Linux 6.16 to 6.18)
-/// unmounts what is mounted anywhere below the mount point, and makes programs that run from there
-/// find their files "(deleted)". And nobody checks search permission for a name that the kernel has
-/// cached.
-const NAME_VALID: Duration = Duration::ZERO;
+use crate::kernel_quirks::name_lifetime::NAME_VALID;
 
 /// The block size for stat(2): what one READ or WRITE carries best.
 const BLOCK_SIZE: u32 = 1 << 20;
 
 /// S_IFMT's bits of a kind.
-pub(super) const fn type_bits(kind: FileType) -> u32 {
+pub(super) const fn type_bits(kind: FileKind) -> u32 {
     match kind {
-        FileType::Fifo => 0o010_000,
-        FileType::Character => 0o020_000,
-        FileType::Directory => 0o040_000,
-        FileType::Block => 0o060_000,
-        FileType::Regular => 0o100_000,
-        FileType::Symlink => 0o120_000,
-        FileType::Socket => 0o140_000,
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharacterDevice => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
     }
 }
 
@@ -39,18 +32,18 @@ pub(super) fn attributes(from: &Attributes) -> fuse::FuseAttr {
         mtime: time(from.mtime),
         ctime: time(from.ctime),
         mode: type_bits(from.kind) | (from.mode & 0o7777),
-        links: from.links,
+        links: from.nlink,
         uid: from.uid,
         gid: from.gid,
-        device: fuse::device_number(from.device.major, from.device.minor),
+        device: fuse::device_number(from.rdev.major, from.rdev.minor),
         block_size: BLOCK_SIZE,
     }
 }
 
 fn time(from: Timestamp) -> fuse::FuseTime {
     fuse::FuseTime {
-        seconds: from.seconds,
-        nanoseconds: from.nanoseconds,
+        seconds: from.seconds(),
+        nanoseconds: from.nanoseconds(),
     }
 }
 
@@ -83,8 +76,8 @@ pub(super) fn entry(from: &client::LookupResult, generation: u32) -> fuse::Entry
 }
 
 /// What is to be set; the plan says what a protocol can express.
-pub(super) fn set_attributes(from: &fuse::SetattrIn) -> protocol::SetAttributes {
-    protocol::SetAttributes {
+pub(super) fn set_attributes(from: &fuse::SetattrIn) -> SetAttributes {
+    SetAttributes {
         mode: from.mode.map(|mode| mode & 0o7777),
         uid: from.uid,
         gid: from.gid,
@@ -94,21 +87,18 @@ pub(super) fn set_attributes(from: &fuse::SetattrIn) -> protocol::SetAttributes 
     }
 }
 
-fn set_time(from: Option<fuse::SetattrTime>) -> protocol::SetTime {
+fn set_time(from: Option<fuse::SetattrTime>) -> SetTime {
     match from {
-        None => protocol::SetTime::Keep,
-        Some(fuse::SetattrTime::Now) => protocol::SetTime::ServerTime,
-        Some(fuse::SetattrTime::To(time)) => protocol::SetTime::Time(Timestamp {
-            seconds: time.seconds,
-            nanoseconds: time.nanoseconds,
-        }),
+        None => SetTime::Keep,
+        Some(fuse::SetattrTime::Now) => SetTime::ServerTime,
+        Some(fuse::SetattrTime::To(time)) => SetTime::Time(Timestamp::new(time.seconds, time.nanoseconds)),
     }
 }
 
 /// What mknod(2) is to make; a regular file is none of them.
 pub(super) fn node(new: &fuse::MknodIn) -> Option<protocol::MknodType> {
     let (major, minor) = fuse::device_parts(new.device);
-    let device = protocol::Device { major, minor };
+    let device = Device { major, minor };
     match new.mode & 0o170_000 {
         0o010_000 => Some(protocol::MknodType::Fifo),
         0o020_000 => Some(protocol::MknodType::Character(device)),
@@ -171,10 +161,7 @@ mod tests {
         assert_eq!(node_of(0o010_644), Some(protocol::MknodType::Fifo));
         assert_eq!(
             node_of(0o060_644),
-            Some(protocol::MknodType::Block(protocol::Device {
-                major: 8,
-                minor: 1
-            }))
+            Some(protocol::MknodType::Block(Device { major: 8, minor: 1 }))
         );
         assert_eq!(node_of(0o100_644), None);
     }

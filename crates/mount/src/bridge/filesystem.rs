@@ -15,7 +15,8 @@ use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;
 use super::opcodes::FuseOpcode;
-use super::{Bridge, FuseInterrupt, FuseOpenDirectory, convert, in_use, inode};
+use super::{Bridge, FuseInterrupt, FuseOpenDirectory, convert, inode};
+use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
 const REGULAR: u32 = 0o100_000;
@@ -41,7 +42,7 @@ impl Filesystem for Bridge {
     }
 
     fn refused_lookup(&self, parent: NodeId, name: &[u8], refusal: Errno) -> Errno {
-        let must_stay = !in_use::may_drop(refusal)
+        let must_stay = !names_in_use::may_drop(refusal)
             && self.client.may_be_cached(inode(parent), name)
             && self.in_use.get().is_some_and(|names| names.may_contain(name));
         if must_stay { Errno::NOMEM } else { refusal }
@@ -145,7 +146,7 @@ impl Filesystem for Bridge {
 
     fn rmdir(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
         self.operations.count(FuseOpcode::Rmdir);
-        self.wait_for_earlier_releases(context, parent, name);
+        unawaited_release::wait(&self.client, context, inode(parent), name);
         ops::rmdir(&self.op(context), inode(parent), name)
     }
 
@@ -165,7 +166,7 @@ impl Filesystem for Bridge {
             EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::INVAL),
         };
-        self.wait_for_earlier_releases(context, to.0, to.1);
+        unawaited_release::wait(&self.client, context, inode(to.0), to.1);
         ops::rename(
             &self.op(context),
             (inode(from.0), from.1),
@@ -189,7 +190,13 @@ impl Filesystem for Bridge {
     fn open(&self, context: &BridgeContext<'_>, node: NodeId, open: &OpenIn) -> Result<OpenOut, Errno> {
         self.operations.count(FuseOpcode::Open);
         let op = self.op(context);
-        let opened = ops::open(&op, inode(node), convert::open_flags(open.flags))?;
+        let open = || ops::open(&op, inode(node), convert::open_flags(open.flags));
+        let opened = match open() {
+            // knfsd opens without a path, so that no kernel looks the name up and tries again: it
+            // would tell its client that the file is gone.
+            Err(Errno::STALE) if context.is_of_kernel() => open()?,
+            opened => opened?,
+        };
         Ok(self.opened(&op, node, opened))
     }
 
@@ -243,7 +250,7 @@ impl Filesystem for Bridge {
             ops::write(&op, &file, write.offset, data)
         };
         if file.flags().direct && !write.from_cache {
-            self.drop_pages(node, write.offset, data.len());
+            direct_write_pages::drop_pages(self.notifier.get(), node, write.offset, data.len());
         }
         let taken = taken?;
         self.count_write(taken as u64, file.flags().direct, write.from_cache);
@@ -391,26 +398,6 @@ impl ReadTarget for KernelReadTarget {
 }
 
 impl Bridge {
-    /// Before a directory is removed or replaced: a program may just have closed the last removed
-    /// file in it, but the kernel does not wait for the RELEASE, which another thread may still be
-    /// handling.
-    fn wait_for_earlier_releases(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) {
-        if ops::may_hold_removed_files(&self.client, inode(parent), name) {
-            context.wait_for_earlier();
-        }
-    }
-
-    /// Has the kernel drop pages past which bytes were written (`O_DIRECT`). It does so itself only
-    /// before it sends them, and for synchronous writes after the reply, too: a page that is read
-    /// meanwhile outlives an asynchronous one (Linux to 6.18, `fuse_aio_complete`).
-    fn drop_pages(&self, node: NodeId, offset: u64, length: usize) {
-        let range = i64::try_from(offset).ok().zip(i64::try_from(length).ok());
-        if let (Some(notifier), Some((offset, length @ 1..))) = (self.notifier.get(), range) {
-            // ENOENT: the kernel has no copy.
-            let _ = notifier.invalidate_inode(node, offset, length);
-        }
-    }
-
     fn count_read(&self, bytes: u64, is_direct: bool) {
         let counters = self.client.live_counters();
         counters.add(ClientCounter::KernelReadBytes, bytes);

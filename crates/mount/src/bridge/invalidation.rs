@@ -5,12 +5,14 @@
 //! kernel would wait for those pages while the operation waits for the kernel. An open is
 //! different: it notifies the kernel itself, before it is answered, and leaves nothing pending
 //! ([`InvalidationQueue::take_pending`]). A read that finds a change waits until all pages but its
-//! own are dropped. When the others are notified: see [`super::pending`].
+//! own are dropped. When the others are notified: see
+//! [`crate::kernel_quirks::late_attributes`].
 //!
 //! When names of a directory changed the kernel is notified as for a file: it caches attributes,
 //! and no names. For attributes alone it is notified at once: that takes no page and no lock of the
 //! kernel's that an operation could hold.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,7 +23,7 @@ use curt_fuse::{NodeId, Notifier};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use super::pending::PendingInvalidations;
+use crate::kernel_quirks::late_attributes::PendingInvalidations;
 
 /// The offset that invalidates attributes and no page.
 const ATTRIBUTES_ALONE: i64 = -1;
@@ -33,6 +35,9 @@ const PAGE: u64 = 4096;
 /// its file. That takes a moment, unless a page's READ waits for a silent server: they must not
 /// hang with it.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many reads may wait for that at once; more are answered at once.
+const AROUND_MAX: usize = 64;
 
 /// Inodes whose pages in the kernel's cache are invalid, until the kernel has been notified.
 #[derive(Debug, Default)]
@@ -52,9 +57,12 @@ struct InvalidationQueueState {
     pending: PendingInvalidations,
     /// The inodes of which the kernel is being notified.
     notifying: Option<InodeId>,
-    /// What a read waits for, and how often one has had what it waited for.
-    around: Option<Around>,
+    /// What reads wait for, of one inode each; the first is in progress.
+    around: VecDeque<Around>,
+    /// How many reads have had what they waited for.
     arounds_done: u64,
+    /// Since when the first of `around` is in progress.
+    around_since: Option<Instant>,
     ended: bool,
 }
 
@@ -141,7 +149,8 @@ impl InvalidationQueue {
                         Some(Notice::Around(around)) => {
                             around.drop_pages(&notifier);
                             let mut state = changes.state.lock();
-                            state.around = None;
+                            state.around.pop_front();
+                            state.around_since = None;
                             state.arounds_done += 1;
                             changes.count(&state);
                             continue;
@@ -170,8 +179,9 @@ impl InvalidationQueue {
     fn next(&self) -> Option<Notice> {
         let mut state = self.state.lock();
         while !state.ended {
-            if let Some(around) = &state.around {
-                return Some(Notice::Around(around.clone()));
+            if let Some(around) = state.around.front().cloned() {
+                state.around_since = Some(Instant::now());
+                return Some(Notice::Around(around));
             }
             match state.pending.next(Instant::now()) {
                 Ok(inode) => {
@@ -244,23 +254,30 @@ impl ChangeObserver for InvalidationQueue {
     }
 
     /// The read holds pages of its own, which nobody may wait for before it is answered. If another
-    /// read has pages dropped at this moment, whose own may be waited for, this one is answered at
-    /// once.
+    /// read of the same file has pages dropped at this moment, this one is answered at once; so it
+    /// is if the thread has long been waiting for a page.
     fn read_found_change(&self, id: InodeId, range: Range<u64>, size: u64) {
         let mut state = self.state.lock();
-        let is_busy = state.around.is_some() || state.notifying == Some(id);
+        let is_stuck = state
+            .around_since
+            .is_some_and(|since| since.elapsed() >= NOTIFY_TIMEOUT);
+        let is_busy = is_stuck
+            || state.notifying == Some(id)
+            || state.around.len() >= AROUND_MAX
+            || state.around.iter().any(|around| around.inode == id);
         if is_busy || state.ended || self.notifier.get().is_none() {
             return;
         }
         state.pending.take(id);
-        state.around = Some(Around {
+        state.around.push_back(Around {
             inode: id,
             held: range,
             size,
         });
         self.count(&state);
-        let (deadline, done) = (Instant::now() + NOTIFY_TIMEOUT, state.arounds_done);
-        while state.arounds_done == done && !state.ended {
+        let own = state.arounds_done + state.around.len() as u64;
+        let deadline = Instant::now() + NOTIFY_TIMEOUT;
+        while state.arounds_done < own && !state.ended {
             if self.moved.wait_until(&mut state, deadline).timed_out() {
                 break;
             }

@@ -10,11 +10,9 @@ mod convert;
 mod cookie_offsets;
 mod filesystem;
 mod fuse_fh;
-mod in_use;
 mod interruption;
 mod invalidation;
 mod opcodes;
-mod pending;
 mod revalidation;
 
 use std::collections::BTreeMap;
@@ -33,8 +31,9 @@ pub use revalidation::OpenFileRevalidation;
 
 use cookie_offsets::CookieOffsets;
 use fuse_fh::FuseFhTable;
-use in_use::NamesInUse;
 use opcodes::FuseOpcodeCounts;
+
+use crate::kernel_quirks::names_in_use::NamesInUse;
 
 /// Answers the kernel's requests by calls of a client.
 #[derive(Debug)]

@@ -1,15 +1,13 @@
-//! The tools' side: finding mounts and asking them.
+//! The tools' side: finding mounts and servers, and having them run commands.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::messages::{MountActivity, MountControlReply, MountControlRequest, MountReport};
+use super::messages::{ControlCommand, ControlReply, MountReport, ReportMount};
 use super::mountstats;
 use super::server::check_owner;
 
@@ -19,11 +17,14 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest answer, in bytes.
 const ANSWER_MAX: u64 = 16 << 20;
 
-/// Why a mount could not be asked.
+/// The ending of a mount's socket.
+pub const MOUNT_SOCKET: &str = "socket";
+
+/// Why a command was not run.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// No daemon of this user serves that directory.
-    #[error("{0} is not a Curt mount of this user; 'curt stat' lists those that are")]
+    #[error("{0} is not a Curt mount of this user; 'curt stat' lists the mounts")]
     NotMounted(PathBuf),
     /// The socket failed.
     #[error("the control socket: {0}")]
@@ -35,68 +36,53 @@ pub enum ControlError {
     #[error("{0}")]
     Failed(String),
     /// The answer is not what was asked for.
-    #[error("the daemon's answer is not understood; is it of another version?")]
+    #[error("unknown reply from the daemon; is it another version of Curt?")]
     Answer,
 }
 
-/// Asks the daemon behind a mount's socket.
+/// Has whoever listens on a socket run a command.
 ///
 /// # Errors
-/// The socket fails or the answer is no answer.
-pub fn ask(socket: &Path, question: &MountControlRequest) -> Result<MountControlReply, ControlError> {
-    exchange(socket, question)
-}
-
-/// Asks whoever listens on a socket one thing, and takes the answer.
-///
-/// # Errors
-/// The socket fails or the answer is no answer.
-pub fn exchange<Q: Serialize, A: DeserializeOwned>(socket: &Path, question: &Q) -> Result<A, ControlError> {
-    exchange_keeping_connection(socket, question).map(|(answer, _)| answer)
+/// The socket fails, or the command is refused or fails.
+pub fn call<C: ControlCommand>(socket: &Path, command: &C) -> Result<C::Reply, ControlError> {
+    call_keeping_connection(socket, command).map(|(reply, _)| reply)
 }
 
 /// The same, with the connection, on which more may follow.
 ///
 /// # Errors
-/// As [`exchange`].
-pub fn exchange_keeping_connection<Q: Serialize, A: DeserializeOwned>(
+/// As [`call`].
+pub fn call_keeping_connection<C: ControlCommand>(
     socket: &Path,
-    question: &Q,
-) -> Result<(A, BufReader<UnixStream>), ControlError> {
+    command: &C,
+) -> Result<(C::Reply, BufReader<UnixStream>), ControlError> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-    let mut text = serde_json::to_string(question).map_err(io::Error::from)?;
-    text.push('\n');
-    stream.write_all(text.as_bytes())?;
+    let mut question = serde_json::to_value(command).map_err(io::Error::from)?;
+    question["ask"] = C::NAME.into();
+    stream.write_all(format!("{question}\n").as_bytes())?;
     let mut line = String::new();
     let mut reader = BufReader::new(stream);
     reader.by_ref().take(ANSWER_MAX).read_line(&mut line)?;
-    let answer = serde_json::from_str(&line).map_err(|_| ControlError::Answer)?;
-    Ok((answer, reader))
-}
-
-/// A mount's report, and the processes and paths that cause its requests.
-///
-/// # Errors
-/// The socket fails, or the daemon refuses.
-pub fn watch(socket: &Path) -> Result<MountActivity, ControlError> {
-    match ask(socket, &MountControlRequest::Watch)? {
-        MountControlReply::Watched(watched) => Ok(*watched),
-        MountControlReply::Refused(why) => Err(ControlError::Refused(why)),
-        MountControlReply::Failed(why) => Err(ControlError::Failed(why)),
-        _ => Err(ControlError::Answer),
+    match serde_json::from_str(&line).map_err(|_| ControlError::Answer)? {
+        ControlReply::Done(reply) => Ok((reply, reader)),
+        ControlReply::Refused(why) => Err(ControlError::Refused(why)),
+        ControlReply::Failed(why) => Err(ControlError::Failed(why)),
     }
 }
 
-/// The mounts of a directory of sockets, with their sockets, in order of their mount points.
-/// Sockets that nobody listens on are removed, and so are the other files of daemons that were
-/// killed.
+/// The replies of all who listen on sockets with this ending in a directory. Sockets that nobody
+/// listens on are removed.
 ///
 /// # Errors
 /// The directory cannot be read, or others than this user and root can change it. That it is not
-/// there only means that nothing is mounted.
-pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
+/// there only means that nobody listens.
+pub fn call_all<C: ControlCommand>(
+    directory: &Path,
+    ending: &str,
+    command: &C,
+) -> io::Result<Vec<(PathBuf, C::Reply)>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -105,22 +91,33 @@ pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
     // Below /tmp anybody can make a directory of that name, and answer for mounts that are not
     // there.
     check_owner(directory)?;
-    let mut mounts = Vec::new();
+    let mut replies = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "socket") {
+        if path.extension().is_none_or(|extension| extension != ending) {
             continue;
         }
-        match ask(&path, &MountControlRequest::Report) {
-            Ok(MountControlReply::Report(report)) => mounts.push((path, *report)),
+        match call(&path, command) {
+            Ok(reply) => replies.push((path, reply)),
             Err(ControlError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 // Its daemon was killed; somebody else may have removed it already.
                 let _ = std::fs::remove_file(&path);
             }
-            Ok(_) | Err(_) => {}
+            Err(_) => {}
         }
     }
+    Ok(replies)
+}
+
+/// The mounts of a directory of sockets, with their sockets, in order of their mount points. The
+/// other files of daemons that were killed are removed, too.
+///
+/// # Errors
+/// As [`call_all`].
+pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
+    let mounts = call_all(directory, MOUNT_SOCKET, &ReportMount {})?;
     mountstats::sweep(directory);
+    let mut mounts: Vec<_> = mounts.into_iter().map(|(path, report)| (path, *report)).collect();
     mounts.sort_by(|one, other| one.1.mount_point.cmp(&other.1.mount_point));
     Ok(mounts)
 }

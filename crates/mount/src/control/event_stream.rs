@@ -10,7 +10,9 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use curt_trace::events::{self, EventRing, EventWatch, RecordedProcess, RecordingWriter, RingLevel};
+use curt_trace::events::{
+    self, EventRing, EventWatch, RecordSubject, RecordedProcess, RecordingWriter, RingLevel,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
@@ -23,11 +25,15 @@ const INTERVAL: Timespec = Timespec {
 /// How long a watcher may receive nothing before it is disconnected.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
+/// Returns the path of an object, as far as it is known.
+pub type ObjectPath = Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>;
+
 /// A watch that is about to be streamed.
 pub struct EventStream {
     watch: EventWatch,
     writer: RecordingWriter,
     words: Vec<u64>,
+    path: ObjectPath,
     /// Events were sent that no time mark has followed yet.
     needs_time_mark: bool,
 }
@@ -41,17 +47,19 @@ impl fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// Begins to watch the events whose names match `patterns`.
+    /// Begins to watch the events whose names match `patterns`. The stream has the paths of their
+    /// objects.
     ///
     /// # Errors
     /// Why not: a sentence for the user.
-    pub fn begin(patterns: &str, origin: RecordedProcess) -> Result<Self, String> {
+    pub fn begin(patterns: &str, origin: RecordedProcess, path: ObjectPath) -> Result<Self, String> {
         let selected = events::select(patterns).map_err(|error| error.to_string())?;
         let watch = EventWatch::begin(&selected).map_err(|error| error.to_string())?;
         Ok(Self {
             watch,
             writer: RecordingWriter::new(origin).map_err(|error| error.to_string())?,
             words: Vec::new(),
+            path,
             needs_time_mark: false,
         })
     }
@@ -95,7 +103,10 @@ impl EventStream {
         self.watch.drain(&mut self.words);
         let is_empty = self.words.is_empty();
         if !is_empty {
-            self.writer.records(&self.words, thread_name);
+            self.writer.records(&self.words, |subject| match subject {
+                RecordSubject::Thread(thread) => thread_name(thread),
+                RecordSubject::Object(object) => (self.path)(object),
+            });
         }
         // What was taken out may be younger than `now`: whoever shows it in order waits for the
         // next mark, though nothing else may happen.
@@ -117,9 +128,9 @@ fn peer_has_closed(peer: &UnixStream) -> io::Result<bool> {
     }
 }
 
-fn thread_name(thread: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
+fn thread_name(thread: u32) -> Option<Vec<u8>> {
+    let name = std::fs::read(format!("/proc/self/task/{thread}/comm")).ok()?;
+    Some(name.trim_ascii_end().to_owned())
 }
 
 /// Has this process keep its last events in a file beside the sockets, for as long as the returned
@@ -146,7 +157,8 @@ mod tests {
 
     #[test]
     fn that_nothing_earlier_comes_is_told_once_more_though_nothing_else_happens() {
-        let mut live = EventStream::begin("nfs_umount", RecordedProcess::default()).expect("a place");
+        let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
+            .expect("a place");
         curt_trace::probe!(NfsUmount {
             server: "nas",
             name: "/mnt"
@@ -162,7 +174,7 @@ mod tests {
             match item {
                 RecordingItem::Event(_) => events += 1,
                 RecordingItem::CompleteUntil(_) => marks += 1,
-                RecordingItem::Thread(..) | RecordingItem::End { .. } => {}
+                RecordingItem::Thread(..) | RecordingItem::Object(..) | RecordingItem::End { .. } => {}
             }
         }
         assert_eq!((events, marks), (1, 2));

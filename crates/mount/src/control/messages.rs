@@ -3,65 +3,99 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use curt_trace::stages::CallGraph;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::request_origins::RequestOrigins;
+use super::server_report::ServerReport;
 use crate::explain::ExplainReport;
 
-/// A question to a daemon.
+/// A command that a control socket takes: one line of JSON, whose `ask` is the command's name. The
+/// reply is a [`ControlReply`], also in one line.
+pub trait ControlCommand: Serialize + DeserializeOwned {
+    /// Its name.
+    const NAME: &'static str;
+    /// What it returns.
+    type Reply: Serialize + DeserializeOwned;
+}
+
+/// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "ask")]
-pub enum MountControlRequest {
-    /// The mount's report: figures and options.
-    Report,
+#[serde(rename_all = "snake_case")]
+pub enum ControlReply<T> {
+    /// It is done.
+    Done(T),
+    /// It cannot be done; why, and what to do.
+    Refused(String),
+    /// It was tried, and failed.
+    Failed(String),
+}
+
+/// Declares commands: type, name, arguments and reply.
+macro_rules! control_commands {
+    ($($(#[$outer:meta])* $command:ident $name:literal { $($(#[$inner:meta])* $field:ident: $type:ty),* } -> $reply:ty;)*) => {$(
+        $(#[$outer])*
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $command {
+            $($(#[$inner])* pub $field: $type,)*
+        }
+
+        impl ControlCommand for $command {
+            const NAME: &'static str = $name;
+            type Reply = $reply;
+        }
+    )*};
+}
+
+control_commands! {
+    /// Sends events until the connection is closed: a recording follows the reply.
+    WatchEvents "events" {
+        /// Which: patterns of their names, separated by commas.
+        patterns: String
+    } -> ();
+
+    /// Asks for a mount's figures and options.
+    ReportMount "report" {} -> Box<MountReport>;
+
     /// The same, and the processes and paths that cause requests: counted from the first such
-    /// question until none has arrived for ten seconds.
-    Watch,
-    /// Change these options.
-    Remount {
+    /// command until none has arrived for ten seconds.
+    WatchMount "watch" {} -> Box<MountActivity>;
+
+    /// Changes options of a mount; returns all that are then in force.
+    Remount "remount" {
         /// An option string.
         options: String,
         /// Whether /run/mount/utab shall show them.
-        table: bool,
-    },
-    /// Explain from now on the requests of the asking process and its descendants.
-    Explain {
-        /// Mount options of the Linux client to compare with.
-        linux: String,
-    },
-    /// End the explanation and return it.
-    Explained {
-        /// The most paths to list for each cause.
-        paths: usize,
-    },
-    /// Stream events until the connection is closed.
-    Events {
-        /// Which: patterns of their names, separated by commas.
-        patterns: String,
-    },
-}
+        table: bool
+    } -> String;
 
-/// An answer of a daemon.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MountControlReply {
-    /// To [`MountControlRequest::Report`].
-    Report(Box<MountReport>),
-    /// To [`MountControlRequest::Watch`].
-    Watched(Box<MountActivity>),
-    /// To [`MountControlRequest::Remount`]: the options in force from now on.
-    Remounted(String),
-    /// To [`MountControlRequest::Explain`]: explaining has begun.
-    Explaining,
-    /// To [`MountControlRequest::ExplainReport`].
-    Explained(Box<ExplainReport>),
-    /// To [`MountControlRequest::Events`]: a recording follows, as
-    /// [`curt_trace::events::recording`] says.
-    Events,
-    /// It cannot be done; why, and what to do.
-    Refused(String),
-    /// It was tried, and failed; why.
-    Failed(String),
+    /// Explains from now on the requests of the asking process and its descendants.
+    Explain "explain" {
+        /// Mount options of the Linux client to compare with.
+        linux: String
+    } -> ();
+
+    /// Ends the explanation and returns it.
+    EndExplanation "explained" {
+        /// The most paths to list for each cause.
+        paths: usize
+    } -> Box<ExplainReport>;
+
+    /// Asks for a server's figures.
+    ReportServer "report" {} -> Box<ServerReport>;
+
+    /// Has one request of so many measured from now on; 0: none. What was measured is forgotten.
+    SetStages "stages" {
+        /// One of how many.
+        every: u32
+    } -> ();
+
+    /// Asks what the next request of a procedure does.
+    DrawGraph "graph" {
+        /// Its name.
+        procedure: String
+    } -> CallGraph;
 }
 
 /// A mount, and the processes and paths that cause its requests.

@@ -1,11 +1,11 @@
-//! A mount's control socket: its figures, the options in force, and changes of options at run time.
-//! A server's socket is made and queried in the same way ([`listen_at`], [`exchange`]), with a
-//! protocol of its own.
+//! The control socket of a mount or a server: its figures, the options in force, events, and
+//! changes at run time.
 //!
-//! Each daemon listens on `PID.socket` in the directory of its user. Questions and answers are one
-//! line of JSON each; a peer that sends nothing for a second, or more than 64 KiB, is disconnected.
-//! Only root and the daemon's own user can reach the socket, because it shows what programs ask
-//! for.
+//! Each daemon listens on `PID.socket` (a mount) or `PID.server` in the directory of its user. A
+//! command and its reply are one line of JSON each; a peer that sends nothing for a second, or more
+//! than 64 KiB, is disconnected. Whoever listens registers commands ([`ControlCommands::on`]);
+//! [`call`] has one run. Only root and the daemon's own user can reach the socket, because it shows
+//! what programs ask for.
 
 mod client;
 mod difference;
@@ -16,15 +16,16 @@ pub mod metrics;
 pub mod mountstats;
 mod request_origins;
 mod server;
+mod server_report;
 
-pub use client::{ControlError, ask, exchange, exchange_keeping_connection, find, list, watch};
+pub use client::{ControlError, MOUNT_SOCKET, call, call_all, call_keeping_connection, find, list};
 pub use difference::ReportContinuity;
 pub use directory::directory;
-pub use event_stream::{EventStream, keep_ring};
+pub use event_stream::{EventStream, ObjectPath, keep_ring};
 pub use messages::{
-    MemoryUsage, MountActivity, MountControlReply, MountControlRequest, MountReport, ServerCapabilities,
+    ControlCommand, ControlReply, DrawGraph, EndExplanation, Explain, MemoryUsage, MountActivity,
+    MountReport, Remount, ReportMount, ReportServer, ServerCapabilities, SetStages, WatchEvents, WatchMount,
 };
 pub use request_origins::{RequestOrigin, RequestOriginCounter, RequestOrigins};
-pub use server::{
-    ControlSocket, ControlTarget, RemountError, ReplyThenEvents, answer, check_owner, listen, listen_at,
-};
+pub use server::{ControlCommands, ControlSocket};
+pub use server_report::{FILE_CACHE_MOMENTS, ServerReport};

@@ -8,7 +8,6 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use curt_trace::{ClientCounter, OperationFigure};
 use tracing::warn;
 
 use super::messages::MountReport;
-use super::server::ControlTarget;
 
 /// Bytes of a page, as the kernel counts pages read and written.
 const PAGE: u64 = 4096;
@@ -212,11 +210,11 @@ impl MountstatsFile {
     pub fn keep(
         directory: &Path,
         interval: Duration,
-        mount: Arc<dyn ControlTarget>,
+        report: impl Fn() -> MountReport + Send + 'static,
     ) -> std::io::Result<Self> {
         sweep(directory);
         let path = directory.join(format!("{}.mountstats", std::process::id()));
-        write_whole(&path, &text(&mount.report()))?;
+        write_whole(&path, &text(&report()))?;
         let (stop, stopped) = channel();
         let file = path.clone();
         let writer = thread::Builder::new()
@@ -225,7 +223,7 @@ impl MountstatsFile {
             .spawn(move || {
                 let mut failed = false;
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                    let written = write_whole(&file, &text(&mount.report()));
+                    let written = write_whole(&file, &text(&report()));
                     if let Err(error) = &written
                         && !failed
                     {
@@ -259,7 +257,6 @@ mod tests {
     use curt_trace::ClientCounters;
 
     use super::*;
-    use crate::control::RemountError;
 
     fn report() -> MountReport {
         let counters = ClientCounters::default();
@@ -290,29 +287,13 @@ mod tests {
         assert_eq!(bytes(&report()), [5_904, 0, 4_096, 0, 4_097, 0, 2, 0]);
     }
 
-    struct FixedReport;
-
-    impl ControlTarget for FixedReport {
-        fn report(&self) -> MountReport {
-            report()
-        }
-
-        fn remount(&self, _: &str, _: bool) -> Result<String, RemountError> {
-            Err(RemountError::Refused(String::new()))
-        }
-
-        fn origin(&self) -> curt_trace::events::RecordedProcess {
-            curt_trace::events::RecordedProcess::default()
-        }
-    }
-
     // SEMANTICS: explain-4.
     #[test]
     fn the_file_is_there_while_it_is_kept_and_no_other_is_left() {
         let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let names = || std::fs::read_dir(&directory).unwrap().count();
-        let kept = MountstatsFile::keep(&directory, Duration::from_millis(1), Arc::new(FixedReport)).unwrap();
+        let kept = MountstatsFile::keep(&directory, Duration::from_millis(1), report).unwrap();
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         let first = std::fs::metadata(&path).unwrap();
         let is_another = || std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino());

@@ -117,7 +117,7 @@ impl RequestOriginCounter {
         });
         let watcher: Arc<dyn Watcher> = Arc::<RequestOriginTables>::clone(&tables);
         if !watchers.add(Arc::clone(&watcher)) {
-            return Err("too many watch this mount already".to_owned());
+            return Err("this mount has too many watchers already".to_owned());
         }
         let (now, watchers) = (Arc::clone(&self.now), Arc::clone(watchers));
         let ending = thread::Builder::new()

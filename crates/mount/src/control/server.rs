@@ -1,4 +1,4 @@
-//! The daemon's side: a thread that answers one peer after the other.
+//! The daemon's side: a table of commands, and a thread that answers one peer after the other.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curt_trace::events::RecordedProcess;
-use serde::Serialize;
+use serde_json::Value;
 use tracing::{debug, warn};
 
+use super::client::ControlError;
 use super::event_stream::EventStream;
-use super::messages::{MountActivity, MountControlReply, MountControlRequest, MountReport};
-use super::request_origins::RequestOrigins;
-use crate::explain::ExplainReport;
+use super::messages::{ControlCommand, ControlReply, WatchEvents};
 
 /// Longest question, in bytes.
 const QUESTION_MAX: u64 = 64 * 1024;
@@ -22,72 +21,99 @@ const QUESTION_MAX: u64 = 64 * 1024;
 /// How long a peer may take to ask and to listen.
 const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The error if nothing can be explained.
-const UNEXPLAINED: &str = "nothing is explained here";
+/// Runs a command with this value for the process with this number.
+type Handler<T> = Box<dyn Fn(&T, u32, Value) -> Result<Value, ControlError> + Send>;
 
-/// What a control socket speaks for.
-pub trait ControlTarget: Send + Sync {
-    /// The mount's report.
-    fn report(&self) -> MountReport;
-
-    /// The processes and paths that have caused requests since somebody began to ask.
-    ///
-    /// # Errors
-    /// Why that is not known.
-    fn request_origins(&self) -> Result<RequestOrigins, String> {
-        Err("this mount does not tell who causes requests".to_owned())
-    }
-
-    /// Changes options while mounted; returns all that are then in force. `table`: /run/mount/utab
-    /// shows them, too.
-    ///
-    /// # Errors
-    /// Why not. Nothing has changed then.
-    fn remount(&self, options: &str, table: bool) -> Result<String, RemountError>;
-
-    /// From now on explains the requests of process `_head` and its descendants, compared with a
-    /// Linux client with these options.
-    ///
-    /// # Errors
-    /// Why not, a sentence for the user.
-    fn explain(&self, _head: u32, _linux: &str) -> Result<(), String> {
-        Err(UNEXPLAINED.to_owned())
-    }
-
-    /// Ends the explanation and returns it, with so many paths for each cause.
-    ///
-    /// # Errors
-    /// Why not, a sentence for the user.
-    fn explained(&self, _head: u32, _paths: usize) -> Result<ExplainReport, String> {
-        Err(UNEXPLAINED.to_owned())
-    }
-
-    /// The process whose events are sent.
-    fn origin(&self) -> RecordedProcess;
+/// The commands that a control socket takes for a mount or a server.
+pub struct ControlCommands<T> {
+    target: Arc<T>,
+    origin: fn(&T) -> RecordedProcess,
+    path: fn(&T, u64) -> Option<Vec<u8>>,
+    handlers: Vec<(&'static str, Handler<T>)>,
 }
 
-/// An answer, and what follows it on the connection.
-#[derive(Debug)]
-pub struct ReplyThenEvents<A> {
-    /// The answer.
-    pub answer: A,
-    /// Events, for as long as the peer wants them.
-    pub events: Option<EventStream>,
-}
+impl<T: Send + Sync + 'static> ControlCommands<T> {
+    /// Takes [`WatchEvents`] alone: the events of `origin`, with the paths of their objects.
+    pub fn new(
+        target: Arc<T>,
+        origin: fn(&T) -> RecordedProcess,
+        path: fn(&T, u64) -> Option<Vec<u8>>,
+    ) -> Self {
+        Self {
+            target,
+            origin,
+            path,
+            handlers: Vec::new(),
+        }
+    }
 
-impl<A> From<A> for ReplyThenEvents<A> {
-    fn from(answer: A) -> Self {
-        Self { answer, events: None }
+    /// Takes this command as well. `run` also gets the peer's process id.
+    #[must_use]
+    pub fn on<C: ControlCommand + 'static>(
+        mut self,
+        run: fn(&T, u32, C) -> Result<C::Reply, ControlError>,
+    ) -> Self {
+        let handler = move |target: &T, process, value| {
+            let reply = run(
+                target,
+                process,
+                serde_json::from_value(value).map_err(not_understood)?,
+            )?;
+            serde_json::to_value(reply).map_err(|error| ControlError::Failed(error.to_string()))
+        };
+        self.handlers.push((C::NAME, Box::new(handler)));
+        self
+    }
+
+    /// The reply to a line from the process with this id, and the events that follow it.
+    #[must_use]
+    pub fn answer(&self, line: &str, process: u32) -> (String, Option<EventStream>) {
+        let (reply, events) = match self.run(line, process) {
+            Ok((value, events)) => (ControlReply::Done(value), events),
+            Err(ControlError::Refused(why)) => (ControlReply::Refused(why), None),
+            Err(error) => (ControlReply::Failed(error.to_string()), None),
+        };
+        let text = serde_json::to_string(&reply).expect("a value is JSON");
+        (text + "\n", events)
+    }
+
+    fn run(&self, line: &str, process: u32) -> Result<(Value, Option<EventStream>), ControlError> {
+        let value: Value = serde_json::from_str(line).map_err(not_understood)?;
+        let name = value["ask"].as_str().unwrap_or_default();
+        if name == WatchEvents::NAME {
+            let command: WatchEvents = serde_json::from_value(value).map_err(not_understood)?;
+            let (target, path) = (Arc::clone(&self.target), self.path);
+            let path = Box::new(move |object| path(&target, object));
+            let events = EventStream::begin(&command.patterns, (self.origin)(&self.target), path);
+            return Ok((Value::Null, Some(events.map_err(ControlError::Refused)?)));
+        }
+        let handler = self.handlers.iter().find(|(known, _)| *known == name);
+        let (_, handler) =
+            handler.ok_or_else(|| ControlError::Refused(format!("there is no command {name:?} here")))?;
+        Ok((handler(&self.target, process, value)?, None))
+    }
+
+    /// Opens a socket for this process's user and root, and answers on it until this process ends.
+    /// A socket that another process left behind is replaced.
+    ///
+    /// # Errors
+    /// The directory or socket cannot be made, the directory is another user's, or no thread can be
+    /// started.
+    pub fn listen(self, path: PathBuf) -> io::Result<ControlSocket> {
+        listen_at(path, move |peer| serve(peer, &self))
     }
 }
 
-/// Why options were not changed: a sentence for the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RemountError {
-    /// An option that cannot change, and what to do instead.
-    Refused(String),
-    /// The system did not let us.
-    Failed(String),
+impl<T> std::fmt::Debug for ControlCommands<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.handlers.iter().map(|(name, _)| name))
+            .finish()
+    }
+}
+
+fn not_understood(error: serde_json::Error) -> ControlError {
+    ControlError::Refused(format!("the command is not understood: {error}"))
 }
 
 /// A control socket that is listened on; dropped, its file is removed.
@@ -103,28 +129,12 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Opens this process's control socket in `directory` and answers on it until the process ends.
-///
-/// # Errors
-/// The directory or socket cannot be made, or no thread be started.
-pub fn listen(directory: &Path, mount: Arc<dyn ControlTarget>) -> io::Result<ControlSocket> {
-    let path = directory.join(format!("{}.socket", std::process::id()));
-    listen_at(path, move |line, process| answer(line, process, &*mount))
-}
-
 /// Only this process's user may reach a socket. Root may anyway.
 const OWNER: u32 = 0o600;
 
-/// Opens a socket for this process's user and root. Each line that is received is answered with one
-/// line, by `answer`, which also gets the peer's process id, until this process ends. A socket that
-/// another process left behind is replaced.
-///
-/// # Errors
-/// The directory or socket cannot be made, the directory is another user's, or no thread can be
-/// started.
-pub fn listen_at<A: Serialize>(
+fn listen_at(
     path: PathBuf,
-    answer: impl Fn(&str, u32) -> ReplyThenEvents<A> + Send + 'static,
+    serve: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
 ) -> io::Result<ControlSocket> {
     if let Some(directory) = path.parent() {
         prepare(directory)?;
@@ -147,7 +157,7 @@ pub fn listen_at<A: Serialize>(
             for peer in listener.incoming() {
                 match peer {
                     Ok(peer) => {
-                        if let Err(error) = serve(peer, &answer) {
+                        if let Err(error) = serve(peer) {
                             debug!(%error, "a peer of the control socket was cut off");
                         }
                     }
@@ -161,10 +171,7 @@ pub fn listen_at<A: Serialize>(
     Ok(listening)
 }
 
-fn serve<A: Serialize>(
-    mut peer: UnixStream,
-    answer: impl Fn(&str, u32) -> ReplyThenEvents<A>,
-) -> io::Result<()> {
+fn serve<T: Send + Sync + 'static>(mut peer: UnixStream, commands: &ControlCommands<T>) -> io::Result<()> {
     if !is_ours(&peer)? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -175,47 +182,9 @@ fn serve<A: Serialize>(
     peer.set_write_timeout(Some(PEER_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new((&peer).take(QUESTION_MAX)).read_line(&mut line)?;
-    let said = answer(&line, process(&peer)?);
-    let mut text = serde_json::to_string(&said.answer)?;
-    text.push('\n');
+    let (text, events) = commands.answer(&line, process(&peer)?);
     peer.write_all(text.as_bytes())?;
-    said.events.map_or(Ok(()), |live| live.send_to(peer))
-}
-
-/// A mount's answer to a line from the process with this id.
-pub fn answer(line: &str, process: u32, mount: &dyn ControlTarget) -> ReplyThenEvents<MountControlReply> {
-    match serde_json::from_str(line) {
-        Ok(MountControlRequest::Report) => MountControlReply::Report(Box::new(mount.report())).into(),
-        Ok(MountControlRequest::Watch) => match mount.request_origins() {
-            Ok(causers) => MountControlReply::Watched(Box::new(MountActivity {
-                report: mount.report(),
-                causers,
-            }))
-            .into(),
-            Err(why) => MountControlReply::Refused(why).into(),
-        },
-        Ok(MountControlRequest::Remount { options, table }) => match mount.remount(&options, table) {
-            Ok(options) => MountControlReply::Remounted(options).into(),
-            Err(RemountError::Refused(why)) => MountControlReply::Refused(why).into(),
-            Err(RemountError::Failed(why)) => MountControlReply::Failed(why).into(),
-        },
-        Ok(MountControlRequest::Explain { linux }) => match mount.explain(process, &linux) {
-            Ok(()) => MountControlReply::Explaining.into(),
-            Err(why) => MountControlReply::Refused(why).into(),
-        },
-        Ok(MountControlRequest::Explained { paths }) => match mount.explained(process, paths) {
-            Ok(explained) => MountControlReply::Explained(Box::new(explained)).into(),
-            Err(why) => MountControlReply::Refused(why).into(),
-        },
-        Ok(MountControlRequest::Events { patterns }) => match EventStream::begin(&patterns, mount.origin()) {
-            Ok(live) => ReplyThenEvents {
-                answer: MountControlReply::Events,
-                events: Some(live),
-            },
-            Err(why) => MountControlReply::Refused(why).into(),
-        },
-        Err(error) => MountControlReply::Refused(format!("the question is not understood: {error}")).into(),
-    }
+    events.map_or(Ok(()), |live| live.send_to(peer))
 }
 
 /// The peer's process, by the number that it has here.
@@ -243,7 +212,7 @@ pub(super) fn prepare(directory: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Somebody can, or the directory cannot be examined.
-pub fn check_owner(directory: &Path) -> io::Result<()> {
+pub(super) fn check_owner(directory: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(directory)?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
     if found.is_dir() && is_ours && found.mode() & 0o022 == 0 {
@@ -266,7 +235,7 @@ mod tests {
     fn a_directory_that_others_can_change_is_not_used() {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().join("curt");
-        let listen = || listen_at(place.join("1.socket"), |_, _| ReplyThenEvents::from(1)).map(drop);
+        let listen = || listen_at(place.join("1.socket"), |_| Ok(())).map(drop);
         std::fs::create_dir(&place).expect("a directory");
         for mode in [0o700, 0o755] {
             std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("its mode");
@@ -294,7 +263,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    drop(listen_at(path.clone(), |_, _| ReplyThenEvents::from(1)).expect("a socket"));
+                    drop(listen_at(path.clone(), |_| Ok(())).expect("a socket"));
                 }
                 is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             });
@@ -314,7 +283,7 @@ mod tests {
     fn a_socket_is_the_owners_alone() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("1.socket");
-        let _listening = listen_at(path.clone(), |_, _| ReplyThenEvents::from(1)).expect("a socket");
+        let _listening = listen_at(path.clone(), |_| Ok(())).expect("a socket");
         let mode = std::fs::metadata(&path).expect("the socket").mode();
         assert_eq!(mode & 0o777, OWNER);
     }

@@ -174,7 +174,7 @@ pub(super) fn client(
         soft_revalidation: settings.transport.softreval.then(|| silence_max(settings)),
     };
     let root = MountedRoot {
-        handle: mounted.root,
+        handle: mounted.root.clone(),
         limits: mounted.limits,
         path_limits: mounted.path_limits,
     };

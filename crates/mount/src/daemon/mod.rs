@@ -29,7 +29,7 @@ use tracing::{debug, info, warn};
 
 use crate::bridge::{Bridge, InvalidationQueue, OpenFileRevalidation};
 use crate::control::{
-    self, ControlTarget, RequestOriginCounter,
+    self, MOUNT_SOCKET, RequestOriginCounter,
     metrics::{self, MetricsListener},
     mountstats::MountstatsFile,
 };
@@ -175,7 +175,7 @@ fn listen_for_figures(place: &metrics::MetricsAddress) -> Result<MetricsListener
         MountFailure::lasting(
             ExitStatus::System,
             format!("metrics={place}: {error}"),
-            "choose another place, or leave it out",
+            "choose another address, or leave it out",
         )
     })
 }
@@ -275,8 +275,8 @@ impl LiveMount {
                 .set_reader_ahead(u64::from(READ_AHEAD_KIB) * 1024),
             Err(error) => debug!(%error, "the kernel's read-ahead stays as it is"),
         }
-        let speaker: Arc<dyn ControlTarget> = Arc::<MountControl>::clone(&running);
-        let control = control::listen(&control::directory(), speaker)
+        let control = MountControl::commands(&running)
+            .listen(control::directory().join(format!("{}.{MOUNT_SOCKET}", std::process::id())))
             .inspect_err(
                 |error| warn!(%error, "no control socket: curt stat and remount do not reach this mount"),
             )
@@ -294,17 +294,18 @@ impl LiveMount {
 
     /// Keeps the mountstats file, and serves metrics if the options say so.
     fn offer_figures(&mut self, metrics: Option<MetricsListener>) {
-        let speaker: Arc<dyn ControlTarget> = Arc::<MountControl>::clone(&self.running);
+        let mount = Arc::clone(&self.running);
+        let report = move || mount.report();
         let interval = self.running.settings.lock().figures.mountstats;
         if !interval.is_zero() {
-            let kept = MountstatsFile::keep(&control::directory(), interval, Arc::clone(&speaker));
+            let kept = MountstatsFile::keep(&control::directory(), interval, report.clone());
             self.figures.file = kept
                 .inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount"))
                 .ok();
         }
         let Some(metrics) = metrics else { return };
-        info!("figures for Prometheus: {}", metrics.place());
-        let served = metrics.serve(|| Ok(()), move || metrics::text(&speaker.report()));
+        info!("serving Prometheus metrics on {}", metrics.place());
+        let served = metrics.serve(|| Ok(()), move || metrics::text(&report()));
         self.figures.served = served
             .inspect_err(|error| warn!(%error, "no figures are served"))
             .ok();

@@ -13,10 +13,10 @@ use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
 use crate::control::{
-    ControlTarget, MemoryUsage, MountReport, RemountError, RequestOriginCounter, RequestOrigins,
-    ServerCapabilities,
+    ControlCommands, ControlError, EndExplanation, Explain, MemoryUsage, MountActivity, MountReport, Remount,
+    ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
 };
-use crate::explain::{ExplainReport, Explainer};
+use crate::explain::{ExplainError, Explainer};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{
     self, Atime, GenericSettings, SecurityFlavor, Settings, format_options, format_utab_options, remounted,
@@ -51,7 +51,7 @@ impl MountControl {
     /// Takes the mount out of /run/mount/utab again, unless umount(8) has done it.
     pub(super) fn remove_from_utab(&self) {
         if let Err(error) = Utab::default().remove(&self.mount_point) {
-            tracing::warn!(%error, "the mount's line stays in /run/mount/utab");
+            tracing::warn!(%error, "cannot remove the mount from /run/mount/utab");
         }
     }
 
@@ -83,7 +83,7 @@ impl MountControl {
     }
 
     /// Changes the flags that the kernel itself handles.
-    fn set_flags(&self, generic: &GenericSettings) -> Result<(), RemountError> {
+    fn set_flags(&self, generic: &GenericSettings) -> Result<(), ControlError> {
         let flags = [
             (generic.read_only, MountFlags::RDONLY),
             (generic.nosuid, MountFlags::NOSUID),
@@ -104,13 +104,17 @@ impl MountControl {
             .collect();
         rustix::mount::mount_remount(&self.mount_point, wanted, "").map_err(|error| {
             let place = self.mount_point.display();
-            RemountError::Failed(match error {
+            ControlError::Failed(match error {
                 // Somebody has a file open for writing.
                 rustix::io::Errno::BUSY => format!("{place} is busy"),
                 error => format!("the kernel does not remount {place}: {error}"),
             })
         })
     }
+}
+
+fn refused(error: ExplainError) -> ControlError {
+    ControlError::Refused(error.to_string())
 }
 
 /// The origin of this process's events.
@@ -124,24 +128,30 @@ pub(super) fn origin(source: &str, mount_point: &Path) -> RecordedProcess {
     }
 }
 
-impl ControlTarget for MountControl {
-    fn origin(&self) -> RecordedProcess {
-        origin(&self.source, &self.mount_point)
+impl MountControl {
+    /// The commands of its control socket.
+    pub(super) fn commands(this: &Arc<Self>) -> ControlCommands<Self> {
+        ControlCommands::new(
+            Arc::clone(this),
+            |mount| origin(&mount.source, &mount.mount_point),
+            |mount, object| mount.client.path(InodeId(object)),
+        )
+        .on(|mount, _, _: ReportMount| Ok(Box::new(mount.report())))
+        .on(|mount, _, _: WatchMount| mount.watch().map(Box::new))
+        .on(|mount, _, command: Remount| mount.remount(&command.options, command.table))
+        .on(|mount, process, command: Explain| {
+            let linux = options::of_linux(&command.linux);
+            let linux = linux.map_err(|error| ControlError::Refused(error.to_string()))?;
+            mount.explainer.begin(process, &linux).map_err(refused)
+        })
+        .on(|mount, process, command: EndExplanation| {
+            let explained = mount.explainer.end(process, command.paths);
+            explained.map(Box::new).map_err(refused)
+        })
     }
 
-    fn explain(&self, head: u32, linux: &str) -> Result<(), String> {
-        let linux = options::of_linux(linux).map_err(|error| error.to_string())?;
-        self.explainer
-            .begin(head, &linux)
-            .map_err(|error| error.to_string())?;
-        Ok(())
-    }
-
-    fn explained(&self, head: u32, paths: usize) -> Result<ExplainReport, String> {
-        self.explainer.end(head, paths).map_err(|error| error.to_string())
-    }
-
-    fn report(&self) -> MountReport {
+    /// Its figures and options.
+    pub(super) fn report(&self) -> MountReport {
         // What tools lay beside each other is of one moment: the requests are counted once.
         let operations = self.client.statistics().snapshot();
         let settings = self.settings.lock().clone();
@@ -165,14 +175,19 @@ impl ControlTarget for MountControl {
         }
     }
 
-    fn request_origins(&self) -> Result<RequestOrigins, String> {
+    fn watch(&self) -> Result<MountActivity, ControlError> {
         let path = |object| self.client.path(InodeId(object));
-        self.request_origins.sample(self.client.wire().watchers(), path)
+        let causers = self.request_origins.sample(self.client.wire().watchers(), path);
+        Ok(MountActivity {
+            causers: causers.map_err(ControlError::Refused)?,
+            report: self.report(),
+        })
     }
 
-    fn remount(&self, options: &str, table: bool) -> Result<String, RemountError> {
+    /// Changes options while mounted; returns all that are then in force.
+    fn remount(&self, options: &str, table: bool) -> Result<String, ControlError> {
         let mut settings = self.settings.lock();
-        let next = remounted(&settings, options).map_err(|error| RemountError::Refused(error.to_string()))?;
+        let next = remounted(&settings, options).map_err(|error| ControlError::Refused(error.to_string()))?;
         if next.generic != settings.generic {
             self.set_flags(&next.generic)?;
         }

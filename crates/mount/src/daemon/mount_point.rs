@@ -17,7 +17,7 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountF
     let unusable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => failed(
             format!("mount point {shown} does not exist"),
-            "make the directory first, or let mount(8) do it: -o X-mount.mkdir",
+            "create the directory first, or use -o X-mount.mkdir",
         ),
         io::ErrorKind::NotConnected => failed(
             format!("mount point {shown}: the daemon of an earlier mount is gone"),

@@ -25,8 +25,8 @@ use curt_client::mounting::transfer_size;
 use curt_client::{InodeId, Superblock};
 use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
-use curt_policy::ObjectKind;
 use curt_trace::Watcher;
+use curt_types::FileKind;
 use parking_lot::Mutex;
 
 pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, UnlistedRequests};
@@ -52,13 +52,13 @@ pub struct Explainer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Another command is being explained.
-    #[error("process {0} is having a command explained on this mount; one at a time")]
+    #[error("process {0} already explains a command on this mount; only one can at a time")]
     Busy(u32),
     /// Too much else watches.
-    #[error("too many watch this mount")]
+    #[error("this mount has too many watchers")]
     TooManyWatchers,
     /// This process has not begun anything.
-    #[error("this process has nothing explained on this mount")]
+    #[error("this process explains no command on this mount")]
     Nothing,
 }
 
@@ -103,10 +103,13 @@ impl Explainer {
         let root = self.client.last_attributes(InodeId::ROOT);
         let root = Seen {
             id: ObjectId(InodeId::ROOT.0),
-            kind: ObjectKind::Directory,
+            kind: FileKind::Directory,
             size: root.map_or(0, |stat| stat.attributes.size),
             stamp: root.map_or(0, |stat| {
-                observer::stamp(stat.attributes.ctime.seconds, stat.attributes.ctime.nanoseconds)
+                observer::stamp(
+                    stat.attributes.ctime.seconds(),
+                    stat.attributes.ctime.nanoseconds(),
+                )
             }),
         };
         let explanation = Arc::new(CommandExplanation::new(head, options, root, Instant::now()));

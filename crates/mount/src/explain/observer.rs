@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use curt_fuse::{DirentBuffer, FuseAttr, MknodIn, NodeId, WriteIn};
 use curt_linux_model::{FileOperation, LinuxRequest, ObjectId, OpenId, Seen, Who, Writing};
-use curt_policy::ObjectKind;
 use curt_trace::scope::ScopeGuard;
+use curt_types::FileKind;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -272,10 +272,10 @@ const fn seen(node: NodeId, attributes: &FuseAttr) -> Seen {
     Seen {
         id: object(node),
         kind: match attributes.mode & TYPE {
-            REGULAR => ObjectKind::Regular,
-            DIRECTORY => ObjectKind::Directory,
-            LINK => ObjectKind::Symlink,
-            _ => ObjectKind::Special,
+            REGULAR => FileKind::Regular,
+            DIRECTORY => FileKind::Directory,
+            LINK => FileKind::Symlink,
+            _ => FileKind::Fifo,
         },
         size: attributes.size,
         stamp: stamp(attributes.ctime.seconds, attributes.ctime.nanoseconds),

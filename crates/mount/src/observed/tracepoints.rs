@@ -10,7 +10,8 @@ use curt_client::{InodeEventFields, InodeId, Superblock};
 use curt_fuse::NodeId;
 use curt_trace::probe;
 
-use super::{FuseCaller, FuseOperation, FuseOperationReply, FuseOperationResult, OperationObserver};
+use super::{FuseCaller, FuseOperation, FuseOperationReply as Reply, FuseOperationResult, OperationObserver};
+use FuseOperation as Op;
 
 /// Emits the events of operations on a client's mount.
 pub struct TracepointObserver {
@@ -45,14 +46,14 @@ impl TracepointObserver {
 }
 
 /// An event, with its fields.
-macro_rules! trace_event {
+macro_rules! event {
     ($event:ident: $($field:ident $(: $value:expr)?),*) => {
         probe!($event { $($field $(: $value)?),* })
     };
 }
 
 /// The event that an operation on an object begins, with the common fields.
-macro_rules! trace_enter {
+macro_rules! enter {
     ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
         probe!(let subject = $subject; $event {
             $($field $(: $value)?,)*
@@ -66,7 +67,7 @@ macro_rules! trace_enter {
 }
 
 /// The event that an operation on an object is done, with the common fields.
-macro_rules! trace_exit {
+macro_rules! exit {
     ($subject:expr, $event:ident: $($field:ident $(: $value:expr)?),*) => {
         probe!(let subject = $subject; $event {
             $($field $(: $value)?,)*
@@ -88,65 +89,47 @@ impl OperationObserver for TracepointObserver {
     fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) {
         let (pid, uid) = (asker.thread, asker.uid);
         match *operation {
-            FuseOperation::Lookup((parent, name)) => {
-                trace_event!(NfsLookupEnter: pid, uid, dir: self.fileid(parent), name)
+            Op::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),
+            Op::Getattr(node) => enter!(self.event_fields(node), NfsGetattrEnter: pid, uid),
+            Op::Setattr(node, _) => enter!(self.event_fields(node), NfsSetattrEnter: pid, uid),
+            Op::Readlink(node) => event!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node)),
+            Op::Symlink((at, name), target) => {
+                event!(NfsSymlinkEnter: pid, uid, dir: self.fileid(at), name, target)
             }
-            FuseOperation::Getattr(node) => trace_enter!(self.event_fields(node), NfsGetattrEnter: pid, uid),
-            FuseOperation::Setattr(node, _) => {
-                trace_enter!(self.event_fields(node), NfsSetattrEnter: pid, uid)
+            Op::Mknod((at, name), new) => {
+                event!(NfsMknodEnter: pid, uid, dir: self.fileid(at), name, mode: new.mode)
             }
-            FuseOperation::Readlink(node) => {
-                trace_event!(NfsReadlinkEnter: pid, uid, fileid: self.fileid(node))
+            Op::Mkdir((at, name), mode) => event!(NfsMkdirEnter: pid, uid, dir: self.fileid(at), name, mode),
+            Op::Unlink((at, name)) => event!(NfsUnlinkEnter: pid, uid, dir: self.fileid(at), name),
+            Op::Rmdir((at, name)) => event!(NfsRmdirEnter: pid, uid, dir: self.fileid(at), name),
+            Op::Rename(from, to) => {
+                event!(NfsRenameEnter: pid, uid, dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1)
             }
-            FuseOperation::Symlink((parent, name), target) => {
-                trace_event!(NfsSymlinkEnter: pid, uid, dir: self.fileid(parent), name, target)
+            Op::Link(node, (at, name)) => {
+                event!(NfsLinkEnter: pid, uid, fileid: self.fileid(node), dir: self.fileid(at), name)
             }
-            FuseOperation::Mknod((parent, name), new) => {
-                trace_event!(NfsMknodEnter: pid, uid, dir: self.fileid(parent), name, mode: new.mode)
+            Op::Open(node, open) => {
+                event!(NfsOpenEnter: pid, uid, fileid: self.fileid(node), flags: open.flags)
             }
-            FuseOperation::Mkdir((parent, name), mode) => {
-                trace_event!(NfsMkdirEnter: pid, uid, dir: self.fileid(parent), name, mode)
+            Op::Create((at, name), create) => {
+                event!(NfsAtomicOpenEnter: pid, uid, dir: self.fileid(at), name, flags: create.flags, mode: create.mode)
             }
-            FuseOperation::Unlink((parent, name)) => {
-                trace_event!(NfsUnlinkEnter: pid, uid, dir: self.fileid(parent), name)
+            Op::Read(node, read) => {
+                event!(NfsReadEnter: pid, uid, fileid: self.fileid(node), offset: read.offset, count: read.size)
             }
-            FuseOperation::Rmdir((parent, name)) => {
-                trace_event!(NfsRmdirEnter: pid, uid, dir: self.fileid(parent), name)
+            Op::Write(node, write, count) => {
+                event!(NfsWriteEnter: pid, uid, fileid: self.fileid(node), offset: write.offset, count)
             }
-            FuseOperation::Rename(from, to) => {
-                trace_event!(NfsRenameEnter: pid, uid, dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1)
+            Op::Statfs(node) => event!(NfsStatfsEnter: pid, uid, fileid: self.fileid(node)),
+            Op::Flush(node) => event!(NfsFlushEnter: pid, uid, fileid: self.fileid(node)),
+            Op::Fsync(node) => enter!(self.event_fields(node), NfsFsyncEnter: pid, uid),
+            Op::Opendir(node) => event!(NfsOpendirEnter: pid, uid, dir: self.fileid(node)),
+            Op::Readdir(node, (_, cookie), plus) => {
+                event!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
             }
-            FuseOperation::Link(node, (parent, name)) => {
-                trace_event!(NfsLinkEnter: pid, uid, fileid: self.fileid(node), dir: self.fileid(parent), name)
-            }
-            FuseOperation::Open(node, open) => {
-                trace_event!(NfsOpenEnter: pid, uid, fileid: self.fileid(node), flags: open.flags)
-            }
-            FuseOperation::Create((parent, name), create) => {
-                trace_event!(NfsAtomicOpenEnter: pid, uid, dir: self.fileid(parent), name, flags: create.flags, mode: create.mode)
-            }
-            FuseOperation::Read(node, read) => {
-                trace_event!(NfsReadEnter: pid, uid, fileid: self.fileid(node), offset: read.offset, count: read.size)
-            }
-            FuseOperation::Write(node, write, count) => {
-                trace_event!(NfsWriteEnter: pid, uid, fileid: self.fileid(node), offset: write.offset, count)
-            }
-            FuseOperation::Statfs(node) => trace_event!(NfsStatfsEnter: pid, uid, fileid: self.fileid(node)),
-            FuseOperation::Flush(node) => trace_event!(NfsFlushEnter: pid, uid, fileid: self.fileid(node)),
-            FuseOperation::Fsync(node) => trace_enter!(self.event_fields(node), NfsFsyncEnter: pid, uid),
-            FuseOperation::Opendir(node) => trace_event!(NfsOpendirEnter: pid, uid, dir: self.fileid(node)),
-            FuseOperation::Readdir(node, (_, cookie), plus) => {
-                trace_event!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
-            }
-            FuseOperation::Access(node, mask) => {
-                trace_enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask)
-            }
+            Op::Access(node, mask) => enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask),
             // They are nobody's wait for the server.
-            FuseOperation::Release(..)
-            | FuseOperation::Releasedir(..)
-            | FuseOperation::Fsyncdir(_)
-            | FuseOperation::Getlk(_)
-            | FuseOperation::Setlk(_) => {}
+            Op::Release(..) | Op::Releasedir(..) | Op::Fsyncdir(_) | Op::Getlk(_) | Op::Setlk(_) => {}
         }
     }
 
@@ -159,66 +142,52 @@ impl OperationObserver for TracepointObserver {
     ) {
         let error = outcome.errno().map_or(0, |errno| -errno.raw_os_error());
         match *operation {
-            FuseOperation::Lookup((parent, name)) => {
-                trace_event!(NfsLookupExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            Op::Lookup((at, name)) => {
+                event!(NfsLookupExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            FuseOperation::Getattr(node) => {
-                trace_exit!(self.event_fields(node), NfsGetattrExit: error)
+            Op::Getattr(node) => exit!(self.event_fields(node), NfsGetattrExit: error),
+            Op::Setattr(node, _) => exit!(self.event_fields(node), NfsSetattrExit: error),
+            Op::Readlink(node) => {
+                event!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
             }
-            FuseOperation::Setattr(node, _) => {
-                trace_exit!(self.event_fields(node), NfsSetattrExit: error)
+            Op::Symlink((at, name), _) => {
+                event!(NfsSymlinkExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            FuseOperation::Readlink(node) => {
-                trace_event!(NfsReadlinkExit: fileid: self.fileid(node), target: target(outcome), error)
+            Op::Mknod((at, name), _) => {
+                event!(NfsMknodExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            FuseOperation::Symlink((parent, name), _) => {
-                trace_event!(NfsSymlinkExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            Op::Mkdir((at, name), _) => {
+                event!(NfsMkdirExit: dir: self.fileid(at), name, fileid: found(outcome), error)
             }
-            FuseOperation::Mknod((parent, name), _) => {
-                trace_event!(NfsMknodExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            Op::Unlink((at, name)) => event!(NfsUnlinkExit: dir: self.fileid(at), name, error),
+            Op::Rmdir((at, name)) => event!(NfsRmdirExit: dir: self.fileid(at), name, error),
+            Op::Rename(from, to) => {
+                event!(NfsRenameExit: dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1, error)
             }
-            FuseOperation::Mkdir((parent, name), _) => {
-                trace_event!(NfsMkdirExit: dir: self.fileid(parent), name, fileid: found(outcome), error)
+            Op::Link(node, (at, name)) => {
+                event!(NfsLinkExit: fileid: self.fileid(node), dir: self.fileid(at), name, error)
             }
-            FuseOperation::Unlink((parent, name)) => {
-                trace_event!(NfsUnlinkExit: dir: self.fileid(parent), name, error)
+            Op::Open(node, open) => event!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error),
+            Op::Create((at, name), create) => {
+                event!(NfsAtomicOpenExit: dir: self.fileid(at), name, flags: create.flags, fileid: found(outcome), error)
             }
-            FuseOperation::Rmdir((parent, name)) => {
-                trace_event!(NfsRmdirExit: dir: self.fileid(parent), name, error)
+            Op::Read(node, read) => {
+                event!(NfsReadExit: fileid: self.fileid(node), offset: read.offset, res: bytes(outcome), error)
             }
-            FuseOperation::Rename(from, to) => {
-                trace_event!(NfsRenameExit: dir: self.fileid(from.0), name: from.1, new_dir: self.fileid(to.0), new_name: to.1, error)
+            Op::Write(node, write, _) => {
+                event!(NfsWriteExit: fileid: self.fileid(node), offset: write.offset, res: bytes(outcome), error)
             }
-            FuseOperation::Link(node, (parent, name)) => {
-                trace_event!(NfsLinkExit: fileid: self.fileid(node), dir: self.fileid(parent), name, error)
+            Op::Statfs(node) => event!(NfsStatfsExit: fileid: self.fileid(node), error),
+            Op::Flush(node) => event!(NfsFlushExit: fileid: self.fileid(node), error),
+            Op::Fsync(node) => exit!(self.event_fields(node), NfsFsyncExit: error),
+            Op::Opendir(node) => event!(NfsOpendirExit: dir: self.fileid(node), error),
+            Op::Readdir(node, (_, cookie), _) => {
+                event!(NfsReaddirExit: dir: self.fileid(node), cookie, entries: entries(outcome), error)
             }
-            FuseOperation::Open(node, open) => {
-                trace_event!(NfsOpenExit: fileid: self.fileid(node), flags: open.flags, error)
+            Op::Access(node, mask) => {
+                exit!(self.event_fields(node), NfsAccessExit: mask, permitted: if error == 0 { mask } else { 0 }, error)
             }
-            FuseOperation::Create((parent, name), create) => {
-                trace_event!(NfsAtomicOpenExit: dir: self.fileid(parent), name, flags: create.flags, fileid: found(outcome), error)
-            }
-            FuseOperation::Read(node, read) => {
-                trace_event!(NfsReadExit: fileid: self.fileid(node), offset: read.offset, res: bytes(outcome), error)
-            }
-            FuseOperation::Write(node, write, _) => {
-                trace_event!(NfsWriteExit: fileid: self.fileid(node), offset: write.offset, res: bytes(outcome), error)
-            }
-            FuseOperation::Statfs(node) => trace_event!(NfsStatfsExit: fileid: self.fileid(node), error),
-            FuseOperation::Flush(node) => trace_event!(NfsFlushExit: fileid: self.fileid(node), error),
-            FuseOperation::Fsync(node) => trace_exit!(self.event_fields(node), NfsFsyncExit: error),
-            FuseOperation::Opendir(node) => trace_event!(NfsOpendirExit: dir: self.fileid(node), error),
-            FuseOperation::Readdir(node, (_, cookie), _) => {
-                trace_event!(NfsReaddirExit: dir: self.fileid(node), cookie, entries: entries(outcome), error)
-            }
-            FuseOperation::Access(node, mask) => {
-                trace_exit!(self.event_fields(node), NfsAccessExit: mask, permitted: if error == 0 { mask } else { 0 }, error)
-            }
-            FuseOperation::Release(..)
-            | FuseOperation::Releasedir(..)
-            | FuseOperation::Fsyncdir(_)
-            | FuseOperation::Getlk(_)
-            | FuseOperation::Setlk(_) => {}
+            Op::Release(..) | Op::Releasedir(..) | Op::Fsyncdir(_) | Op::Getlk(_) | Op::Setlk(_) => {}
         }
     }
 }
@@ -230,21 +199,21 @@ fn found(outcome: &FuseOperationResult<'_>) -> u64 {
 
 fn target<'a>(outcome: &FuseOperationResult<'a>) -> &'a [u8] {
     match outcome.0 {
-        Ok(FuseOperationReply::Target(target)) => target,
+        Ok(Reply::Target(target)) => target,
         Ok(_) | Err(_) => &[],
     }
 }
 
 fn bytes(outcome: &FuseOperationResult<'_>) -> usize {
     match outcome.0 {
-        Ok(FuseOperationReply::Bytes(bytes)) => bytes,
+        Ok(Reply::Bytes(bytes)) => bytes,
         Ok(_) | Err(_) => 0,
     }
 }
 
 fn entries(outcome: &FuseOperationResult<'_>) -> usize {
     match outcome.0 {
-        Ok(FuseOperationReply::Listed(listing)) => listing.names().count(),
+        Ok(Reply::Listed(listing)) => listing.names().count(),
         Ok(_) | Err(_) => 0,
     }
 }

@@ -52,7 +52,9 @@ pub(super) fn size(text: &str, least: u64) -> Result<u64, String> {
         .ok()
         .and_then(|value| value.checked_mul(1 << shift))
         .filter(|&value| value >= least)
-        .ok_or_else(|| format!("takes a number of bytes of at least {least}, with K, M or G behind it"))
+        .ok_or_else(|| {
+            format!("takes a number of bytes of at least {least}, with an optional suffix K, M or G")
+        })
 }
 
 /// One word of a list.

@@ -4,9 +4,11 @@
 
 use core::time::Duration;
 
+use curt_types::Timestamp;
+
 use super::AttributeReport;
 use crate::{
-    facts::{Facts, ServerTime},
+    facts::Facts,
     options::{CacheOptions, TimeoutRange},
     time::{Moment, left},
 };
@@ -21,7 +23,7 @@ pub(super) struct KnownAttributes {
     adjusted_at: Moment,
     /// The server's time of the last change before the epoch of contents began; `None` if it began
     /// with a change of ours.
-    pub(super) epoch_since: Option<ServerTime>,
+    pub(super) epoch_since: Option<Timestamp>,
     /// When a change of ours was last found to join on.
     pub(super) own_change_at: Option<Moment>,
 }

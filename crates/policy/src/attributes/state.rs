@@ -2,13 +2,15 @@
 
 use core::time::Duration;
 
+use curt_types::Timestamp;
+
 use super::{
     Absorbed, AttributeReport, Freshness, Mutation, MutationTicket,
     known::{KnownAttributes, ReplyOrder},
     own_mutations::{UnsettledMutations, WccStep},
 };
 use crate::{
-    facts::{Epoch, Facts, PreOpState, ServerTime},
+    facts::{Epoch, Facts, PreOpState},
     options::{CacheOptions, RacyGuard},
     time::Moment,
 };
@@ -62,7 +64,7 @@ impl AttributeState {
     /// of ours the last that was not ours ([`RacyGuard::Auto`]). `None` if stamps differ after each
     /// change.
     #[must_use]
-    pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<ServerTime> {
+    pub fn changed_at(&self, sent_at: Moment, options: &CacheOptions) -> Option<Timestamp> {
         let known = self.known?;
         let ours_since = known.own_change_at.is_some_and(|own| sent_at < own);
         match options.racy_guard {

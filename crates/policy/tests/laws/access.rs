@@ -3,26 +3,26 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, Moment, ObjectKind,
-    Rights, UnixCredential,
+    AccessDecision, AccessEntry, AccessMode, AccessReason, Epoch, Facts, Freshness, Moment, UnixCredential,
     access::{
         DENIAL_LIFETIME, ModeBitsComparison, compare, decide_access, is_world_searchable, mode_bits_rights,
     },
 };
+use curt_types::{Access, FileKind};
 
 use crate::cases::{directory, file, for_each_case};
 
-const NEEDS: [Rights; 5] = [
-    Rights::NONE,
-    Rights::READ,
-    Rights::MODIFY,
-    Rights::EXECUTE,
-    Rights::LOOKUP,
+const NEEDS: [Access; 5] = [
+    Access::NONE,
+    Access::READ,
+    Access::MODIFY,
+    Access::EXECUTE,
+    Access::LOOKUP,
 ];
 
 /// Every decision, with what led to it.
 fn for_each_decision(
-    mut check: impl FnMut(curt_policy::AccessView, Freshness, Rights, &curt_policy::CacheOptions, AccessDecision),
+    mut check: impl FnMut(curt_policy::AccessView, Freshness, Access, &curt_policy::CacheOptions, AccessDecision),
 ) {
     let cases = for_each_case(|case| {
         let options = case.open_options();
@@ -139,7 +139,7 @@ fn noac_and_old_attributes_allow_nothing_without_asking() {
 fn an_answer_ends_the_asking() {
     let (now, epoch) = (Moment::from_nanoseconds(5), Epoch::default());
     for_each_decision(|view, attributes, needs, options, decision| {
-        let asked = Rights::worth_asking(ObjectKind::Regular).with(needs);
+        let asked = Access::worth_asking(FileKind::Regular).with(needs);
         match decision {
             AccessDecision::Allow | AccessDecision::Deny => {}
             AccessDecision::Revalidate => {
@@ -147,7 +147,7 @@ fn an_answer_ends_the_asking() {
                 assert_ne!(again, AccessDecision::Revalidate, "{view:?} {attributes:?}");
             }
             AccessDecision::Ask(_) => {
-                for granted in [Rights::NONE, asked] {
+                for granted in [Access::NONE, asked] {
                     let entry = AccessEntry::absorb(None, asked, granted, epoch, now).view(epoch, now);
                     let view = curt_policy::AccessView { entry, ..view };
                     let again = decide_access(&view, Freshness::Confirmed, needs, options);
@@ -173,7 +173,7 @@ fn mode_bits_grant_what_a_local_file_system_would() {
         (1001, 5, &[7, 100][..], 3),
         (1001, 5, &[7][..], 0),
     ];
-    for kind in [ObjectKind::Regular, ObjectKind::Directory] {
+    for kind in [FileKind::Regular, FileKind::Directory] {
         for mode in 0..0o1000 {
             let facts = Facts {
                 kind,
@@ -183,17 +183,17 @@ fn mode_bits_grant_what_a_local_file_system_would() {
             for (uid, gid, groups, shift) in people {
                 let granted = mode_bits_rights(&facts, UnixCredential { uid, gid, groups }).unwrap();
                 let bits = (mode >> shift) & 7;
-                assert_eq!(granted.contains(Rights::READ), bits & 4 != 0);
-                assert_eq!(granted.contains(Rights::MODIFY), bits & 2 != 0);
-                assert_eq!(granted.contains(Rights::EXTEND), bits & 2 != 0);
-                let walk = if kind == ObjectKind::Directory {
-                    Rights::LOOKUP
+                assert_eq!(granted.contains(Access::READ), bits & 4 != 0);
+                assert_eq!(granted.contains(Access::MODIFY), bits & 2 != 0);
+                assert_eq!(granted.contains(Access::EXTEND), bits & 2 != 0);
+                let walk = if kind == FileKind::Directory {
+                    Access::LOOKUP
                 } else {
-                    Rights::EXECUTE
+                    Access::EXECUTE
                 };
                 assert_eq!(granted.contains(walk), bits & 1 != 0);
-                let delete = kind == ObjectKind::Directory && bits & 3 == 3;
-                assert_eq!(granted.contains(Rights::DELETE), delete);
+                let delete = kind == FileKind::Directory && bits & 3 == 3;
+                assert_eq!(granted.contains(Access::DELETE), delete);
             }
             assert_eq!(
                 mode_bits_rights(
@@ -223,32 +223,32 @@ fn everybody_may_search_where_all_three_classes_may() {
 fn an_answer_counts_only_under_the_epoch_it_was_given_in() {
     let (old, new) = (Epoch::default(), Epoch::default().next());
     let now = Moment::from_nanoseconds(1);
-    let entry = AccessEntry::absorb(None, Rights::ALL, Rights::READ, old, now);
-    assert_eq!(entry.view(old, now).unwrap().granted, Rights::READ);
+    let entry = AccessEntry::absorb(None, Access::ALL, Access::READ, old, now);
+    assert_eq!(entry.view(old, now).unwrap().granted, Access::READ);
     assert_eq!(entry.view(new, now), None);
     // What was known under the old epoch is not carried over.
-    let next = AccessEntry::absorb(Some(entry), Rights::EXECUTE, Rights::EXECUTE, new, now);
-    assert_eq!(next.view(new, now).unwrap().granted, Rights::EXECUTE);
+    let next = AccessEntry::absorb(Some(entry), Access::EXECUTE, Access::EXECUTE, new, now);
+    assert_eq!(next.view(new, now).unwrap().granted, Access::EXECUTE);
 }
 
 #[test]
 fn a_later_answer_replaces_what_it_was_asked_about_and_nothing_else() {
     let (epoch, now) = (Epoch::default(), Moment::from_nanoseconds(1));
-    let entry = AccessEntry::absorb(None, Rights::READ.with(Rights::MODIFY), Rights::READ, epoch, now);
-    let entry = AccessEntry::prove(Some(entry), Rights::EXECUTE, epoch, now);
-    let entry = AccessEntry::absorb(Some(entry), Rights::READ, Rights::NONE, epoch, now);
+    let entry = AccessEntry::absorb(None, Access::READ.with(Access::MODIFY), Access::READ, epoch, now);
+    let entry = AccessEntry::prove(Some(entry), Access::EXECUTE, epoch, now);
+    let entry = AccessEntry::absorb(Some(entry), Access::READ, Access::NONE, epoch, now);
     let view = entry.view(epoch, now).unwrap();
-    assert_eq!(view.granted, Rights::EXECUTE);
+    assert_eq!(view.granted, Access::EXECUTE);
     assert_eq!(
         view.asked,
-        Rights::READ.with(Rights::MODIFY).with(Rights::EXECUTE)
+        Access::READ.with(Access::MODIFY).with(Access::EXECUTE)
     );
 }
 
 #[test]
 fn a_denial_is_young_for_a_second() {
     let (epoch, sent_at) = (Epoch::default(), Moment::from_nanoseconds(1));
-    let entry = AccessEntry::absorb(None, Rights::READ, Rights::NONE, epoch, sent_at);
+    let entry = AccessEntry::absorb(None, Access::READ, Access::NONE, epoch, sent_at);
     let young = |after: Duration| entry.view(epoch, sent_at.plus(after)).unwrap().denial_is_young;
     assert!(young(Duration::ZERO));
     assert!(young(DENIAL_LIFETIME - Duration::from_nanos(1)));
@@ -260,44 +260,44 @@ fn a_denial_is_young_for_a_second() {
 // SEMANTICS: perm-6.
 #[test]
 fn mode_bits_and_the_server_are_compared_where_it_tells() {
-    let all = Rights::worth_asking(ObjectKind::Regular);
-    let write = Rights::MODIFY.with(Rights::EXTEND);
+    let all = Access::worth_asking(FileKind::Regular);
+    let write = Access::MODIFY.with(Access::EXTEND);
     assert_eq!(
-        compare(Rights::READ, all, Rights::READ),
+        compare(Access::READ, all, Access::READ),
         ModeBitsComparison::Agree
     );
     assert_eq!(
-        compare(Rights::READ.with(write), all, Rights::READ),
+        compare(Access::READ.with(write), all, Access::READ),
         ModeBitsComparison::Agree
     );
     assert_eq!(
-        compare(Rights::NONE, all, Rights::READ),
+        compare(Access::NONE, all, Access::READ),
         ModeBitsComparison::ServerGrantsMore
     );
     assert_eq!(
-        compare(Rights::READ, all, Rights::NONE),
+        compare(Access::READ, all, Access::NONE),
         ModeBitsComparison::ServerGrantsLess
     );
     assert_eq!(
-        compare(Rights::READ, all, Rights::EXECUTE),
+        compare(Access::READ, all, Access::EXECUTE),
         ModeBitsComparison::ServerGrantsLess
     );
     // Nothing is learned of what was not asked.
     assert_eq!(
-        compare(Rights::READ, write, Rights::NONE),
+        compare(Access::READ, write, Access::NONE),
         ModeBitsComparison::Agree
     );
 }
 
 #[test]
 fn one_access_asks_about_whatever_could_matter() {
-    let directory = Rights::worth_asking(ObjectKind::Directory);
-    let regular = Rights::worth_asking(ObjectKind::Regular);
+    let directory = Access::worth_asking(FileKind::Directory);
+    let regular = Access::worth_asking(FileKind::Regular);
     for mask in 0..8 {
-        assert!(directory.contains(Rights::from_access_mask(mask, ObjectKind::Directory)));
-        assert!(regular.contains(Rights::from_access_mask(mask, ObjectKind::Regular)));
+        assert!(directory.contains(Access::from_access_mask(mask, FileKind::Directory)));
+        assert!(regular.contains(Access::from_access_mask(mask, FileKind::Regular)));
         assert_eq!(
-            Rights::from_access_mask(mask, ObjectKind::Regular).is_empty(),
+            Access::from_access_mask(mask, FileKind::Regular).is_empty(),
             mask == 0
         );
     }

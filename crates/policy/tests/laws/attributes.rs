@@ -3,10 +3,11 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, Moment, Mutation, ObjectKind,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Freshness, Moment, Mutation,
     TimeoutRange,
     attributes::{GetattrDecision, STEPS_MAX, across_restart, decide_getattr},
 };
+use curt_types::FileKind;
 
 use crate::cases::{before, file, for_each_case, stamp};
 
@@ -164,7 +165,7 @@ fn the_lifetime_stays_within_the_bounds_in_force() {
 fn directories_have_their_own_interval() {
     let state = known(
         Facts {
-            kind: ObjectKind::Directory,
+            kind: FileKind::Directory,
             ..file(1)
         },
         0,

@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AccessView, CacheOptions, ChangeStamp, Facts, Freshness, LookupCache, MountUsers, ObjectKind,
-    PlusMode, PreOpState, RacyGuard, Rights, ServerTime, TimeoutRange, access::AccessEntryView,
+    AccessMode, AccessView, CacheOptions, Facts, Freshness, LookupCache, MountUsers, PlusMode, PreOpState,
+    RacyGuard, TimeoutRange, access::AccessEntryView,
 };
+use curt_types::{Access, ChangeStamp, FileKind, Timestamp};
 
 /// Picks from lists; each run of a test's closure is another combination.
 pub(crate) struct Cases {
@@ -101,12 +102,12 @@ impl Cases {
     }
 
     pub(crate) fn access_view(&mut self) -> AccessView {
-        let sets = [None, Some(Rights::NONE), Some(Rights::READ), Some(Rights::ALL)];
+        let sets = [None, Some(Access::NONE), Some(Access::READ), Some(Access::ALL)];
         let local = self.pick(&sets);
         let entry = self.pick(&sets).map(|asked| AccessEntryView {
             asked,
             granted: self
-                .pick(&[Rights::NONE, Rights::READ, Rights::ALL])
+                .pick(&[Access::NONE, Access::READ, Access::ALL])
                 .common(asked),
             denial_is_young: self.bool(),
         });
@@ -123,7 +124,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A stamp of so many milliseconds after a second long ago.
 pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
-    let time = |milliseconds: u32| ServerTime::new(1_000_001, milliseconds * 1_000_000);
+    let time = |milliseconds: u32| Timestamp::new(1_000_001, milliseconds * 1_000_000);
     ChangeStamp::Times {
         mtime: time(mtime),
         ctime: time(ctime),
@@ -133,7 +134,7 @@ pub(crate) fn stamp(mtime: u32, ctime: u32) -> ChangeStamp {
 /// A file last changed so many milliseconds after a second long ago.
 pub(crate) fn file(changed: u32) -> Facts {
     Facts {
-        kind: ObjectKind::Regular,
+        kind: FileKind::Regular,
         mode: 0o644,
         uid: 1000,
         gid: 100,
@@ -144,7 +145,7 @@ pub(crate) fn file(changed: u32) -> Facts {
 
 pub(crate) fn directory(changed: u32) -> Facts {
     Facts {
-        kind: ObjectKind::Directory,
+        kind: FileKind::Directory,
         mode: 0o755,
         ..file(changed)
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Facts, Freshness, ListingMode, Moment, Mutation, PlusMode,
-    RacyGuard, ServerClock, ServerTime,
+    RacyGuard, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages, learn_pages, learn_written},
     listing::{
         ListingContinuation, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX,
@@ -12,6 +12,7 @@ use curt_policy::{
     },
     server_clock::{GUARD_MAX, GUARD_MIN},
 };
+use curt_types::Timestamp;
 
 use crate::cases::{before, file, for_each_case};
 
@@ -22,10 +23,10 @@ fn at(milliseconds: u32) -> Moment {
 }
 
 /// The server's clock shows `1_000_000 s + m` at our moment `m`, in whole steps.
-fn server_time(moment: Moment, step: Duration) -> ServerTime {
+fn server_time(moment: Moment, step: Duration) -> Timestamp {
     let step = u64::try_from(step.as_nanos()).unwrap();
     let nanoseconds = moment.nanoseconds() / step * step;
-    ServerTime::new(
+    Timestamp::new(
         1_000_000 + i64::try_from(nanoseconds / 1_000_000_000).unwrap(),
         u32::try_from(nanoseconds % 1_000_000_000).unwrap(),
     )
@@ -56,22 +57,22 @@ fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() 
         (Duration::ZERO, None, GUARD_MIN),
         (one_second, None, 2 * one_second),
         // knfsd says 1 s and sends nanoseconds.
-        (one_second, Some(ServerTime::new(7, 123_456_789)), GUARD_MIN),
-        (one_second, Some(ServerTime::new(7, 120_000_000)), GUARD_MIN),
+        (one_second, Some(Timestamp::new(7, 123_456_789)), GUARD_MIN),
+        (one_second, Some(Timestamp::new(7, 120_000_000)), GUARD_MIN),
         (
             one_second,
-            Some(ServerTime::new(7, 100_000_000)),
+            Some(Timestamp::new(7, 100_000_000)),
             200 * MILLISECOND,
         ),
         // A file system that says 1 ns and keeps seconds, or two.
         (
             Duration::from_nanos(1),
-            Some(ServerTime::new(7, 0)),
+            Some(Timestamp::new(7, 0)),
             2 * one_second,
         ),
         (
             Duration::from_nanos(1),
-            Some(ServerTime::new(8, 0)),
+            Some(Timestamp::new(8, 0)),
             4 * one_second,
         ),
     ] {
@@ -86,11 +87,11 @@ fn the_guard_is_twice_the_clocks_step_as_its_times_show_it_and_20_ms_at_least() 
 #[test]
 fn one_fine_time_is_enough_to_lower_the_guard_and_none_raises_it() {
     let mut clock = ServerClock::new(Duration::ZERO);
-    clock.learn(ServerTime::new(7, 0), at(1));
+    clock.learn(Timestamp::new(7, 0), at(1));
     assert_eq!(clock.guard(), Duration::from_secs(2));
-    clock.learn(ServerTime::new(7, 5), at(2));
+    clock.learn(Timestamp::new(7, 5), at(2));
     assert_eq!(clock.guard(), GUARD_MIN);
-    clock.learn(ServerTime::new(8, 0), at(3));
+    clock.learn(Timestamp::new(8, 0), at(3));
     assert_eq!(clock.guard(), GUARD_MIN);
 }
 
@@ -111,9 +112,9 @@ fn a_proven_mistake_doubles_the_guard_up_to_a_bound() {
 #[test]
 fn a_clock_set_back_is_noticed_at_the_next_change_of_ours() {
     let mut clock = ServerClock::new(Duration::ZERO);
-    clock.learn(ServerTime::new(2_000_000, 1), at(1000));
-    clock.learn_from_change(ServerTime::new(1_000_000, 1), at(5000), at(5001));
-    let present = i128::from(ServerTime::new(1_000_000, 1).as_nanoseconds());
+    clock.learn(Timestamp::new(2_000_000, 1), at(1000));
+    clock.learn_from_change(Timestamp::new(1_000_000, 1), at(5000), at(5001));
+    let present = i128::from(Timestamp::new(1_000_000, 1).as_nanoseconds());
     assert_eq!(clock.lower_bound(at(5001)).unwrap(), present);
 }
 
@@ -124,7 +125,7 @@ fn what_was_learned_once_the_stamp_was_old_is_not_racy() {
         let quiet = case.pick(&[0, 19, 20, 21, 500]);
         let mut clock = ServerClock::new(Duration::ZERO);
         let changed = server_time(at(1000), Duration::from_nanos(1));
-        clock.learn(ServerTime::new(1_000_000, 400_000_001), at(500));
+        clock.learn(Timestamp::new(1_000_000, 400_000_001), at(500));
         clock.learn(changed, at(1000));
         let racy = clock.is_racy(Some(changed), at(1000 + quiet), guard);
         assert_eq!(racy, guard != RacyGuard::Off && quiet <= 20, "{guard:?} {quiet}");
@@ -148,7 +149,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
     for_each_case(|case| {
         let mut clock = ServerClock::new(Duration::ZERO);
         let mut state = AttributeState::unknown();
-        clock.learn(ServerTime::new(1_000_001, 2_000_001), at(0));
+        clock.learn(Timestamp::new(1_000_001, 2_000_001), at(0));
         let _ = state.absorb(report(file(1), at(1000)), &options);
         let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
         let old = file(1);
@@ -173,7 +174,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
         };
         let mut clock = ServerClock::new(Duration::ZERO);
         let mut state = AttributeState::unknown();
-        clock.learn(ServerTime::new(1_000_001, 1_000_000), at(1000));
+        clock.learn(Timestamp::new(1_000_001, 1_000_000), at(1000));
         let _ = state.absorb(report(file(1), at(1000)), &options);
         let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
         let pages = decide_pages(Some(label), &state, &clock, &options);
@@ -187,7 +188,7 @@ fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
     let options = CacheOptions::default();
     for_each_case(|case| {
         let mut clock = ServerClock::new(Duration::ZERO);
-        clock.learn(ServerTime::new(1_000_001, 2_000_001), at(0));
+        clock.learn(Timestamp::new(1_000_001, 2_000_001), at(0));
         let mut state = AttributeState::unknown();
         let (old, between, new) = (file(1), file(3), file(5));
         let _ = state.absorb(report(old, at(1000)), &options);

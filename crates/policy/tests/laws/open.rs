@@ -3,16 +3,16 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessView, CacheOptions, Freshness, ObjectKind, OpenDecision, OpenIntent, OpenView,
-    Rights,
+    AccessDecision, AccessView, CacheOptions, Freshness, OpenDecision, OpenIntent, OpenView,
     access::decide_access,
     open::{OpenServed, decide_open},
 };
+use curt_types::{Access, FileKind};
 
 use crate::cases::{Cases, SLOPPY, for_each_case};
 
 const ALLOWED: AccessView = AccessView {
-    local: Some(Rights::ALL),
+    local: Some(Access::ALL),
     entry: None,
     foreign_data: false,
 };
@@ -33,9 +33,9 @@ fn view(case: &mut Cases, access: AccessView) -> OpenView {
     OpenView {
         kind: case.pick(&[
             None,
-            Some(ObjectKind::Regular),
-            Some(ObjectKind::Directory),
-            Some(ObjectKind::Special),
+            Some(FileKind::Regular),
+            Some(FileKind::Directory),
+            Some(FileKind::Fifo),
         ]),
         attributes: case.freshness(),
         age: case.pick(&[Duration::ZERO, SLOPPY, SLOPPY + Duration::from_nanos(1)]),
@@ -108,7 +108,7 @@ fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
             && options.sloppy_open == SLOPPY
             && read_only
             && quiet
-            && view.kind == Some(ObjectKind::Regular)
+            && view.kind == Some(FileKind::Regular)
             && view.attributes == Freshness::Fresh
             && view.age <= SLOPPY;
         assert_eq!(
@@ -140,7 +140,7 @@ fn an_open_decides_access_first_and_as_access_does() {
         let options = case.open_options();
         let access = case.access_view();
         let view = OpenView {
-            kind: Some(ObjectKind::Regular),
+            kind: Some(FileKind::Regular),
             attributes: case.freshness(),
             age: case.pick(&[Duration::ZERO, SLOPPY * 2]),
             written_here: false,
@@ -191,7 +191,7 @@ fn executing_takes_the_right_to_execute_and_not_to_read() {
         execute: true,
         ..OpenIntent::default()
     };
-    assert_eq!(intent.needs(), Rights::EXECUTE);
+    assert_eq!(intent.needs(), Access::EXECUTE);
 }
 
 #[test]
@@ -201,5 +201,5 @@ fn truncating_takes_the_right_to_modify_even_of_a_reader() {
         truncate: true,
         ..OpenIntent::default()
     };
-    assert_eq!(intent.needs(), Rights::READ.with(Rights::MODIFY));
+    assert_eq!(intent.needs(), Access::READ.with(Access::MODIFY));
 }

@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use curt_policy::{
-    ChangeStamp, Facts, Moment, ObjectKind, ServerTime,
+    Facts, Moment,
     retransmitted::{
         ClockOffset, Execution, FoundObject, LinksChange, NewObject, Remains, is_own_link, is_own_object,
         is_own_removal, is_own_rename,
     },
 };
+use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use crate::cases::for_each_case;
 
@@ -19,9 +20,9 @@ fn at(milliseconds: u64) -> Moment {
 }
 
 /// The server's clock shows so much more than ours, in whole steps.
-fn server_time(milliseconds: u64, ahead: u64, step: u64) -> ServerTime {
+fn server_time(milliseconds: u64, ahead: u64, step: u64) -> Timestamp {
     let shown = (milliseconds + ahead) / step * step;
-    ServerTime::new(
+    Timestamp::new(
         i64::try_from(shown / 1000).unwrap(),
         u32::try_from(shown % 1000 * 1_000_000).unwrap(),
     )
@@ -98,7 +99,7 @@ fn a_clock_that_was_set_is_learned_anew() {
     }
 }
 
-fn facts(kind: ObjectKind) -> Facts {
+fn facts(kind: FileKind) -> Facts {
     let time = server_time(10_500, 0, 1);
     Facts {
         kind,
@@ -118,10 +119,10 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
     let (earlier, during) = (server_time(9_000, 0, 1), server_time(10_500, 0, 1));
     for_each_case(|case| {
         let kind = case.pick(&[
-            ObjectKind::Regular,
-            ObjectKind::Directory,
-            ObjectKind::Symlink,
-            ObjectKind::Special,
+            FileKind::Regular,
+            FileKind::Directory,
+            FileKind::Symlink,
+            FileKind::Fifo,
         ]);
         let wanted = NewObject {
             kind,
@@ -129,10 +130,10 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
             uid: 500,
             gid: 600,
         };
-        let usual = if kind == ObjectKind::Directory { 2 } else { 1 };
+        let usual = if kind == FileKind::Directory { 2 } else { 1 };
         let found = FoundObject {
             facts: Facts {
-                kind: case.pick(&[kind, ObjectKind::Special]),
+                kind: case.pick(&[kind, FileKind::Fifo]),
                 mode: case.pick(&[0o640, 0o600, 0o2640]),
                 uid: case.pick(&[500, 0]),
                 gid: case.pick(&[600, 700, 0]),
@@ -145,9 +146,9 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
             links: usual + case.pick(&[0, 1]),
             is_same: case.pick(&[true, false]),
         };
-        let mode_counts = kind != ObjectKind::Symlink;
-        let inherits = kind == ObjectKind::Directory && found.facts.mode == 0o2640;
-        let size_counts = kind == ObjectKind::Regular;
+        let mode_counts = kind != FileKind::Symlink;
+        let inherits = kind == FileKind::Directory && found.facts.mode == 0o2640;
+        let size_counts = kind == FileKind::Regular;
         let expected = found.facts.kind == kind
             && (!mode_counts || found.facts.mode == 0o640 || inherits)
             && found.facts.uid == 500
@@ -167,13 +168,13 @@ fn what_was_made_is_recognised_only_if_all_of_it_is_as_wanted() {
         );
     });
     let directory = FoundObject {
-        facts: facts(ObjectKind::Directory),
+        facts: facts(FileKind::Directory),
         // As Btrfs says.
         links: 1,
         is_same: true,
     };
     let wanted = NewObject {
-        kind: ObjectKind::Directory,
+        kind: FileKind::Directory,
         mode: 0o640,
         uid: 500,
         gid: 600,
@@ -227,10 +228,11 @@ fn a_rename_is_ours_only_if_the_object_came_to_its_new_name_since_then() {
     for_each_case(|case| {
         let (is_there, was_there) = (case.pick(&[true, false]), case.pick(&[true, false]));
         let changed = case.pick(&[9_000, 10_500, 12_000]);
-        let expected = is_there && !was_there && changed > 10_000;
-        let directory = server_time(changed, 0, 1);
+        let moved = case.pick(&[9_000, 10_500, 12_000]);
+        let expected = is_there && !was_there && changed > 10_000 && moved == 10_500;
+        let [ctime, directory] = [moved, changed].map(|at| server_time(at, 0, 1));
         assert_eq!(
-            is_own_rename(is_there, was_there, directory, &execution()),
+            is_own_rename(is_there, was_there, ctime, directory, &execution()),
             expected
         );
     });

@@ -4,9 +4,10 @@
 use core::time::Duration;
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, ChangeStamp, Facts, Moment, Mutation,
-    ObjectKind, RacyGuard, ServerClock, TimeoutRange, server_clock::GUARD_MIN,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Facts, Moment, Mutation, RacyGuard, ServerClock,
+    TimeoutRange, server_clock::GUARD_MIN,
 };
+use curt_types::FileKind;
 
 use crate::time::{Changed, Grain};
 
@@ -56,14 +57,10 @@ impl Setting {
     }
 
     /// What the server says of an object that was last changed then.
-    pub(crate) fn facts(&self, kind: ObjectKind, changed: Changed) -> Facts {
+    pub(crate) fn facts(&self, kind: FileKind, changed: Changed) -> Facts {
         Facts {
             kind,
-            mode: if kind == ObjectKind::Directory {
-                0o755
-            } else {
-                0o644
-            },
+            mode: if kind == FileKind::Directory { 0o755 } else { 0o644 },
             uid: 1,
             gid: 1,
             size: 2,
@@ -74,10 +71,9 @@ impl Setting {
 
 /// A client takes note of the time in a reply.
 pub(crate) fn learn_time(clock: &mut ServerClock, facts: &Facts, received_at: Moment) {
-    let ChangeStamp::Times { ctime, .. } = facts.stamp else {
-        unreachable!("the model's stamps are times")
-    };
-    clock.learn(ctime, received_at);
+    if let Some(ctime) = facts.stamp.changed_at() {
+        clock.learn(ctime, received_at);
+    }
 }
 
 /// What a reply to a request that changed nothing says of the object.

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::hash::{Hash, Hasher};
 
-use curt_policy::{ChangeStamp, Moment, ServerTime};
+use curt_policy::Moment;
+use curt_types::{ChangeStamp, Timestamp};
 
 /// How long a tick is: as coarse as clocks of kernels get, and half of the least guard.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -87,7 +88,7 @@ impl Changed {
         // The first tick is no whole tenth of a second: the clock's step shows in the first time
         // sent.
         let nanoseconds = 10_000_000 * (u32::from(self.tick) + 1) + extra;
-        let time = ServerTime::new(1_000_001, nanoseconds);
+        let time = Timestamp::new(1_000_001, nanoseconds);
         ChangeStamp::Times {
             mtime: time,
             ctime: time,

@@ -10,13 +10,13 @@ pub const FILE_HANDLE_MAX: usize = 64;
 
 /// A file handle, kept inline. Equal bytes mean the same file; unequal bytes prove nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FileHandle {
+pub struct NfsFh3 {
     length: u8,
     // Zero beyond `length`, so that the derived comparison is right.
     bytes: [u8; FILE_HANDLE_MAX],
 }
 
-impl FileHandle {
+impl NfsFh3 {
     /// Copies `bytes`.
     ///
     /// # Errors
@@ -46,16 +46,16 @@ impl FileHandle {
     }
 }
 
-impl Hash for FileHandle {
+impl Hash for NfsFh3 {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
 }
 
-impl fmt::Debug for FileHandle {
+impl fmt::Debug for NfsFh3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FileHandle(")?;
+        f.write_str("NfsFh3(")?;
         for byte in self.as_bytes() {
             write!(f, "{byte:02x}")?;
         }
@@ -63,7 +63,7 @@ impl fmt::Debug for FileHandle {
     }
 }
 
-impl Decode<'_> for FileHandle {
+impl Decode<'_> for NfsFh3 {
     #[inline]
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let bytes = decoder.opaque(FILE_HANDLE_MAX)?;
@@ -72,7 +72,7 @@ impl Decode<'_> for FileHandle {
     }
 }
 
-impl Encode for FileHandle {
+impl Encode for NfsFh3 {
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         put_opaque(out, self.as_bytes());

@@ -6,13 +6,13 @@ use core::marker::PhantomData;
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Xdr, padding};
 
-use super::{Cookie, CookieVerifier, Fattr, FileHandle, Fileid, Filename};
+use super::{Cookie, CookieVerifier, Fattr, Fileid, Filename, NfsFh3};
 
 /// READDIR's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ReaddirArguments {
     /// The directory.
-    pub directory: FileHandle,
+    pub directory: NfsFh3,
     /// After which entry to continue.
     pub cookie: Cookie,
     /// The verifier that came with the cookie; zeroes with cookie 0.
@@ -25,7 +25,7 @@ pub struct ReaddirArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ReaddirPlusArguments {
     /// The directory.
-    pub directory: FileHandle,
+    pub directory: NfsFh3,
     /// After which entry to continue.
     pub cookie: Cookie,
     /// The verifier that came with the cookie; zeroes with cookie 0.
@@ -59,7 +59,7 @@ pub struct DirectoryEntryPlus<'a> {
     /// Its attributes.
     pub attributes: Option<Fattr>,
     /// Its handle.
-    pub handle: Option<FileHandle>,
+    pub handle: Option<NfsFh3>,
 }
 
 /// The result of READDIR (`E` is [`DirectoryEntry`]) or READDIRPLUS ([`DirectoryEntryPlus`]).

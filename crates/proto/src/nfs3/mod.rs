@@ -5,6 +5,7 @@
 
 mod attributes;
 mod calls;
+mod convert;
 mod file_handle;
 mod identifiers;
 mod listing;
@@ -22,7 +23,7 @@ pub use calls::names::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, LinkArguments, LinkWcc, LookupOk, MkdirArguments,
     MknodArguments, MknodData, RenameArguments, RenameWcc, SymlinkArguments,
 };
-pub use file_handle::{FILE_HANDLE_MAX, FileHandle};
+pub use file_handle::{FILE_HANDLE_MAX, NfsFh3};
 pub use identifiers::{Cookie, CookieVerifier, CreateVerifier, Fileid, Filename, NfsPath, WriteVerifier};
 pub use listing::{
     DirectoryEntry, DirectoryEntryPlus, ListingEncoder, ReaddirArguments, ReaddirEntries, ReaddirOk,

@@ -2,37 +2,58 @@
 
 use core::fmt;
 
+use curt_types::Fault;
 use curt_xdr::{Decode, DecodeError, Decoder, Encode};
 
 macro_rules! statuses {
-    ($($variant:ident = $number:literal, $name:literal, $meaning:literal;)*) => {
+    (
+        Ok = $ok:literal, $ok_name:literal, $ok_meaning:literal;
+        $($variant:ident = $number:literal, $name:literal, $meaning:literal;)*
+    ) => {
         /// What became of a call (`nfsstat3`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum NfsStat3 {
+            #[doc = concat!($ok_name, ": ", $ok_meaning, ".")] Ok = $ok,
             $(#[doc = concat!($name, ": ", $meaning, ".")] $variant = $number,)*
         }
 
         impl NfsStat3 {
             /// Every status, in the order of their numbers.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+            pub const ALL: &'static [Self] = &[Self::Ok, $(Self::$variant),*];
 
             /// The RFC's name.
             #[must_use]
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
+                match self { Self::Ok => $ok_name, $(Self::$variant => $name),* }
             }
 
             /// What it means, in a few words without a full stop.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning),* }
+                match self { Self::Ok => $ok_meaning, $(Self::$variant => $meaning),* }
             }
 
             /// The status with this number, if there is one.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
-                match number { $($number => Some(Self::$variant),)* _ => None }
+                match number { $ok => Some(Self::Ok), $($number => Some(Self::$variant),)* _ => None }
+            }
+        }
+
+        impl From<Fault> for NfsStat3 {
+            fn from(fault: Fault) -> Self {
+                match fault { $(Fault::$variant => Self::$variant),* }
+            }
+        }
+
+        impl From<NfsStat3> for Fault {
+            /// Of a call that failed: to fail with NFS3_OK is a server's fault.
+            fn from(status: NfsStat3) -> Self {
+                match status {
+                    NfsStat3::Ok => Self::Serverfault,
+                    $(NfsStat3::$variant => Self::$variant),*
+                }
             }
         }
     };

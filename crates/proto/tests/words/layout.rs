@@ -48,16 +48,16 @@ fn attributes_are_laid_out_as_fattr3() {
 
 #[test]
 fn limits_of_the_protocol_hold_at_the_bound_and_not_beyond() {
-    assert!(FileHandle::new(&[0; 64]).is_ok());
-    assert!(FileHandle::new(&[0; 65]).is_err());
+    assert!(NfsFh3::new(&[0; 64]).is_ok());
+    assert!(NfsFh3::new(&[0; 65]).is_err());
     let long = |length: usize| {
         let mut bytes = u32::try_from(length).unwrap().to_be_bytes().to_vec();
         bytes.resize(4 + length.next_multiple_of(4), 0);
         bytes
     };
-    assert!(decode_all::<FileHandle>(&long(64)).is_ok());
+    assert!(decode_all::<NfsFh3>(&long(64)).is_ok());
     assert!(matches!(
-        decode_all::<FileHandle>(&long(65)),
+        decode_all::<NfsFh3>(&long(65)),
         Err(DecodeError::TooLong { .. })
     ));
     assert!(decode_all::<Filename<'_>>(&long(FILENAME_MAX)).is_ok());
@@ -71,7 +71,7 @@ fn limits_of_the_protocol_hold_at_the_bound_and_not_beyond() {
         Err(DecodeError::TooLong { .. })
     ));
     let head = WriteHead {
-        file: FileHandle::new(b"f").unwrap(),
+        file: NfsFh3::new(b"f").unwrap(),
         offset: 1,
         count: 3,
         stable: StableHow::Unstable,
@@ -113,10 +113,10 @@ fn tables_of_numbers_are_complete_and_invertible() {
 fn equal_handles_hash_alike_whatever_was_behind_them() {
     use std::hash::{BuildHasher, RandomState};
     let state = RandomState::new();
-    let bytes = bytes_of(&FileHandle::new(b"same").unwrap());
-    let decoded = FileHandle::decode(&mut curt_xdr::Decoder::new(&bytes)).unwrap();
-    let made = FileHandle::new(b"same").unwrap();
+    let bytes = bytes_of(&NfsFh3::new(b"same").unwrap());
+    let decoded = NfsFh3::decode(&mut curt_xdr::Decoder::new(&bytes)).unwrap();
+    let made = NfsFh3::new(b"same").unwrap();
     assert_eq!(decoded, made);
     assert_eq!(state.hash_one(decoded), state.hash_one(made));
-    assert_eq!(format!("{made:?}"), "FileHandle(73616d65)");
+    assert_eq!(format!("{made:?}"), "NfsFh3(73616d65)");
 }

@@ -22,10 +22,10 @@ impl Numbers {
         (self.u32() & 1 == 0).then_some(value)
     }
 
-    pub(crate) fn handle(&mut self) -> FileHandle {
+    pub(crate) fn handle(&mut self) -> NfsFh3 {
         let length = usize::try_from(self.u64() % 65).unwrap();
         let byte = self.u64().to_be_bytes()[0];
-        FileHandle::new(&vec![byte; length]).unwrap()
+        NfsFh3::new(&vec![byte; length]).unwrap()
     }
 
     pub(crate) fn time(&mut self) -> NfsTime {

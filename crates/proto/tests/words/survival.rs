@@ -43,7 +43,7 @@ macro_rules! decode_from {
 }
 
 decode_from! {
-    FileHandle => FileHandle,
+    NfsFh3 => NfsFh3,
     SetattrArguments => SetattrArguments,
     DirOpArgs<'v> => DirOpArgs<'a>,
     AccessArguments => AccessArguments,

@@ -9,17 +9,22 @@ use std::{
 };
 
 use super::TransportEvents;
+use crate::clock::TimeSource;
 use curt_trace::probe;
 
 /// One for each transport.
 pub(super) struct ServerActivity {
     server: String,
+    clock: TimeSource,
     base: Instant,
     waiting: AtomicUsize,
     /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait
     /// alone.
     quiet_since: AtomicU64,
     outage: AtomicBool,
+    /// Nanoseconds since `base` of the last time that the server's host refused a connection; zero
+    /// if it never did.
+    refused_at: AtomicU64,
     events: Arc<dyn TransportEvents>,
 }
 
@@ -27,19 +32,25 @@ pub(super) struct ServerActivity {
 pub(super) struct ReplyWait<'a>(&'a ServerActivity);
 
 impl ServerActivity {
-    pub(super) fn new(server: String, events: Arc<dyn TransportEvents>) -> Self {
+    pub(super) fn new(server: String, clock: TimeSource, events: Arc<dyn TransportEvents>) -> Self {
         Self {
             server,
-            base: Instant::now(),
+            base: clock.now(),
+            clock,
             waiting: AtomicUsize::new(0),
             quiet_since: AtomicU64::new(0),
             outage: AtomicBool::new(false),
+            refused_at: AtomicU64::new(0),
             events,
         }
     }
 
     pub(super) fn server(&self) -> &str {
         &self.server
+    }
+
+    pub(super) const fn clock(&self) -> &TimeSource {
+        &self.clock
     }
 
     pub(super) fn events(&self) -> &dyn TransportEvents {
@@ -93,8 +104,19 @@ impl ServerActivity {
         Duration::from_nanos(self.now().saturating_sub(since))
     }
 
+    /// The server's host refused a connection: nobody listens.
+    pub(super) fn note_refusal(&self) {
+        self.refused_at.store(self.now().max(1), Ordering::Relaxed);
+    }
+
+    /// Whether that was at `time` or later.
+    pub(super) fn has_refused_since(&self, time: Instant) -> bool {
+        let refused_at = Duration::from_nanos(self.refused_at.load(Ordering::Relaxed));
+        !refused_at.is_zero() && refused_at >= time.saturating_duration_since(self.base)
+    }
+
     fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock.since(self.base).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -13,12 +13,20 @@ use rustix::event::PollFlags;
 
 use super::{
     CallError, CallReply, CallStatistics, Interrupt, ReplySink,
-    connection::{ClientConnection, ClientConnectionState, PendingCall},
+    connection::{ClientConnection, ClientConnectionState},
     outgoing::{OutgoingRecord, RecordWriter},
+    silence::LOOK_INTERVAL,
     timer::{CallTimeout, RetransmitTimer},
-    waiter::{CallWaiter, PollOutcome},
 };
-use crate::receive_buffer::ReceiveBuffer;
+use crate::{
+    clock::TimeSource,
+    connection::{
+        pending_call::PendingCall,
+        waiter::{CallWaiter, PollOutcome, WakeupFd},
+    },
+    record::receive_buffer::ReceiveBuffer,
+    security::flavor::AuthFlavor,
+};
 use curt_trace::probe;
 
 /// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the
@@ -32,6 +40,10 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// beside which handing the reading over costs nothing, and no delay that a program notices.
 const READ_FOR_OTHERS_MAX: Duration = Duration::from_millis(20);
 
+/// How soon after a call had been sent a server ends the connection that is killed meanwhile: the
+/// time that most calls take. A network that was away may end connections as well, but later.
+const PROMPT_END_MAX: Duration = Duration::from_secs(1);
+
 /// Why a call ended on this connection.
 pub(super) enum CallEnd {
     /// It is over.
@@ -40,6 +52,8 @@ pub(super) enum CallEnd {
     ConnectionLost,
     /// All retries are over and no reply came; the call has left the connection.
     TimedOut,
+    /// It is to be sent again with another credential and verifier; it has left the connection.
+    SignAgain,
 }
 
 /// What a call is made with, on whichever connection it is sent.
@@ -48,6 +62,8 @@ pub(super) struct CallParameters<'a> {
     pub(super) outgoing: OutgoingRecord<'a>,
     /// How many bytes the results may have at most.
     pub(super) results_max: usize,
+    /// What verifies the reply, if anything does.
+    pub(super) flavor: Option<&'a Arc<dyn AuthFlavor>>,
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
     pub(super) interrupt: &'a Interrupt,
     pub(super) waiter: &'a Arc<CallWaiter>,
@@ -62,6 +78,8 @@ pub(super) struct CallInProgress<'a> {
     waiter: &'a CallWaiter,
     /// Whether nothing of the caller's own record has been given to the writer yet.
     unsent: bool,
+    /// Whether each transmission has a credential and a verifier of its own.
+    has_context: bool,
     /// How many replies had come when the record was sent.
     replies_at_send: u64,
     /// When the call began, and its statistics.
@@ -97,6 +115,7 @@ impl<'a> CallInProgress<'a> {
             xid,
             outgoing,
             results_max,
+            flavor,
             sink,
             interrupt,
             waiter,
@@ -106,15 +125,8 @@ impl<'a> CallInProgress<'a> {
         if state.closed {
             return None;
         }
-        let slot = PendingCall {
-            waiter: Arc::clone(waiter),
-            results_max,
-            received: 0,
-            sink: sink.cloned(),
-            sink_running: false,
-            outcome: None,
-        };
-        state.calls.insert(xid, slot);
+        let call = PendingCall::new(Arc::clone(waiter), results_max, flavor, sink);
+        state.calls.insert(xid, call);
         let under_way = state.calls.len();
         state.statistics.note_in_flight(under_way);
         drop(state);
@@ -125,6 +137,7 @@ impl<'a> CallInProgress<'a> {
             interrupt,
             waiter,
             unsent: true,
+            has_context: flavor.is_some(),
             replies_at_send: 0,
             began,
             statistics,
@@ -162,17 +175,19 @@ impl<'a> CallInProgress<'a> {
                     continue;
                 }
                 NextWait::SinkRunning => {
-                    self.waiter.park(Instant::now() + RECHECK_INTERVAL);
+                    self.waiter.park(RECHECK_INTERVAL);
                     continue;
                 }
                 NextWait::Write | NextWait::Poll | NextWait::Park => {}
             }
             // Asked each time: whoever reads for others may have something to do beyond its own
             // deadline.
-            if Instant::now() >= timer.deadline() {
+            if self.clock().now() >= timer.deadline() {
                 self.waiter.finish_poll();
-                if self.handle_timeout(timer, patient) && self.withdraw() {
-                    return CallEnd::TimedOut;
+                if let Some(end) = self.handle_timeout(timer, patient)
+                    && self.withdraw()
+                {
+                    return end;
                 }
                 continue;
             }
@@ -185,26 +200,26 @@ impl<'a> CallInProgress<'a> {
                 }
                 NextWait::Poll => {}
                 NextWait::Park | NextWait::ReadForOthers(_) | NextWait::SinkRunning => {
-                    self.waiter.park(timer.deadline())
+                    self.waiter.park(self.clock().until(timer.deadline()))
                 }
             }
         }
     }
 
-    /// Does what is due after a call has waited. Returns whether the call is to be given up.
-    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> bool {
-        match timer.due(Instant::now()) {
-            CallTimeout::NotYet => {}
+    /// Does what is due after a call has waited. Returns why the call is to leave, if it is.
+    fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> Option<CallEnd> {
+        match timer.due(self.clock().now()) {
+            CallTimeout::NotYet => None,
             CallTimeout::Minor => self.retry(),
             CallTimeout::Major => {
                 self.connection.activity().note_timeout(timer.major_timeout());
-                if !patient {
-                    return true;
+                if patient {
+                    self.retry()
+                } else {
+                    Some(CallEnd::TimedOut)
                 }
-                self.retry();
             }
         }
-        false
     }
 
     /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the
@@ -232,10 +247,16 @@ impl<'a> CallInProgress<'a> {
         }
         if let Some((outcome, received)) = slot.and_then(|slot| Some((slot.outcome.take()?, slot.received))) {
             self.statistics.bytes_received += received as u64;
-            self.statistics.reading_for_others += self
-                .reading_for_others_since
-                .take()
-                .map_or(Duration::ZERO, |since| since.elapsed());
+            self.statistics.restarted = self.statistics.ended_by_peer.is_some_and(|sent| {
+                let is_prompt = self
+                    .statistics
+                    .lost
+                    .is_some_and(|lost| lost - sent <= PROMPT_END_MAX);
+                is_prompt || self.connection.activity().has_refused_since(self.began + sent)
+            });
+            if let Some(since) = self.reading_for_others_since.take() {
+                self.statistics.reading_for_others += self.clock().since(since);
+            }
             return Err(CallEnd::Done(outcome));
         }
         if self.interrupt.is_raised() {
@@ -243,7 +264,8 @@ impl<'a> CallInProgress<'a> {
         }
         if state.closed {
             if self.statistics.transmissions > 0 {
-                self.statistics.lost = Some(self.began.elapsed());
+                self.statistics.lost = Some(self.clock().since(self.began));
+                self.statistics.ended_by_peer = state.ended_by_peer.then_some(self.statistics.queued);
             }
             return Err(CallEnd::ConnectionLost);
         }
@@ -272,7 +294,7 @@ impl<'a> CallInProgress<'a> {
         if !(taken && needed && may && state.has_sinks()) {
             return None;
         }
-        let now = Instant::now();
+        let now = self.clock().now();
         let end = *self.reading_for_others_since.get_or_insert(now) + READ_FOR_OTHERS_MAX;
         (now < end).then_some(end)
     }
@@ -309,7 +331,7 @@ impl<'a> CallInProgress<'a> {
         state.note_sent();
         self.statistics.transmissions += 1;
         self.statistics.bytes_sent += self.outgoing.len() as u64;
-        self.statistics.queued = self.began.elapsed();
+        self.statistics.queued = self.clock().since(self.began);
         self.connection.activity().events().sent(self.outgoing.len());
     }
 
@@ -320,7 +342,7 @@ impl<'a> CallInProgress<'a> {
         loop {
             let Some(writing) = &mut self.writing else { return };
             match writing.push(&connection.socket, &self.outgoing) {
-                Err(errno) => return connection.lost(&errno.to_string()),
+                Err(errno) => return connection.failed(errno),
                 Ok(false) => return,
                 Ok(true) => {}
             }
@@ -329,19 +351,15 @@ impl<'a> CallInProgress<'a> {
             if own_done && self.unsent {
                 self.sent(&mut state);
             }
-            if state.pending.is_empty() {
-                state.writing = false;
-                self.writing = None;
-                if !state.queue.is_empty() {
-                    state.wake_next_owners();
-                }
-                return;
-            }
-            self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), false));
+            self.writing = state.next_output();
         }
     }
 
-    fn wakeup(&self) -> &'a Arc<super::waiter::WakeupFd> {
+    fn clock(&self) -> &'a TimeSource {
+        self.connection.activity().clock()
+    }
+
+    fn wakeup(&self) -> &'a Arc<WakeupFd> {
         if self.receive_buffer.is_some() {
             &self.connection.read_wakeup
         } else {
@@ -359,9 +377,10 @@ impl<'a> CallInProgress<'a> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, self.receive_buffer.is_some());
         events.set(PollFlags::OUT, self.writing.is_some());
+        let longest = self.clock().until(deadline).min(LOOK_INTERVAL);
         let polled = self
             .waiter
-            .poll(&self.connection.socket, events, self.wakeup(), deadline);
+            .poll(&self.connection.socket, events, self.wakeup(), longest);
         if polled == PollOutcome::Ready {
             if let Some(inbox) = &mut self.receive_buffer {
                 self.connection.receive(inbox);
@@ -372,18 +391,22 @@ impl<'a> CallInProgress<'a> {
     }
 
     /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
-    /// only a server that answered others since can have dropped it.
-    fn retry(&mut self) {
+    /// only a server that answered others since can have dropped it. One that has a context leaves
+    /// to be signed again: the server drops a sequence number that it has seen (RFC 2203 section
+    /// 5.3.3.1).
+    fn retry(&mut self) -> Option<CallEnd> {
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
-            self.unsent = true;
+            self.unsent = !self.has_context;
             self.connection.activity().events().retransmitted();
             probe!(RpcRetransmit {
                 xid: self.xid,
                 server: self.connection.activity().server(),
                 reason: "no reply"
             });
+            return self.has_context.then_some(CallEnd::SignAgain);
         }
+        None
     }
 }
 
@@ -416,7 +439,7 @@ mod tests {
         super::{activity::ServerActivity, connect::KeepAlive, events::NoTransportEvents},
         *,
     };
-    use crate::buffer::BufferPool;
+    use crate::{clock::TimeSource, record::buffer_pool::BufferPool};
 
     struct Nobody;
 
@@ -435,7 +458,11 @@ mod tests {
             None,
         )
         .expect("there are sockets");
-        let activity = Arc::new(ServerActivity::new("nobody".into(), Arc::new(NoTransportEvents)));
+        let activity = Arc::new(ServerActivity::new(
+            "nobody".into(),
+            TimeSource::System,
+            Arc::new(NoTransportEvents),
+        ));
         let keep_alive = KeepAlive {
             interval: Duration::from_secs(60),
             count: 3,
@@ -449,6 +476,7 @@ mod tests {
             xid: 7,
             outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
             results_max: 1 << 20,
+            flavor: None,
             sink: Some(&taker),
             interrupt: &interrupt,
             waiter: &waiter,

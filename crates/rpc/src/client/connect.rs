@@ -7,7 +7,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::fd::OwnedFd,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -41,7 +41,7 @@ pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
         match port(options, address.ip()).and_then(|port| {
             let mut address = address;
             address.set_port(port);
-            connect_to(options, address)
+            open_stream(options, address)
         }) {
             Ok(socket) => return Ok(socket),
             Err(error) => failure = error,
@@ -73,7 +73,11 @@ fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
     }
 }
 
-fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
+/// Makes a stream for records to `address`. What is received and sent later goes through the socket
+/// that this returns, and through nothing else: this is the place for whatever lies between TCP and
+/// record marking (`docs/decisions/two-way-connections.md`, TLS). It runs on a thread of its own
+/// and may wait for the peer, for [`TcpOptions::connect_timeout`].
+fn open_stream(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = await_one(options, address)?;
     tune(&socket, options)?;
     if is_of_this_machine(&socket, address.ip()) {
@@ -89,11 +93,11 @@ fn connect_to(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> 
 /// that is far away; beside it another one is begun in each interval of [`PACE`], in place of the
 /// one before.
 fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
-    let end = Instant::now() + options.connect_timeout;
+    let end = options.clock.now() + options.connect_timeout;
     let first = begin(options, address)?;
     let mut next: Option<OwnedFd> = None;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
+        let left = options.clock.until(end);
         let mut fds = vec![PollFd::new(&first, PollFlags::OUT)];
         fds.extend(next.as_ref().map(|next| PollFd::new(next, PollFlags::OUT)));
         let ready = match rustix::event::poll(&mut fds, Some(&timespec(left.min(jittered(PACE))))) {

@@ -20,7 +20,7 @@ use std::{
 };
 
 use curt_trace::{events::ShortText, probe};
-use curt_xdr::{DecodeError, Decoder};
+use curt_xdr::DecodeError;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     io::Errno,
@@ -28,22 +28,23 @@ use rustix::{
 };
 
 use super::{
-    CallError, CallReply, ReplySink,
+    CallError, CallReply, Wake,
     activity::ServerActivity,
+    callback_queue::{CALLBACK_MAX, CallbackAdmission, CallbackQueue},
     connect::KeepAlive,
-    interrupt::Wake,
-    reply_sink::offer,
+    outgoing::RecordWriter,
     silence::{LOOK_INTERVAL, Silence},
     statistics::ConnectionStatistics,
     sys,
-    waiter::{CallWaiter, WakeupFd},
 };
 use crate::{
-    auth::AUTH_BODY_MAX,
-    buffer::BufferPool,
-    message::{AcceptStatus, REPLY_HEADER_SIZE, RejectedReply, decode_reply_header},
-    receive_buffer::{CompleteRecord, ReceiveBuffer},
-    record::RecordError,
+    connection::{offer, pending_call::PendingCall, waiter::WakeupFd},
+    message::{self, MESSAGE_CALL, is_call},
+    record::{
+        RecordError,
+        buffer_pool::BufferPool,
+        receive_buffer::{CompleteRecord, ReceiveBuffer},
+    },
 };
 
 /// How many receives are done before the replies are given to their callers, so that a socket that
@@ -81,20 +82,11 @@ pub(super) struct ClientConnectionState {
     pub(super) queue: VecDeque<u32>,
     /// The traffic so far.
     pub(super) statistics: ConnectionStatistics,
+    /// Calls of the server that wait to be answered, and who answers them.
+    pub(super) callbacks: CallbackQueue,
     pub(super) closed: bool,
-}
-
-/// A call that waits.
-pub(super) struct PendingCall {
-    pub(super) waiter: Arc<CallWaiter>,
-    pub(super) results_max: usize,
-    /// Bytes of its reply.
-    pub(super) received: usize,
-    /// Processes its results in the receive buffer.
-    pub(super) sink: Option<Arc<dyn ReplySink>>,
-    /// Whether the taker is running: whatever happens, the caller has to wait until it is done.
-    pub(super) sink_running: bool,
-    pub(super) outcome: Option<Result<CallReply, CallError>>,
+    /// Whether the peer ended it.
+    pub(super) ended_by_peer: bool,
 }
 
 impl ClientConnection {
@@ -116,7 +108,9 @@ impl ClientConnection {
                 pending: Vec::new(),
                 queue: VecDeque::new(),
                 statistics: ConnectionStatistics::default(),
+                callbacks: CallbackQueue::default(),
                 closed: false,
+                ended_by_peer: false,
             }),
             activity,
             pool,
@@ -140,11 +134,10 @@ impl ClientConnection {
         self.lock().closed
     }
 
-    /// The port of this side, or 0 if the system does not say.
-    pub(super) fn local_port(&self) -> u16 {
-        let address = rustix::net::getsockname(&self.socket).ok();
-        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-        address.map_or(0, |address| address.port())
+    /// The address of this side, if the system says.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        let address = rustix::net::getsockname(&self.socket).ok()?;
+        SocketAddr::try_from(address).ok()
     }
 
     /// Whether the server has ever answered on it.
@@ -216,9 +209,7 @@ impl ClientConnection {
         if !state.closed {
             state.closed = true;
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-            for slot in state.calls.values() {
-                slot.waiter.wake();
-            }
+            state.wake_everybody();
         }
     }
 
@@ -228,7 +219,7 @@ impl ClientConnection {
             let room = inbox.room();
             let wanted = room.len();
             match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return self.lost("the server closed the connection"),
+                Ok((_, 0)) => return self.ended_by_peer("the server closed the connection"),
                 Ok((_, count)) => {
                     self.silence_ends();
                     inbox.received(count);
@@ -239,9 +230,24 @@ impl ClientConnection {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(errno) => return self.lost(&errno.to_string()),
+                Err(errno) => return self.failed(errno),
             }
         }
+    }
+
+    /// The socket cannot be used any more.
+    pub(super) fn failed(&self, errno: Errno) {
+        let why = errno.to_string();
+        match errno {
+            Errno::CONNRESET | Errno::PIPE => self.ended_by_peer(&why),
+            // The network is silent, or says that it does not reach the peer.
+            _ => self.lost(&why),
+        }
+    }
+
+    fn ended_by_peer(&self, why: &str) {
+        self.lock().ended_by_peer = true;
+        self.lost(why);
     }
 
     /// The connection ended, but not because of a malformed message.
@@ -258,18 +264,34 @@ impl ClientConnection {
 
     /// Gives each complete reply to its caller; whether there was any.
     fn deliver_all(&self, inbox: &mut ReceiveBuffer) -> bool {
-        let mut any = false;
+        let (mut any, mut replied, mut too_many) = (false, false, false);
         let mut state = self.lock();
         loop {
             match inbox.complete_record(|beginning| state.limit(beginning, self.reply_max)) {
                 Ok(None) => break,
                 Ok(Some(whole)) => {
                     any = true;
-                    self.deliver(&mut state, inbox, whole);
+                    let message = inbox.body(whole);
+                    if !is_call(message) {
+                        replied = true;
+                        self.deliver(&mut state, inbox, whole);
+                        continue;
+                    }
+                    let accepted = state.callbacks.push(message);
+                    inbox.skip(whole);
+                    match accepted {
+                        CallbackAdmission::Queued => {}
+                        CallbackAdmission::NoService => state.statistics.unknown_xids += 1,
+                        CallbackAdmission::TooMany => {
+                            too_many = true;
+                            break;
+                        }
+                    }
                 }
                 Err(error) => {
-                    let xid = xid_of(inbox.beginning());
-                    if let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) {
+                    let beginning = message::beginning(inbox.beginning());
+                    let reply = beginning.filter(|(_, kind)| *kind != MESSAGE_CALL);
+                    if let Some(slot) = reply.and_then(|(xid, _)| state.calls.get_mut(&xid)) {
                         slot.finish(Err(CallError::Malformed(too_long(error))));
                     }
                     drop(state);
@@ -280,9 +302,12 @@ impl ClientConnection {
             }
         }
         drop(state);
-        if any {
+        if replied {
             self.has_replied.store(true, Ordering::Relaxed);
             self.activity.note_reply();
+        }
+        if too_many {
+            self.lost("the server sends more calls than can wait");
         }
         any
     }
@@ -298,7 +323,7 @@ impl ClientConnection {
         self.activity
             .events()
             .received(body.len() + crate::record::MARK_SIZE);
-        let xid = xid_of(body);
+        let xid = body.first_chunk().map(|xid| u32::from_be_bytes(*xid));
         let waiting = xid.and_then(|xid| state.calls.get_mut(&xid));
         // The reply to a call that was called off, or the second to one that was sent twice, or
         // nonsense.
@@ -307,7 +332,7 @@ impl ClientConnection {
             return inbox.skip(whole);
         };
         slot.received = body.len();
-        let outcome = match decode_outcome(body, slot.results_max) {
+        let outcome = match slot.decode_reply(body) {
             Ok(results_size) => {
                 if let Some(taker) = slot.sink.take() {
                     slot.sink_running = true;
@@ -364,11 +389,13 @@ impl ClientConnectionState {
 
     /// The maximum length of the reply that begins with these bytes.
     fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
-        // A verifier may stand in the header.
-        let header_max = REPLY_HEADER_SIZE + AUTH_BODY_MAX;
-        match xid_of(beginning).and_then(|xid| self.calls.get(&xid)) {
-            Some(slot) => slot.results_max.saturating_add(header_max).min(reply_max),
-            None => reply_max,
+        match message::beginning(beginning) {
+            Some((_, MESSAGE_CALL)) if self.callbacks.has_service() => CALLBACK_MAX.min(reply_max),
+            None | Some((_, MESSAGE_CALL)) => reply_max,
+            Some((xid, _)) => {
+                let call = self.calls.get(&xid);
+                call.map_or(reply_max, |call| call.reply_max().min(reply_max))
+            }
         }
     }
 
@@ -397,46 +424,28 @@ impl ClientConnectionState {
         // Whoever is woken takes every role that is free.
         if let Some(slot) = self.calls.values().find(|slot| slot.outcome.is_none()) {
             slot.waiter.wake();
+        } else if unwritten {
+            self.callbacks.wake();
         }
     }
-}
 
-impl PendingCall {
-    fn finish(&mut self, outcome: Result<CallReply, CallError>) {
-        if self.outcome.is_none() {
-            self.outcome = Some(outcome);
-            self.waiter.wake();
+    fn wake_everybody(&self) {
+        for slot in self.calls.values() {
+            slot.waiter.wake();
         }
+        self.callbacks.wake();
     }
-}
 
-fn xid_of(beginning: &[u8]) -> Option<u32> {
-    beginning.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
-/// Reads a reply's header: the size of the results that follow it to the end of the record.
-fn decode_outcome(body: &[u8], results_max: usize) -> Result<usize, CallError> {
-    let mut decoder = Decoder::new(body);
-    let header = decode_reply_header(&mut decoder)?;
-    match header.outcome {
-        Ok(AcceptStatus::Success) => {
-            let size = decoder.remaining().len();
-            if size > results_max {
-                return Err(DecodeError::TooLong {
-                    length: saturate(size),
-                    limit: saturate(results_max),
-                }
-                .into());
+    /// What is to be written next by the caller that has that role; none if it gives the role up.
+    pub(super) fn next_output(&mut self) -> Option<RecordWriter> {
+        if self.pending.is_empty() {
+            self.writing = false;
+            if !self.queue.is_empty() {
+                self.wake_next_owners();
             }
-            Ok(size)
+            return None;
         }
-        Ok(AcceptStatus::ProgramUnavailable) => Err(CallError::ProgramUnavailable),
-        Ok(AcceptStatus::ProgramMismatch(versions)) => Err(CallError::ProgramMismatch(versions)),
-        Ok(AcceptStatus::ProcedureUnavailable) => Err(CallError::ProcedureUnavailable),
-        Ok(AcceptStatus::GarbageArguments) => Err(CallError::GarbageArguments),
-        Ok(AcceptStatus::SystemError) => Err(CallError::SystemError),
-        Err(RejectedReply::RpcMismatch(versions)) => Err(CallError::RpcMismatch(versions)),
-        Err(RejectedReply::Authentication(status)) => Err(CallError::Denied(status)),
+        Some(RecordWriter::new(std::mem::take(&mut self.pending), false))
     }
 }
 

@@ -11,23 +11,22 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_trace::{events::ShortText, probe};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
-    CallError, Interrupt,
+    CallError, Interrupt, Wake,
     connect::{PACE, connect, jittered},
     connection::ClientConnection,
-    interrupt::Wake,
     options::PortSource,
     statistics::{ConnectStatistics, ConnectionStatistics},
     tcp::TcpTransportInner,
     timer::{CallTimeout, RetransmitTimer},
-    waiter::CallWaiter,
 };
+use crate::{clock::TimeSource, connection::waiter::CallWaiter};
 
 /// The pause after the first failure; doubled by each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -120,14 +119,15 @@ impl ConnectionSlot {
             state.waiters.push(Arc::clone(waiter));
             attempted |= self.start(shared, &mut state, attempts);
             // Without a thread nobody will wake this one: it tries again itself.
-            let retry_at = if state.connecting {
-                timer.deadline()
+            let longest = if state.connecting {
+                Duration::MAX
             } else {
-                Instant::now() + PAUSE_MAX
+                PAUSE_MAX
             };
             drop(state);
-            waiter.park(retry_at.min(timer.deadline()));
-            if timer.due(Instant::now()) == CallTimeout::Major {
+            let clock = &shared.options.clock;
+            waiter.park(longest.min(clock.until(timer.deadline())));
+            if timer.due(clock.now()) == CallTimeout::Major {
                 shared.activity.note_timeout(timer.major_timeout());
                 if !patient {
                     forget(&mut self.state.lock().waiters, waiter);
@@ -212,6 +212,7 @@ impl ConnectionSlot {
     pub(super) fn pause<'a>(
         &'a self,
         mut state: MutexGuard<'a, ConnectionSlotState>,
+        clock: &TimeSource,
     ) -> MutexGuard<'a, ConnectionSlotState> {
         if state.failures > 0 {
             let doubled = PAUSE_MIN.saturating_mul(1 << (state.failures - 1).min(16));
@@ -220,8 +221,8 @@ impl ConnectionSlot {
             } else {
                 PAUSE_MAX
             };
-            let end = Instant::now() + doubled.min(longest);
-            while !state.closed && !self.closing.wait_until(&mut state, end).timed_out() {}
+            let end = clock.now() + doubled.min(longest);
+            while !state.closed && !self.closing.wait_for(&mut state, clock.until(end)).timed_out() {}
         }
         state
     }
@@ -250,7 +251,7 @@ pub(super) fn connect_until_done(
         };
         let mut state = lane_now.state.lock();
         if attempts == ConnectAttempts::UntilConnected {
-            state = lane_now.pause(state);
+            state = lane_now.pause(state, &shared_now.options.clock);
         }
         if state.closed || state.waiters.is_empty() {
             state.connecting = false;
@@ -260,9 +261,9 @@ pub(super) fn connect_until_done(
         let options = shared_now.options.clone();
         drop((lane_now, shared_now));
 
-        let began = Instant::now();
+        let began = options.clock.now();
         let made = connect(&options);
-        let time = began.elapsed();
+        let time = options.clock.since(began);
 
         let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
             return;
@@ -336,6 +337,9 @@ impl ConnectionSlotState {
                 }
                 self.failures = self.failures.saturating_add(1);
                 self.last_failure = Some(error.kind());
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    shared.activity.note_refusal();
+                }
                 self.closed
             }
         }

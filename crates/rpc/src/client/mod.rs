@@ -6,39 +6,32 @@
 
 mod activity;
 mod call_in_progress;
+mod callback_queue;
+mod callbacks;
 mod connect;
 mod connection;
 mod connection_slot;
 mod events;
-mod interrupt;
 mod options;
 mod outgoing;
 mod probing;
-mod reply;
-mod reply_sink;
 mod silence;
 mod statistics;
 mod sys;
 mod tcp;
 mod timer;
-mod waiter;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use curt_trace::TransportReport;
-use curt_xdr::{DecodeError, Encode};
 
 pub use events::{NoTransportEvents, TransportEvents};
-pub use interrupt::{Interrupt, Wake, WakerRegistration};
 pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};
-pub use reply::CallReply;
-pub use reply_sink::ReplySink;
 pub use statistics::CallStatistics;
 pub use tcp::TcpTransport;
 
-use crate::{
-    auth::{AuthStatus, RpcCredential},
-    message::VersionRange,
+pub use crate::connection::{
+    CallError, CallReply, Interrupt, ReplySink, RpcRequest, Wake, WakerRegistration,
 };
 
 /// Something that carries calls to a server and brings the replies.
@@ -98,94 +91,5 @@ pub trait Transport: Send + Sync {
     /// waits.
     fn silent_for(&self) -> Option<Duration> {
         None
-    }
-}
-
-/// One call.
-#[derive(Clone, Copy)]
-pub struct RpcRequest<'a> {
-    /// The program that is called.
-    pub program: u32,
-    /// The version of the program.
-    pub version: u32,
-    /// The procedure within the program.
-    pub procedure: u32,
-    /// Who calls.
-    pub credential: &'a RpcCredential,
-    /// The procedure's arguments, or all but the last of them if there is [`bulk`](Self::bulk).
-    pub arguments: &'a (dyn Encode + Sync),
-    /// Bytes that end the arguments and are sent from where they are, without a copy, padded as XDR
-    /// wants it: the data of a WRITE. Their length is to be encoded by `arguments`. Empty if there
-    /// are none.
-    pub bulk: &'a [u8],
-    /// How many bytes of results the procedure may return at most, given these arguments. A longer
-    /// reply is malformed.
-    pub results_max: usize,
-}
-
-/// Why a call has no results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The call's [`Interrupt`] was raised; a reply that still comes is dropped.
-    #[error("interrupted")]
-    Interrupted,
-    /// No reply within the time that a soft mount gives.
-    #[error("the server did not answer in time")]
-    TimedOut {
-        /// The mount is `softerr`: applications are to see ETIMEDOUT rather than EIO.
-        softerr: bool,
-    },
-    /// The server cannot be reached. Only from an attempt that is not to be repeated: see
-    /// [`TcpTransport::connect`].
-    #[error("the server cannot be reached: {0}")]
-    Unreachable(io::ErrorKind),
-    /// The transport was shut down by this side.
-    #[error("the connection was closed")]
-    Closed,
-    /// The server rejects the credential.
-    #[error("the server refused the credential: {0:?}")]
-    Denied(AuthStatus),
-    /// The server wants another version of RPC itself.
-    #[error("the server wants RPC versions {} to {}", .0.low, .0.high)]
-    RpcMismatch(VersionRange),
-    /// The program is not served there.
-    #[error("the server does not serve the program")]
-    ProgramUnavailable,
-    /// The program is served there in other versions.
-    #[error("the server serves versions {} to {} of the program", .0.low, .0.high)]
-    ProgramMismatch(VersionRange),
-    /// The program has no such procedure.
-    #[error("the server does not know the procedure")]
-    ProcedureUnavailable,
-    /// The server could not decode the arguments.
-    #[error("the server could not decode the arguments")]
-    GarbageArguments,
-    /// The server had an error of another kind, such as memory that ran out.
-    #[error("the server had a system error")]
-    SystemError,
-    /// The reply does not conform to RPC, or to the procedure's definition.
-    #[error("malformed reply: {0}")]
-    Malformed(#[from] DecodeError),
-}
-
-impl CallError {
-    /// The errno that events show; a program may get another one.
-    fn negative_errno(&self) -> i32 {
-        use rustix::io::Errno;
-        let errno = match self {
-            Self::Interrupted => Errno::INTR,
-            Self::TimedOut { .. } => Errno::TIMEDOUT,
-            Self::Unreachable(_) => Errno::HOSTUNREACH,
-            Self::Closed => Errno::NOTCONN,
-            Self::Denied(_) => Errno::ACCESS,
-            Self::RpcMismatch(_)
-            | Self::ProgramUnavailable
-            | Self::ProgramMismatch(_)
-            | Self::ProcedureUnavailable => Errno::OPNOTSUPP,
-            Self::GarbageArguments | Self::SystemError => Errno::REMOTEIO,
-            Self::Malformed(_) => Errno::PROTO,
-        };
-        -errno.raw_os_error()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, net::IpAddr, num::NonZeroU8, sync::Arc, time::Duration};
 
+use crate::{clock::TimeSource, connection::CallHandler};
+
 /// How long a call is tried (nfs(5), `hard`, `soft`, `softerr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RecoveryMode {
@@ -90,6 +92,12 @@ pub struct TcpOptions {
     pub connect_timeout: Duration,
     /// How long a reply may be at most, whatever its call allows, in bytes.
     pub reply_max: usize,
+    /// The clock by which all of these times pass.
+    pub clock: TimeSource,
+    /// Who answers calls of the server over these connections (RFC 8881 section 2.10.3.1). Each
+    /// connection then has a thread that reads it while no call waits, and has the calls executed
+    /// one after the other. Without it calls of the server are dropped.
+    pub callbacks: Option<CallHandler>,
 }
 
 impl TcpOptions {
@@ -113,6 +121,8 @@ impl TcpOptions {
             reserved_port: false,
             connect_timeout: Duration::from_secs(10),
             reply_max: 2 << 20,
+            clock: TimeSource::System,
+            callbacks: None,
         }
     }
 }

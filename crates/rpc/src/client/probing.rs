@@ -17,7 +17,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_xdr::Decoder;
@@ -38,9 +38,9 @@ use super::{
     tcp::TcpTransportInner,
 };
 use crate::{
-    auth::RpcCredential,
     message::{decode_reply_header, encode_call_header},
     record::{self, MARK_SIZE},
+    security::auth::RpcCredential,
 };
 
 /// The reply to NULL is never longer: a header with a verifier, or a denial.
@@ -57,7 +57,7 @@ impl ConnectionSlot {
         shared: &Arc<TcpTransportInner>,
         connection: &Arc<ClientConnection>,
     ) {
-        let now = Instant::now();
+        let now = shared.options.clock.now();
         connection.quiet(now);
         let mut state = self.state.lock();
         let current = state.connection.as_ref();
@@ -92,7 +92,7 @@ fn probe(lane: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: 
         let Some(call) = call else {
             return connect_until_done(lane, shared, ConnectAttempts::UntilConnected);
         };
-        let began = Instant::now();
+        let began = options.clock.now();
         let is_needed = || {
             let lane = lane.upgrade();
             lane.is_some_and(|lane| matches!(need(&lane.state.lock(), silent), Need::Probe))
@@ -101,7 +101,7 @@ fn probe(lane: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: 
             ask(&socket, call, &options, is_needed)?;
             Ok(socket)
         });
-        match settle(lane, shared, silent, answered, began.elapsed()) {
+        match settle(lane, shared, silent, answered, options.clock.since(began)) {
             Need::Probe => {}
             Need::Connection => return connect_until_done(lane, shared, ConnectAttempts::UntilConnected),
             Need::Nothing => return,
@@ -117,7 +117,7 @@ fn prepare(
     silent: &Weak<ClientConnection>,
 ) -> Option<(TcpOptions, Option<NullCall>)> {
     let (lane, shared) = (lane.upgrade()?, shared.upgrade()?);
-    let mut state = lane.pause(lane.state.lock());
+    let mut state = lane.pause(lane.state.lock(), &shared.options.clock);
     let mut options = shared.options.clone();
     match need(&state, silent) {
         Need::Connection => return Some((options, None)),
@@ -254,7 +254,7 @@ fn ask(
     while !is_reply(&received, call.xid)? {
         match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&interval)) {
             Ok(0) => {
-                let now = Instant::now();
+                let now = options.clock.now();
                 let silence = silence.get_or_insert_with(|| Silence::new(now));
                 silence.look(now, sys::acknowledgements(socket).as_ref());
                 if silence.is_to_be_probed(now, 0) || !is_needed() {

@@ -13,6 +13,12 @@ pub struct CallStatistics {
     /// The time from its start until the last loss of a connection over which it had been sent
     /// completely. `None`: none was lost.
     pub lost: Option<Duration>,
+    /// If the server ended that connection: the time from the call's start until it had been sent
+    /// over it.
+    pub(super) ended_by_peer: Option<Duration>,
+    /// Whether the server was probably restarted after the call had been sent: it ended the
+    /// connection at once, or later and its host refused another one since.
+    pub restarted: bool,
     /// Bytes that were sent for it, record marks included.
     pub bytes_sent: u64,
     /// Bytes of the reply, its record mark not included.

@@ -8,7 +8,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_trace::{
@@ -20,19 +20,22 @@ use curt_xdr::padding;
 
 use super::{
     CallError, CallReply, CallStatistics, Interrupt, RecoveryMode, ReplySink, RpcRequest, TcpOptions,
-    Transport, TransportEvents,
+    Transport, TransportEvents, Wake, WakerRegistration,
     activity::ServerActivity,
     call_in_progress::{CallEnd, CallInProgress, CallParameters},
     connect::{KeepAlive, random_u32},
     connection::ClientConnection,
     connection_slot::{ConnectAttempts, ConnectionSlot},
-    interrupt::{Wake, WakerRegistration},
     outgoing::OutgoingRecord,
     statistics::{ConnectStatistics, ConnectionStatistics},
     timer::RetransmitTimer,
-    waiter::CallWaiter,
 };
-use crate::{buffer::BufferPool, message::encode_call_header, record};
+use crate::{
+    clock::TimeSource,
+    connection::{pending_call::unwrap_reply, waiter::CallWaiter},
+    record::buffer_pool::BufferPool,
+    security::{credential::CallFlavor, flavor::AuthFlavor},
+};
 
 /// How many bytes of receive buffers are kept for the next replies.
 const POOL_MAX: usize = 16 << 20;
@@ -63,7 +66,11 @@ impl TcpTransport {
     #[must_use]
     pub fn new(options: TcpOptions, events: Arc<dyn TransportEvents>) -> Self {
         let count = options.nconnect.get().min(TcpOptions::NCONNECT_MAX);
-        let activity = Arc::new(ServerActivity::new(options.server.to_string(), events));
+        let activity = Arc::new(ServerActivity::new(
+            options.server.to_string(),
+            options.clock.clone(),
+            events,
+        ));
         // Should the kernel have no random number, the time does: it only has to differ from the
         // last transport's.
         let first = random_u32().unwrap_or_else(|_| std::process::id());
@@ -94,7 +101,7 @@ impl TcpTransport {
         let transport = Self::new(options, events);
         let waiter = CallWaiter::current();
         let _registration = register(interrupt, &waiter);
-        let mut timer = RetransmitTimer::new(transport.options(), Instant::now());
+        let mut timer = RetransmitTimer::new(transport.options(), transport.clock().now());
         transport.slots[0].connection(
             &transport.shared,
             &waiter,
@@ -110,6 +117,10 @@ impl TcpTransport {
     #[must_use]
     pub fn options(&self) -> &TcpOptions {
         &self.shared.options
+    }
+
+    fn clock(&self) -> &TimeSource {
+        &self.shared.options.clock
     }
 
     /// Closes the connections; calls that wait, now or later, end with [`CallError::Closed`].
@@ -135,35 +146,29 @@ impl TcpTransport {
         least.expect("nconnect is at least 1")
     }
 
+    /// Sends a call over one connection after the other until it has ended.
     fn send(
         &self,
         xid: u32,
-        outgoing: OutgoingRecord<'_>,
-        results_max: usize,
+        request: &RpcRequest<'_>,
         sink: Option<&Arc<dyn ReplySink>>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
+        let flavor = CallFlavor::of(request.credential);
+        let mut record = CallRecord::new(xid, request, flavor.get());
+        self.trace_call(xid, request, record.outgoing().len());
         let waiter = CallWaiter::current();
         let _registration = register(interrupt, &waiter);
         let _waiting = self.shared.activity.begin_wait();
-        let lane = self.choose();
-        let _outstanding = lane.begin_call();
-        let began = Instant::now();
+        let slot = self.choose();
+        let _outstanding = slot.begin_call();
+        let began = self.clock().now();
         let mut timer = RetransmitTimer::new(self.options(), began);
         let patient = self.options().recovery == RecoveryMode::Hard;
-        let parameters = CallParameters {
-            xid,
-            outgoing,
-            results_max,
-            sink,
-            interrupt,
-            waiter: &waiter,
-            began,
-        };
         let mut sent_before = false;
         loop {
-            let connection = lane.connection(
+            let connection = slot.connection(
                 &self.shared,
                 &waiter,
                 interrupt,
@@ -171,8 +176,19 @@ impl TcpTransport {
                 patient,
                 ConnectAttempts::UntilConnected,
             )?;
-            let turn = CallInProgress::start(&connection, &parameters, &mut *journey);
-            let Some(mut turn) = turn else { continue };
+            let parameters = CallParameters {
+                xid,
+                outgoing: record.outgoing(),
+                results_max: request.results_max,
+                flavor: flavor.context(),
+                sink: sink.filter(|_| !flavor.get().wraps()),
+                interrupt,
+                waiter: &waiter,
+                began,
+            };
+            let Some(mut call) = CallInProgress::start(&connection, &parameters, &mut *statistics) else {
+                continue;
+            };
             if sent_before {
                 self.shared.activity.events().retransmitted();
                 probe!(RpcRetransmit {
@@ -181,11 +197,20 @@ impl TcpTransport {
                     reason: "connection lost"
                 });
             }
-            let quiet = || lane.quiet(&self.shared, &connection);
-            match turn.run(&mut timer, patient, &quiet) {
-                CallEnd::Done(outcome) => return outcome,
+            let quiet = || slot.quiet(&self.shared, &connection);
+            let end = call.run(&mut timer, patient, &quiet);
+            let was_sent = call.was_sent();
+            drop(call);
+            match end {
+                CallEnd::Done(outcome) => {
+                    return outcome.and_then(|reply| unwrap_reply(reply, flavor.get(), request.results_max));
+                }
                 CallEnd::TimedOut => return Err(self.shared.timed_out()),
-                CallEnd::ConnectionLost => sent_before |= turn.was_sent(),
+                CallEnd::ConnectionLost => sent_before |= was_sent,
+                CallEnd::SignAgain => sent_before = false,
+            }
+            if flavor.context().is_some() {
+                record = CallRecord::new(xid, request, flavor.get());
             }
         }
     }
@@ -194,35 +219,27 @@ impl TcpTransport {
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
-        taker: Option<&Arc<dyn ReplySink>>,
+        statistics: &mut CallStatistics,
+        sink: Option<&Arc<dyn ReplySink>>,
     ) -> Result<CallReply, CallError> {
         let xid = self.shared.next_xid();
         let _ = self
             .shared
             .program
             .get_or_init(|| (request.program, request.version));
-        let mut head = HEAD.take();
-        head.clear();
-        let padding = &[0u8; 3][..padding(request.bulk.len())];
-        encode(&mut head, xid, request, padding.len());
-        let outgoing = OutgoingRecord::new(&head, request.bulk, padding);
-        self.trace_call(xid, request, outgoing.len());
-        let began = Event::RpcReply.is_wanted().then(Instant::now);
-        let outcome = self.send(xid, outgoing, request.results_max, taker, interrupt, journey);
+        let began = Event::RpcReply.is_wanted().then(|| self.clock().now());
+        let outcome = self.send(xid, request, sink, interrupt, statistics);
         probe!(RpcReply {
             xid,
             procedure: procedure_name(request.program, request.procedure).bytes(),
-            received: journey.bytes_received,
+            received: statistics.bytes_received,
             // Waiting for a connection, or behind others, is not the server's time.
-            rtt: began.map_or(Duration::ZERO, |began| began
-                .elapsed()
-                .saturating_sub(journey.reading_for_others + journey.queued)),
+            rtt: began.map_or(Duration::ZERO, |began| self
+                .clock()
+                .since(began)
+                .saturating_sub(statistics.reading_for_others + statistics.queued)),
             error: outcome.as_ref().err().map_or(0, CallError::negative_errno)
         });
-        if head.capacity() <= HEAD_CAPACITY_MAX {
-            HEAD.set(head);
-        }
         outcome
     }
 }
@@ -262,7 +279,7 @@ impl Transport for TcpTransport {
             let connection = lane.add_statistics(&mut traffic, &mut connecting);
             connections += u64::from(connection.is_some());
             if let Some(connection) = connection.filter(|_| port == 0) {
-                port = connection.local_port();
+                port = connection.local().map_or(0, |address| address.port());
             }
         }
         TransportReport {
@@ -280,18 +297,31 @@ thread_local! {
     static HEAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-fn encode(head: &mut Vec<u8>, xid: u32, request: &RpcRequest<'_>, padding: usize) {
-    let body = record::begin_record(head);
-    encode_call_header(
-        head,
-        xid,
-        request.program,
-        request.version,
-        request.procedure,
-        request.credential,
-    );
-    request.arguments.encode(head);
-    record::finish_record(head, body, request.bulk.len() + padding);
+/// The record of a call, as it is sent.
+struct CallRecord<'a> {
+    head: Vec<u8>,
+    bulk: &'a [u8],
+}
+
+impl<'a> CallRecord<'a> {
+    fn new(xid: u32, request: &RpcRequest<'a>, flavor: &dyn AuthFlavor) -> Self {
+        let mut head = HEAD.take();
+        head.clear();
+        let bulk = request.encode(&mut head, xid, flavor);
+        Self { head, bulk }
+    }
+
+    fn outgoing(&self) -> OutgoingRecord<'_> {
+        OutgoingRecord::new(&self.head, self.bulk, &[0u8; 3][..padding(self.bulk.len())])
+    }
+}
+
+impl Drop for CallRecord<'_> {
+    fn drop(&mut self) {
+        if self.head.capacity() <= HEAD_CAPACITY_MAX {
+            HEAD.set(std::mem::take(&mut self.head));
+        }
+    }
 }
 
 fn register<'a>(interrupt: &'a Interrupt, waiter: &Arc<CallWaiter>) -> WakerRegistration<'a> {
@@ -310,7 +340,12 @@ impl TcpTransportInner {
     pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<ClientConnection>> {
         let (activity, pool) = (Arc::clone(&self.activity), Arc::clone(&self.pool));
         let keep_alive = KeepAlive::of(&self.options);
-        ClientConnection::new(socket, activity, pool, self.options.reply_max, keep_alive).map(Arc::new)
+        let connection = ClientConnection::new(socket, activity, pool, self.options.reply_max, keep_alive)?;
+        let connection = Arc::new(connection);
+        if let Some(handler) = &self.options.callbacks {
+            connection.serve_callbacks(handler.clone())?;
+        }
+        Ok(connection)
     }
 
     /// The number of a new call.

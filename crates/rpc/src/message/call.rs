@@ -3,7 +3,10 @@
 use curt_xdr::{DecodeError, Decoder, Encode};
 
 use super::{MESSAGE_CALL, RPC_VERSION};
-use crate::auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, RpcCredential, encode_none};
+use crate::{
+    security::auth::{AUTH_BODY_MAX, AuthError, AuthStatus, OpaqueAuth, OpaqueVerifier, RpcCredential},
+    security::{credential::CallFlavor, flavor::AuthFlavor},
+};
 
 /// The longest header of a call that decodes, in bytes: six words, and credential and verifier of
 /// the largest bodies.
@@ -30,7 +33,7 @@ pub struct CallMessage<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallDecodeError {
     /// Not a call at all, or cut off inside the header: there is nothing to answer.
-    #[error("no RPC call: {0}")]
+    #[error("not an RPC call: {0}")]
     NotACall(DecodeError),
     /// A call of another version of RPC: to be denied.
     #[error("call of RPC version {version}")]
@@ -56,6 +59,20 @@ impl<'a> CallMessage<'a> {
     /// # Errors
     /// What to answer, if anything, is in [`CallDecodeError`].
     pub fn decode(record: &'a [u8]) -> Result<Self, CallDecodeError> {
+        SignedCall::decode(record).map(|signed| signed.call)
+    }
+}
+
+/// A call, and what shows that it comes from its caller.
+pub(crate) struct SignedCall<'a> {
+    pub(crate) call: CallMessage<'a>,
+    /// The header up to and including the credential.
+    pub(crate) signed: &'a [u8],
+    pub(crate) verifier: OpaqueVerifier<'a>,
+}
+
+impl<'a> SignedCall<'a> {
+    pub(crate) fn decode(record: &'a [u8]) -> Result<Self, CallDecodeError> {
         let mut decoder = Decoder::new(record);
         let xid = decoder.u32().map_err(CallDecodeError::NotACall)?;
         let kind = decoder.u32().map_err(CallDecodeError::NotACall)?;
@@ -79,14 +96,20 @@ impl<'a> CallMessage<'a> {
         let credential = OpaqueAuth::decode(&mut decoder).map_err(|defect| match defect {
             AuthError::Framing(_) | AuthError::Body(_) => refuse(AuthStatus::BadCredential),
         })?;
-        OpaqueAuth::skip(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
-        Ok(Self {
+        let signed = &record[..record.len() - decoder.remaining().len()];
+        let verifier = OpaqueVerifier::decode(&mut decoder).map_err(|_| refuse(AuthStatus::BadVerifier))?;
+        let call = CallMessage {
             xid,
             program,
             version,
             procedure,
             credential,
             arguments: decoder.remaining(),
+        };
+        Ok(Self {
+            call,
+            signed,
+            verifier,
         })
     }
 }
@@ -100,9 +123,17 @@ pub fn encode_call_header(
     procedure: u32,
     credential: &RpcCredential,
 ) {
+    let flavor = CallFlavor::of(credential);
+    encode_signed_header(out, [xid, program, version, procedure], flavor.get());
+}
+
+/// Appends the header of the call `[xid, program, version, procedure]`.
+pub(crate) fn encode_signed_header(out: &mut Vec<u8>, numbers: [u32; 4], flavor: &dyn AuthFlavor) {
+    let [xid, program, version, procedure] = numbers;
+    let from = out.len();
     for word in [xid, MESSAGE_CALL, RPC_VERSION, program, version, procedure] {
         word.encode(out);
     }
-    credential.encode(out);
-    encode_none(out);
+    flavor.encode_credential(out);
+    flavor.sign(out, from);
 }

@@ -3,7 +3,10 @@
 use curt_xdr::{DecodeError, Decoder, Encode};
 
 use super::{MESSAGE_REPLY, RPC_VERSION, VersionRange};
-use crate::auth::{AuthStatus, OpaqueAuth, encode_none};
+use crate::{
+    security::auth::{AuthStatus, OpaqueVerifier},
+    security::flavor::{AuthFlavor, AuthNone},
+};
 
 /// The size of what [`encode_accepted_header`] appends, in bytes.
 pub const REPLY_HEADER_SIZE: usize = 24;
@@ -56,29 +59,58 @@ pub struct ReplyHeader {
     pub outcome: Result<AcceptStatus, RejectedReply>,
 }
 
+/// A reply's header, and what shows that the reply comes from the server.
+pub(crate) struct SignedReply<'a> {
+    pub(crate) header: ReplyHeader,
+    /// What precedes the verifier.
+    pub(crate) signed: &'a [u8],
+    /// A reply that denies the call has none.
+    pub(crate) verifier: Option<OpaqueVerifier<'a>>,
+    /// What follows the header.
+    pub(crate) results: &'a [u8],
+}
+
 /// Reads a reply's header; the results, if [`AcceptStatus::Success`], are what the decoder has
 /// left.
 ///
 /// # Errors
 /// Whatever is not a reply of RFC 5531.
 pub fn decode_reply_header(decoder: &mut Decoder<'_>) -> Result<ReplyHeader, DecodeError> {
-    let xid = decoder.u32()?;
-    expect(decoder.u32()?, MESSAGE_REPLY, "msg_type of a reply")?;
-    let outcome = match decoder.u32()? {
-        REPLY_ACCEPTED => Ok(decode_accepted(decoder)?),
-        REPLY_DENIED => Err(decode_denied(decoder)?),
-        value => {
-            return Err(DecodeError::BadValue {
-                name: "reply_stat",
-                value,
-            });
-        }
-    };
-    Ok(ReplyHeader { xid, outcome })
+    let reply = SignedReply::decode(decoder.remaining())?;
+    *decoder = Decoder::new(reply.results);
+    Ok(reply.header)
+}
+
+impl<'a> SignedReply<'a> {
+    pub(crate) fn decode(record: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(record);
+        let xid = decoder.u32()?;
+        expect(decoder.u32()?, MESSAGE_REPLY, "msg_type of a reply")?;
+        let status = decoder.u32()?;
+        let signed = &record[..record.len() - decoder.remaining().len()];
+        let (verifier, outcome) = match status {
+            REPLY_ACCEPTED => {
+                let verifier = OpaqueVerifier::decode(&mut decoder)?;
+                (Some(verifier), Ok(decode_accepted(&mut decoder)?))
+            }
+            REPLY_DENIED => (None, Err(decode_denied(&mut decoder)?)),
+            value => {
+                return Err(DecodeError::BadValue {
+                    name: "reply_stat",
+                    value,
+                });
+            }
+        };
+        Ok(Self {
+            header: ReplyHeader { xid, outcome },
+            signed,
+            verifier,
+            results: decoder.remaining(),
+        })
+    }
 }
 
 fn decode_accepted(decoder: &mut Decoder<'_>) -> Result<AcceptStatus, DecodeError> {
-    OpaqueAuth::skip(decoder)?;
     Ok(match decoder.u32()? {
         ACCEPT_SUCCESS => AcceptStatus::Success,
         ACCEPT_PROGRAM_UNAVAILABLE => AcceptStatus::ProgramUnavailable,
@@ -123,30 +155,32 @@ const fn expect(value: u32, expected: u32, name: &'static str) -> Result<(), Dec
 
 /// Appends the header of a successful reply; the results follow it.
 pub fn encode_accepted_header(out: &mut Vec<u8>, xid: u32) {
-    encode_accepted(out, xid, ACCEPT_SUCCESS);
-}
-
-fn encode_accepted(out: &mut Vec<u8>, xid: u32, status: u32) {
-    for word in [xid, MESSAGE_REPLY, REPLY_ACCEPTED] {
-        word.encode(out);
-    }
-    encode_none(out);
-    status.encode(out);
+    encode_accepted(out, xid, AcceptStatus::Success, &AuthNone);
 }
 
 /// Appends the whole reply to a call that was accepted and not executed, or of one that succeeded
 /// without results.
 pub fn encode_failure(out: &mut Vec<u8>, xid: u32, status: AcceptStatus) {
+    encode_accepted(out, xid, status, &AuthNone);
+}
+
+/// The same for a call with a flavor. Results follow it if the call succeeded.
+pub(crate) fn encode_accepted(out: &mut Vec<u8>, xid: u32, status: AcceptStatus, flavor: &dyn AuthFlavor) {
+    let from = out.len();
+    for word in [xid, MESSAGE_REPLY, REPLY_ACCEPTED] {
+        word.encode(out);
+    }
+    flavor.sign(out, from);
     match status {
-        AcceptStatus::Success => encode_accepted(out, xid, ACCEPT_SUCCESS),
-        AcceptStatus::ProgramUnavailable => encode_accepted(out, xid, ACCEPT_PROGRAM_UNAVAILABLE),
+        AcceptStatus::Success => ACCEPT_SUCCESS.encode(out),
+        AcceptStatus::ProgramUnavailable => ACCEPT_PROGRAM_UNAVAILABLE.encode(out),
         AcceptStatus::ProgramMismatch(versions) => {
-            encode_accepted(out, xid, ACCEPT_PROGRAM_MISMATCH);
+            ACCEPT_PROGRAM_MISMATCH.encode(out);
             encode_versions(out, versions);
         }
-        AcceptStatus::ProcedureUnavailable => encode_accepted(out, xid, ACCEPT_PROCEDURE_UNAVAILABLE),
-        AcceptStatus::GarbageArguments => encode_accepted(out, xid, ACCEPT_GARBAGE_ARGUMENTS),
-        AcceptStatus::SystemError => encode_accepted(out, xid, ACCEPT_SYSTEM_ERROR),
+        AcceptStatus::ProcedureUnavailable => ACCEPT_PROCEDURE_UNAVAILABLE.encode(out),
+        AcceptStatus::GarbageArguments => ACCEPT_GARBAGE_ARGUMENTS.encode(out),
+        AcceptStatus::SystemError => ACCEPT_SYSTEM_ERROR.encode(out),
     }
 }
 

@@ -31,9 +31,9 @@ impl AdaptivePolling {
 
     /// When a wait for calls begins, if the client sends several at once. For other clients the
     /// clock is not read, because that would add to the cost of each of their calls.
-    pub(super) fn begin_wait(&mut self) -> Option<Instant> {
+    pub(super) fn begin_wait(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         let calls = std::mem::take(&mut self.calls);
-        (calls > 1).then(Instant::now)
+        (calls > 1).then(now)
     }
 
     /// Until when a wait that began at `begin` may be spent polling.
@@ -54,7 +54,7 @@ mod tests {
     /// One round of a client that makes `calls` at once `after` the replies; returns whether a
     /// thread polls for them.
     fn round(pace: &mut AdaptivePolling, calls: u32, after: Duration) -> bool {
-        let begin = pace.begin_wait();
+        let begin = pace.begin_wait(Instant::now);
         let polls = pace.poll_until(begin);
         if let (Some(begin), Some(until)) = (begin, polls) {
             assert_eq!(until - begin, POLL_MAX);

@@ -1,31 +1,25 @@
-//! Answering one call: decoding its header, having the service execute it, sending or gathering the
-//! reply.
+//! Answering one call: having it executed, sending or gathering the reply.
 //!
 //! A service that is about to wait hands the reading of the connection over; the thread takes it
 //! back before it sends its reply, if no other thread has it by then
 //! (`docs/decisions/handing-over-a-connection.md`).
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use curt_trace::stages;
 
 use super::{
-    CallContext, CallFailure,
-    connection::{ReaderState, ServerConnection},
-    context::HandOverReading,
+    CallContext,
+    backchannel::ConnectionBackchannel,
+    connection::{ReadJob, ReaderState, ServerConnection},
+    inner::{BATCH_MAX, RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
-    sendfile::SendfileRange,
     sending::SendOutcome,
-    serve::{BATCH_MAX, ReadJob, RpcServerInner, WorkerBuffers},
     worker_pool::PoolPressure,
 };
 use crate::{
-    message::{self, AcceptStatus, CallDecodeError, CallMessage, RejectedReply},
-    receive_buffer::{CompleteRecord, ReceiveBuffer},
-    record,
+    connection::{Answered, HandOverReading, SendfileRange},
+    record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
 /// Replies up to this size are gathered, longer ones sent from where they are.
@@ -52,13 +46,12 @@ impl RpcServerInner {
         whole: CompleteRecord,
         own: &mut WorkerBuffers,
     ) -> AfterCall {
-        let call = match CallMessage::decode(inbox.body(whole)) {
-            Ok(call) => call,
-            Err(defect) => return reject(connection, defect, &mut own.batch),
-        };
         own.reply.clear();
-        let body = record::begin_record(&mut own.reply);
-        message::encode_accepted_header(&mut own.reply, call.xid);
+        let message = inbox.body(whole);
+        if connection.deliver_reply(message) || connection.is_late_reply(message) {
+            stages::forget();
+            return AfterCall::ReadOn;
+        }
         let mut turn = ConnectionReader {
             shared: self,
             connection,
@@ -67,21 +60,25 @@ impl RpcServerInner {
             batch: &mut own.batch,
             handed_over: false,
         };
-        let mut context = CallContext::of_connection(connection, &mut turn);
-        let outcome = self.answer(&call, &mut context, &mut own.reply);
-        let mut piece = context.take_file_range();
+        let backchannel = || ConnectionBackchannel::of(self, connection);
+        let mut context = CallContext::of_connection(
+            connection.peer,
+            connection.local,
+            &connection.service_data,
+            &backchannel,
+            &mut turn,
+        );
+        let log = |what: &str| connection.log_misbehaviour(what);
+        let answered = self.handler.answer(message, &mut context, &mut own.reply, &log);
         let handed_over = turn.handed_over;
-        if let Err(failure) = outcome {
-            piece = None;
-            own.reply.truncate(body);
-            encode_failure(connection, &call, failure, &mut own.reply);
-        }
-        if matches!(outcome, Err(CallFailure::NoReply)) {
-            own.reply.clear();
-        } else {
-            let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
-            record::finish_record(&mut own.reply, body, beyond);
-        }
+        let piece = match answered {
+            Ok(Answered::Reply(piece)) => piece,
+            Ok(Answered::Nothing) => None,
+            Err(defect) => {
+                log(&format!("no RPC call: {defect}; closing the connection"));
+                return AfterCall::Close;
+            }
+        };
         // Before the reply is sent: whoever waits for it sends the next call at once, which would
         // wake others.
         let reclaimed = handed_over.then(|| self.idle_set.reclaim(connection));
@@ -110,26 +107,6 @@ impl RpcServerInner {
             }
             None => AfterCall::ReadOn,
         }
-    }
-
-    /// Has the service answer; a fault of its own is an answer too.
-    fn answer(
-        &self,
-        call: &CallMessage<'_>,
-        context: &mut CallContext<'_>,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), CallFailure> {
-        let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, reply)));
-        answered.unwrap_or_else(|_| {
-            tracing::error!(
-                "a fault in program {} version {} procedure {}: the call from {} is answered with SYSTEM_ERR",
-                call.program,
-                call.version,
-                call.procedure,
-                context.peer(),
-            );
-            Err(CallFailure::SystemError)
-        })
     }
 
     /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce
@@ -210,49 +187,4 @@ impl HandOverReading for ConnectionReader<'_> {
             });
         }
     }
-}
-
-/// Answers a record that is not a call, or not one that can be dispatched.
-fn reject(connection: &ServerConnection, defect: CallDecodeError, batch: &mut Vec<u8>) -> AfterCall {
-    let (xid, denial) = match defect {
-        CallDecodeError::NotACall(_) => {
-            connection.log_misbehaviour(&format!("{defect}; closing the connection"));
-            return AfterCall::Close;
-        }
-        CallDecodeError::RpcVersion { xid, .. } => (xid, message::RPC_MISMATCH),
-        CallDecodeError::Authentication { xid, status } => (xid, RejectedReply::Authentication(status)),
-    };
-    connection.log_misbehaviour(&defect.to_string());
-    let body = record::begin_record(batch);
-    message::encode_denied(batch, xid, denial);
-    record::finish_record(batch, body, 0);
-    AfterCall::ReadOn
-}
-
-fn encode_failure(
-    connection: &ServerConnection,
-    call: &CallMessage<'_>,
-    failure: CallFailure,
-    reply: &mut Vec<u8>,
-) {
-    let status = match failure {
-        CallFailure::Denied(status) => {
-            message::encode_denied(reply, call.xid, RejectedReply::Authentication(status));
-            return;
-        }
-        CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,
-        CallFailure::ProgramMismatch(versions) => AcceptStatus::ProgramMismatch(versions),
-        CallFailure::ProcedureUnavailable => AcceptStatus::ProcedureUnavailable,
-        CallFailure::GarbageArguments => {
-            connection.log_misbehaviour(&format!(
-                "the arguments of program {} version {} procedure {} cannot be decoded",
-                call.program, call.version, call.procedure
-            ));
-            AcceptStatus::GarbageArguments
-        }
-        CallFailure::SystemError => AcceptStatus::SystemError,
-        // Nothing of it is sent.
-        CallFailure::NoReply => return,
-    };
-    message::encode_failure(reply, call.xid, status);
 }

@@ -21,10 +21,10 @@ use rustix::{
     net::{RecvFlags, Shutdown},
 };
 
-use super::{
-    clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog, serve::ReadJob,
+use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, sending::SendBacklog};
+use crate::{
+    clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
 };
-use crate::receive_buffer::ReceiveBuffer;
 use curt_trace::{events::ShortText, probe};
 
 /// How long an orderly close waits for the client's last bytes: unread, they would reset the
@@ -53,18 +53,37 @@ pub(super) struct ServerConnection {
     pub(super) waiting_for_call: AtomicBool,
     /// What the service remembers of this connection.
     pub(super) service_data: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The server's own calls to this client.
+    pub(super) calls: Mutex<PendingCalls>,
     warned: AtomicBool,
 }
 
+/// A connection to read.
+pub(super) struct ReadJob {
+    pub(super) connection: Arc<ServerConnection>,
+    pub(super) inbox: ReceiveBuffer,
+}
+
 /// What all connections together take, and what is said when it is too much.
-#[derive(Default)]
 pub(super) struct TotalUsage {
+    pub(super) clock: TimeSource,
     /// Bytes of all backlogs.
     pub(super) unsent: AtomicUsize,
     /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its
     /// lock.
     pub(super) half_records: AtomicUsize,
     pub(super) limit_log: LimitLog,
+}
+
+impl TotalUsage {
+    pub(super) fn new(clock: TimeSource) -> Self {
+        Self {
+            limit_log: LimitLog::new(clock.clone()),
+            clock,
+            unsent: AtomicUsize::new(0),
+            half_records: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// Who reads a connection.
@@ -94,7 +113,7 @@ impl ServerConnection {
             local,
             reading: Mutex::new(ReaderState::Idle {
                 inbox,
-                since: Instant::now(),
+                since: everybody.clock.now(),
             }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
@@ -103,6 +122,7 @@ impl ServerConnection {
             in_flight: AtomicUsize::new(0),
             waiting_for_call: AtomicBool::new(false),
             service_data: OnceLock::new(),
+            calls: Mutex::default(),
             warned: AtomicBool::new(false),
         }
     }
@@ -133,6 +153,7 @@ impl ServerConnection {
     /// whoever sends, or waits in a receive, comes back first.
     pub(super) fn close(&self, why: &str) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.calls.lock().close();
         let mut output = self.output.lock();
         if output.closed {
             return;
@@ -162,7 +183,8 @@ impl ServerConnection {
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
             return;
         }
-        let end = Instant::now() + CLOSE_WAIT_MAX;
+        let clock = &self.total_usage.clock;
+        let end = clock.now() + CLOSE_WAIT_MAX;
         let mut discarded = 0;
         let bytes = &mut [0; 4096];
         while discarded < CLOSE_BYTES_MAX {
@@ -171,7 +193,7 @@ impl ServerConnection {
                 Ok((_, count)) => discarded += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let left = end.saturating_duration_since(Instant::now());
+                    let left = clock.until(end);
                     let Ok(left) = Timespec::try_from(left) else {
                         return;
                     };
@@ -212,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        buffer::BufferPool,
+        record::buffer_pool::BufferPool,
         server::{Limits, SendfileRange, clients::ClientTable, sending::SendOutcome},
     };
 
@@ -224,7 +246,8 @@ mod tests {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let seat = Arc::new(ClientTable::default()).add_connection(address.ip());
         let inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(0)));
-        let connection = ServerConnection::new(1, socket, address, address, inbox, Arc::default(), seat);
+        let usage = Arc::new(TotalUsage::new(TimeSource::System));
+        let connection = ServerConnection::new(1, socket, address, address, inbox, usage, seat);
         (connection, client)
     }
 

@@ -25,11 +25,13 @@ use rustix::{
 use super::{
     Limits,
     clients::ClientTable,
-    connection::{ReaderState, ServerConnection, TotalUsage},
+    connection::{ReadJob, ReaderState, ServerConnection, TotalUsage},
     limits::ResourceLimit,
-    serve::ReadJob,
 };
-use crate::{buffer::BufferPool, receive_buffer::ReceiveBuffer};
+use crate::{
+    clock::TimeSource,
+    record::{buffer_pool::BufferPool, receive_buffer::ReceiveBuffer},
+};
 
 /// Keys of the epoll set below this are not connections.
 const FIRST_ID: u64 = 1 << 16;
@@ -65,6 +67,7 @@ impl IdleSet {
         listeners: Vec<TcpListener>,
         stop: &OwnedFd,
         pool: Arc<BufferPool>,
+        clock: TimeSource,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
@@ -89,9 +92,13 @@ impl IdleSet {
             connections: Mutex::default(),
             next_id: AtomicU64::new(FIRST_ID),
             clients: Arc::default(),
-            total_usage: Arc::default(),
+            total_usage: Arc::new(TotalUsage::new(clock)),
             pool,
         })
+    }
+
+    pub(super) fn clock(&self) -> &TimeSource {
+        &self.total_usage.clock
     }
 
     /// Waits for parked connections that have work, and for new ones; `false` once the server is to
@@ -145,7 +152,7 @@ impl IdleSet {
     pub(super) fn insert(&self, connection: &ServerConnection, mut inbox: ReceiveBuffer, limits: &Limits) {
         inbox.shrink();
         // From here on its time runs.
-        inbox.incomplete_since(Instant::now);
+        inbox.incomplete_since(|| self.clock().now());
         let held = inbox.held();
         let (all, own) = (
             &self.total_usage.half_records,
@@ -173,7 +180,7 @@ impl IdleSet {
         }
         *reading = ReaderState::Idle {
             inbox,
-            since: Instant::now(),
+            since: self.clock().now(),
         };
         self.arm(connection);
     }
@@ -220,6 +227,7 @@ impl IdleSet {
         drop(self.take(connection, &mut reading));
         *reading = ReaderState::Closed;
         drop(reading);
+        connection.calls.lock().close();
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.connections.lock().remove(&connection.id);
     }

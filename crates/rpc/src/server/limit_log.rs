@@ -8,12 +8,13 @@ use std::{
 use parking_lot::Mutex;
 
 use super::limits::ResourceLimit;
+use crate::clock::TimeSource;
 
 /// How often the same limit is told.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-#[derive(Default)]
 pub(super) struct LimitLog {
+    clock: TimeSource,
     limits: [LimitCount; ResourceLimit::ALL.len()],
 }
 
@@ -25,6 +26,13 @@ struct LimitCount {
 }
 
 impl LimitLog {
+    pub(super) fn new(clock: TimeSource) -> Self {
+        Self {
+            clock,
+            limits: Default::default(),
+        }
+    }
+
     /// Notes that `limit` was met; `what` tells of it, with what becomes of whom.
     pub(super) fn note(&self, limit: ResourceLimit, what: impl FnOnce() -> String) {
         let met = &self.limits[limit as usize];
@@ -33,8 +41,8 @@ impl LimitLog {
             return;
         }
         let mut told = met.logged_at.lock();
-        if told.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
-            *told = Some(Instant::now());
+        if told.is_none_or(|at| self.clock.since(at) >= LOG_INTERVAL) {
+            *told = Some(self.clock.now());
             drop(told);
             let (name, what) = (limit.name(), what());
             tracing::warn!(limit = name, times, "{what}");
@@ -52,12 +60,15 @@ impl LimitLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ScriptedTime;
 
     #[test]
-    fn each_time_counts_and_the_first_is_told() {
-        let pressing = LimitLog::default();
+    fn each_time_counts_and_the_first_of_each_interval_is_told() {
+        let time = ScriptedTime::new();
+        let pressing = LimitLog::new(time.clock());
         let mut told = 0;
         for _ in 0..5 {
+            time.advance(LOG_INTERVAL * 3 / 5);
             pressing.note(ResourceLimit::Unsent, || {
                 told += 1;
                 String::new()
@@ -66,7 +77,7 @@ mod tests {
         pressing.note(ResourceLimit::System, String::new);
         pressing.note(ResourceLimit::IdleFor, || unreachable!("idleness is no news"));
         let times = pressing.times();
-        assert_eq!((told, times[ResourceLimit::Unsent as usize]), (1, 5));
+        assert_eq!((told, times[ResourceLimit::Unsent as usize]), (3, 5));
         assert_eq!(times[ResourceLimit::System as usize], 1);
         for (place, limit) in ResourceLimit::ALL.iter().enumerate() {
             assert_eq!(place, *limit as usize);

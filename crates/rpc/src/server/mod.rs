@@ -7,15 +7,16 @@
 mod accepting;
 mod adaptive_polling;
 mod answering;
+mod backchannel;
 mod clients;
 mod connection;
-mod context;
 mod idle_set;
+mod inner;
 mod limit_log;
 mod limits;
+mod options;
 mod overdue;
 mod receiving;
-mod sendfile;
 mod sending;
 mod serve;
 mod worker_pool;
@@ -28,68 +29,28 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::Duration,
 };
 
-use curt_trace::stages::StageTimes;
-
-pub use context::CallContext;
 pub use limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN};
+pub use options::RpcServerOptions;
 use rustix::event::EventfdFlags;
-pub use sendfile::SendfileRange;
 
-use crate::{
-    auth::AuthStatus,
-    buffer::BufferPool,
-    message::{CallMessage, VersionRange},
+use crate::record::buffer_pool::BufferPool;
+pub use crate::{
+    connection::{Backchannel, CallContext, CallHandler, RpcService, SendfileRange},
+    message::CallFailure,
 };
 use idle_set::IdleSet;
-use serve::{LOOK_INTERVAL, RpcServerInner};
+use inner::RpcServerInner;
 use worker_pool::WorkerPool;
+
+/// Once the server stops: how long its main thread sleeps between two checks of what is still in
+/// progress.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How many bytes of receive buffers are kept for the next connections.
 const POOL_MAX: usize = 32 << 20;
-
-/// Something that answers calls. Called on many threads at once.
-pub trait RpcService: Send + Sync {
-    /// Answers one call: appends the procedure's results to `reply` and touches nothing that is in
-    /// it already.
-    ///
-    /// # Errors
-    /// [`CallFailure`]: whatever was appended is dropped, and the client told.
-    fn call(
-        &self,
-        call: &CallMessage<'_>,
-        context: &mut CallContext<'_>,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), CallFailure>;
-
-    /// Where it wants to know where the time of its calls goes, if it does. Asked once, when a
-    /// server is made.
-    fn stages(&self) -> Option<Arc<StageTimes>> {
-        None
-    }
-}
-
-/// Why a call has no results; becomes the reply's status (RFC 5531 section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallFailure {
-    /// The program is not served here.
-    ProgramUnavailable,
-    /// The program is served in other versions.
-    ProgramMismatch(VersionRange),
-    /// The program has no such procedure.
-    ProcedureUnavailable,
-    /// The arguments could not be decoded.
-    GarbageArguments,
-    /// Something else, such as memory that ran out.
-    SystemError,
-    /// The credential is not believed.
-    Denied(AuthStatus),
-    /// There is to be no reply at all: the call is a duplicate of one that is still being executed,
-    /// whose reply will come.
-    NoReply,
-}
 
 /// A server, ready to run.
 pub struct RpcServer {
@@ -105,25 +66,37 @@ pub struct RpcServerHandle {
 }
 
 impl RpcServer {
-    /// Prepares to serve whoever connects to `listeners`.
+    /// Prepares to serve whoever connects to `listeners`. [`Limits`] alone are options as well.
     ///
     /// # Errors
     /// Those of the system calls that make an epoll set of them.
     pub fn new(
         listeners: Vec<TcpListener>,
         service: Arc<dyn RpcService>,
-        limits: Limits,
+        options: impl Into<RpcServerOptions>,
     ) -> io::Result<Self> {
+        let RpcServerOptions {
+            limits,
+            clock,
+            acceptor,
+        } = options.into();
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let parking = IdleSet::new(listeners, &stop, Arc::new(BufferPool::new(POOL_MAX)))?;
+        let parking = IdleSet::new(
+            listeners,
+            &stop,
+            Arc::new(BufferPool::new(POOL_MAX)),
+            clock.clone(),
+        )?;
         let crew = Arc::new(WorkerPool::new(
             limits.threads.max(1),
             limits.threads_per_client.max(1),
+            clock.clone(),
         ));
         let shared = RpcServerInner {
             stages: service.stages().unwrap_or_default(),
-            service,
+            handler: CallHandler { service, acceptor },
             limits,
+            clock,
             idle_set: parking,
             worker_pool: crew,
             waiting_for_rest: AtomicUsize::new(0),
@@ -150,14 +123,15 @@ impl RpcServer {
     pub fn run(self) {
         let mut ready = Vec::new();
         let interval = self.shared.limits.look_interval();
-        let mut look_at = Instant::now() + interval;
+        let clock = &self.shared.clock;
+        let mut look_at = clock.now() + interval;
         while self
             .shared
             .idle_set
             .wait(&mut ready, &self.shared.limits, Some(interval))
         {
             self.dispatch(&mut ready);
-            let now = Instant::now();
+            let now = clock.now();
             if now >= look_at {
                 self.shared.idle_set.close_overdue(&self.shared.limits, now);
                 look_at = now + interval;
@@ -166,7 +140,7 @@ impl RpcServer {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.idle_set.begin_stopping(&self.stop, &mut ready);
         self.dispatch(&mut ready);
-        let abandon_at = Instant::now() + self.shared.limits.shutdown_timeout;
+        let abandon_at = clock.now() + self.shared.limits.shutdown_timeout;
         // What the service has begun is waited for however long it takes; what clients do not take
         // is not.
         while self.shared.idle_set.connections() > 0 {
@@ -174,7 +148,7 @@ impl RpcServer {
                 .idle_set
                 .wait(&mut ready, &self.shared.limits, Some(LOOK_INTERVAL));
             self.dispatch(&mut ready);
-            if Instant::now() >= abandon_at {
+            if clock.now() >= abandon_at {
                 self.shared.idle_set.abandon();
             }
         }
@@ -188,7 +162,7 @@ impl RpcServer {
         &self,
         ready: &mut Vec<(
             Arc<connection::ServerConnection>,
-            crate::receive_buffer::ReceiveBuffer,
+            crate::record::receive_buffer::ReceiveBuffer,
         )>,
     ) {
         for (connection, inbox) in ready.drain(..) {

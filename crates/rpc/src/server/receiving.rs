@@ -20,13 +20,13 @@ use rustix::{
 
 use super::{
     adaptive_polling::AdaptivePolling,
-    connection::ServerConnection,
+    connection::{ReadJob, ServerConnection},
     idle_set::IDLE_MAX,
+    inner::RpcServerInner,
     sending::SendOutcome,
-    serve::{ReadJob, RpcServerInner},
     worker_pool::PoolPressure,
 };
-use crate::receive_buffer::ReceiveBuffer;
+use crate::record::receive_buffer::ReceiveBuffer;
 
 /// How long half a record, or a client that takes no replies, holds a thread.
 const REST_OF_RECORD_TIMEOUT: Duration = Duration::from_millis(100);
@@ -52,11 +52,10 @@ impl RestOfRecordTimeout {
 
     /// What is left of it. It starts to run out when this is first called, however many bytes
     /// arrive meanwhile.
-    fn left(&mut self) -> Option<Duration> {
+    fn left(&mut self, now: Instant) -> Option<Duration> {
         if !self.any {
             return None;
         }
-        let now = Instant::now();
         let end = *self.end.get_or_insert(now + REST_OF_RECORD_TIMEOUT);
         end.checked_duration_since(now).filter(|left| !left.is_zero())
     }
@@ -85,11 +84,14 @@ impl RpcServerInner {
             let limit = |_: &[u8]| self.limits.record;
             match received {
                 ReceiveOutcome::Nothing => return self.make_idle(&connection, inbox),
-                ReceiveOutcome::Bytes if inbox.complete_record(limit) == Ok(None) => {
-                    return self.make_idle(&connection, inbox);
+                ReceiveOutcome::Bytes => {
+                    deliver_replies(&connection, &mut inbox, limit);
+                    if inbox.complete_record(limit) == Ok(None) {
+                        return self.make_idle(&connection, inbox);
+                    }
                 }
                 // The end, too: there may be replies to see off.
-                ReceiveOutcome::Bytes | ReceiveOutcome::End => {}
+                ReceiveOutcome::End => {}
             }
         }
         self.dispatch(ReadJob { connection, inbox });
@@ -131,7 +133,7 @@ impl RpcServerInner {
         inbox: &mut ReceiveBuffer,
         pace: &mut AdaptivePolling,
     ) -> ReceiveOutcome {
-        let begin = pace.begin_wait();
+        let begin = pace.begin_wait(|| self.clock.now());
         connection.waiting_for_call.store(true, Ordering::SeqCst);
         let received = if self.stopping.load(Ordering::SeqCst) {
             ReceiveOutcome::End
@@ -146,7 +148,7 @@ impl RpcServerInner {
                 Some(received) => received,
             }
         };
-        pace.end_wait(begin, Instant::now);
+        pace.end_wait(begin, || self.clock.now());
         // Relaxed: who still sees it set ends a connection that is about to see for itself that the
         // server stops.
         connection.waiting_for_call.store(false, Ordering::Relaxed);
@@ -166,7 +168,7 @@ impl RpcServerInner {
         }
         let received = loop {
             match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
-                ReceiveOutcome::Nothing if Instant::now() < end => std::hint::spin_loop(),
+                ReceiveOutcome::Nothing if self.clock.now() < end => std::hint::spin_loop(),
                 received => break received,
             }
         };
@@ -198,7 +200,7 @@ impl RpcServerInner {
     ) -> ReceiveOutcome {
         let mut waits = false;
         let received = receive_or(connection, inbox, || {
-            let left = patience.left()?;
+            let left = patience.left(self.clock.now())?;
             waits = true;
             let others = self.waiting_for_rest.fetch_add(1, Ordering::Relaxed);
             (others < WAITING_FOR_REST_MAX).then_some(left)
@@ -215,21 +217,33 @@ impl RpcServerInner {
             PoolPressure::None => REST_OF_RECORD_TIMEOUT,
             PoolPressure::Full | PoolPressure::Short => REST_OF_RECORD_TIMEOUT_WHEN_FULL,
         };
-        let end = Instant::now() + patience;
+        let end = self.clock.now() + patience;
         loop {
             match connection.drain() {
                 SendOutcome::All | SendOutcome::Closed => return true,
                 SendOutcome::Queued => {
-                    if !wait(
-                        connection,
-                        PollFlags::OUT,
-                        end.saturating_duration_since(Instant::now()),
-                    ) {
+                    if !wait(connection, PollFlags::OUT, self.clock.until(end)) {
                         return false;
                     }
                 }
             }
         }
+    }
+}
+
+/// Passes the replies at the front of what was received to their callers. A reply for which nobody
+/// waits is left to a serving thread, of which the client has its share.
+fn deliver_replies(
+    connection: &ServerConnection,
+    inbox: &mut ReceiveBuffer,
+    limit: impl Copy + Fn(&[u8]) -> usize,
+) {
+    while let Ok(Some(whole)) = inbox.complete_record(limit) {
+        let message = inbox.body(whole);
+        if !connection.deliver_reply(message) {
+            return;
+        }
+        inbox.skip(whole);
     }
 }
 
@@ -309,10 +323,11 @@ mod tests {
 
     #[test]
     fn patience_runs_out_however_many_bytes_come() {
-        assert_eq!(RestOfRecordTimeout::new(false).left(), None);
+        let start = Instant::now();
+        assert_eq!(RestOfRecordTimeout::new(false).left(start), None);
         let mut patience = RestOfRecordTimeout::new(true);
-        assert!(patience.left().is_some_and(|left| left <= REST_OF_RECORD_TIMEOUT));
-        patience.end = Some(Instant::now());
-        assert_eq!(patience.left(), None);
+        let step = REST_OF_RECORD_TIMEOUT / 4;
+        let left = [0, 1, 3, 4, 5].map(|steps| patience.left(start + step * steps));
+        assert_eq!(left, [Some(step * 4), Some(step * 3), Some(step), None, None]);
     }
 }

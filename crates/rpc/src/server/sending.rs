@@ -12,8 +12,8 @@ use rustix::{io::Errno, net::SendFlags};
 use super::{
     connection::ServerConnection,
     limits::{Limits, ResourceLimit, UNSENT_PROGRESS_MIN},
-    sendfile::{SendfileOutcome, SendfileRange},
 };
+use crate::connection::{SendfileOutcome, SendfileRange};
 
 /// Bytes that the socket did not take.
 #[derive(Default)]
@@ -157,7 +157,7 @@ impl ServerConnection {
         let appended = met.map_or_else(|| append(&mut output.bytes), |_| Ok(()));
         if met.is_none() && appended.is_ok() {
             debug_assert_eq!(output.bytes.len() - before, count);
-            output.since.get_or_insert_with(Instant::now);
+            output.since.get_or_insert_with(|| self.total_usage.clock.now());
             self.unsent
                 .store(output.bytes.len() - output.sent, Ordering::Relaxed);
             return SendOutcome::Queued;
@@ -195,7 +195,7 @@ impl ServerConnection {
                 self.unsent.fetch_sub(sent, Ordering::Relaxed);
                 if output.sent < output.bytes.len() {
                     if output.progress >= UNSENT_PROGRESS_MIN {
-                        output.since = Some(Instant::now());
+                        output.since = Some(self.total_usage.clock.now());
                         output.progress = 0;
                     }
                     return SendOutcome::Queued;

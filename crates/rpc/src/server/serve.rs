@@ -4,76 +4,24 @@
 //! Invariants: a warm call costs one receive, one send and what the service does, and no memory; a
 //! client gets its own replies late, never somebody else's.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use curt_trace::stages::{self, StageTimes};
+use curt_trace::stages;
 
 use super::{
-    Limits, RpcService,
     adaptive_polling::AdaptivePolling,
     answering::AfterCall,
-    connection::ServerConnection,
-    idle_set::IdleSet,
+    connection::{ReadJob, ServerConnection},
+    inner::{RpcServerInner, WorkerBuffers},
     limits::ResourceLimit,
     receiving::{ReceiveOutcome, RestOfRecordTimeout, receive_more},
     sending::SendOutcome,
-    worker_pool::{JobHandler, WorkerPool},
+    worker_pool::JobHandler,
 };
-use crate::receive_buffer::ReceiveBuffer;
-
-/// As soon as this much is gathered it is sent.
-pub(super) const BATCH_MAX: usize = 64 << 10;
+use crate::record::receive_buffer::ReceiveBuffer;
 
 /// Buffers above this size are given back when a connection is left.
 const BUFFER_CAPACITY_MAX: usize = 256 << 10;
-
-/// Once the server stops: how long its main thread sleeps between two checks of what is still in
-/// progress.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-/// What all serving threads share.
-pub(super) struct RpcServerInner {
-    pub(super) service: Arc<dyn RpcService>,
-    pub(super) stages: Arc<StageTimes>,
-    pub(super) limits: Limits,
-    pub(super) idle_set: IdleSet,
-    pub(super) worker_pool: Arc<WorkerPool<ReadJob>>,
-    /// Threads that wait for the rest of a record. Relaxed: one more or less does no harm.
-    pub(super) waiting_for_rest: AtomicUsize,
-    /// A thread polls for calls without sleeping. Relaxed: two of them for a moment do no harm.
-    pub(super) polling: AtomicBool,
-    /// Set once. SeqCst with [`ServerConnection::lingering`].
-    pub(super) stopping: AtomicBool,
-}
-
-/// A connection to read.
-pub(super) struct ReadJob {
-    pub(super) connection: Arc<ServerConnection>,
-    pub(super) inbox: ReceiveBuffer,
-}
-
-/// A serving thread's buffers.
-#[derive(Default)]
-pub(super) struct WorkerBuffers {
-    /// Replies that are ready to be sent together.
-    pub(super) batch: Vec<u8>,
-    /// The reply that is being made.
-    pub(super) reply: Vec<u8>,
-}
-
-impl WorkerBuffers {
-    /// Whether replies wait that can wait a little longer for company: the last calls came with
-    /// more behind them.
-    fn is_worth_waiting(&self, inbox: &ReceiveBuffer) -> bool {
-        inbox.was_filled() && !self.batch.is_empty() && self.batch.len() <= BATCH_MAX
-    }
-}
 
 impl JobHandler<WorkerBuffers> for RpcServerInner {
     type Job = ReadJob;
@@ -108,7 +56,7 @@ struct CloseOnPanic<'a> {
 impl Drop for CloseOnPanic<'_> {
     fn drop(&mut self) {
         let peer = self.connection.peer;
-        tracing::error!("a fault between the calls of {peer}: closing the connection");
+        tracing::error!("panic while serving {peer}: closing the connection");
         self.connection.close("a fault");
         self.shared.idle_set.remove(self.connection);
     }

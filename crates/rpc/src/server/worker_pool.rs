@@ -20,10 +20,12 @@ use std::{
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::clock::TimeSource;
 
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -49,6 +51,7 @@ pub(super) trait JobHandler<W>: Send + Sync {
 pub(super) struct WorkerPool<J> {
     state: Mutex<WorkerPoolState<J>>,
     job_available: Condvar,
+    clock: TimeSource,
     threads_max: usize,
     quota_max: usize,
     stack_size: usize,
@@ -110,7 +113,7 @@ struct WorkerPoolState<J> {
 
 impl<J: Send + 'static> WorkerPool<J> {
     /// At most `threads_max` threads, and never more than `share_max` of them for one owner.
-    pub(super) fn new(threads_max: usize, share_max: usize) -> Self {
+    pub(super) fn new(threads_max: usize, share_max: usize, clock: TimeSource) -> Self {
         Self {
             state: Mutex::new(WorkerPoolState {
                 jobs: VecDeque::new(),
@@ -121,6 +124,7 @@ impl<J: Send + 'static> WorkerPool<J> {
                 stopping: false,
             }),
             job_available: Condvar::new(),
+            clock,
             threads_max,
             quota_max: share_max,
             stack_size: STACK_SIZE,
@@ -167,7 +171,7 @@ impl<J: Send + 'static> WorkerPool<J> {
             .name("curt-serve".into())
             .stack_size(self.stack_size);
         if let Err(error) = thread.spawn(move || crew.serve(&serving)) {
-            tracing::warn!("no thread to serve with: {error}");
+            tracing::warn!("cannot start a serving thread: {error}");
             for job in self.no_thread() {
                 work.refuse(job);
             }
@@ -339,14 +343,15 @@ impl<J: Send + 'static> WorkerPool<J> {
             let others = self.release(&mut state, &share).saturating_sub(1);
             self.find_threads(&mut state, others, work);
         }
-        let end = Instant::now() + IDLE_MAX;
+        let end = self.clock.now() + IDLE_MAX;
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 self.note_pressure(&state);
                 return Some(job);
             }
             state.idle += 1;
-            let timed_out = !state.stopping && self.job_available.wait_until(&mut state, end).timed_out();
+            let longest = self.clock.until(end);
+            let timed_out = !state.stopping && self.job_available.wait_for(&mut state, longest).timed_out();
             state.idle -= 1;
             if state.jobs.is_empty() && (timed_out || state.stopping) {
                 state.threads -= 1;

@@ -1,8 +1,20 @@
 //! What is told of a call and of the connections: as often as it was sent, as long as it waited.
 
-use std::{io::Write, sync::Arc, thread, time::Duration};
+use std::{
+    io::Write,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
-use curt_rpc::client::{CallStatistics, Interrupt, TcpTransport, Transport};
+use curt_rpc::client::{
+    CallStatistics, Interrupt, PortSource, ServerName, TcpOptions, TcpTransport, Transport,
+};
+use curt_rpc::clock::{ScriptedTime, TimeSource};
 use curt_trace::TransportFigure;
 
 use super::fake::*;
@@ -76,4 +88,55 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
     );
     assert_eq!((report.connections, report.most_at_once), (1, 1));
     assert!(report.port != 0 && report.value(TransportFigure::ConnectTime) > 0);
+}
+
+#[test]
+fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted() {
+    for (is_late, refuses, restarted) in [(false, false, true), (true, false, false), (true, true, true)] {
+        let (listener, address) = listen();
+        let (time, counts) = (ScriptedTime::new(), Counts::new());
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let (clock, told) = (Arc::clone(&time), Arc::clone(&counts));
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_record(&mut stream).unwrap();
+            // The caller may know later than its server that its call is sent.
+            eventually("the caller knows that it is sent", || of(&told.sent) == 1);
+            if is_late {
+                clock.advance(Duration::from_secs(2));
+            }
+            let listener = if refuses {
+                drop(listener);
+                drop(stream);
+                // The third follows one that was refused.
+                eventually("another attempt", || attempts.load(Ordering::Relaxed) >= 3);
+                TcpListener::bind(address).unwrap()
+            } else {
+                drop(stream);
+                listener
+            };
+            let (mut stream, _) = listener.accept().unwrap();
+            let call = read_record(&mut stream).unwrap();
+            stream.write_all(&echo(&call)).unwrap();
+            stream
+        });
+        let ask = move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(address.port())
+        };
+        let mut options = TcpOptions::new(
+            ServerName::Address(address.ip()),
+            PortSource::Lookup(Arc::new(ask)),
+        );
+        options.clock = TimeSource::Scripted(time);
+        let transport = TcpTransport::new(options, counts);
+        let mut journey = CallStatistics::default();
+        let arguments = Bytes(&[7; 40]);
+        transport
+            .call_with_statistics(&request(&arguments, &[]), &Interrupt::never(), &mut journey)
+            .unwrap();
+        drop(server.join().unwrap());
+        assert_eq!((journey.transmissions, journey.restarted), (2, restarted));
+    }
 }

@@ -1,6 +1,7 @@
 //! What a caller may rely on, whatever the server does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod callbacks;
 #[path = "../fake/mod.rs"]
 #[allow(unreachable_pub, reason = "shared by the tests of this folder")]
 mod fake;

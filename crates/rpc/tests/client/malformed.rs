@@ -88,9 +88,10 @@ fn every_status_of_a_reply_becomes_its_error() {
 
 #[test]
 fn a_malformed_reply_is_an_error_of_its_caller_and_the_connection_goes_on() {
-    let cases: [fn(u32) -> Vec<u8>; 5] = [
+    let cases: [fn(u32) -> Vec<u8>; 6] = [
+        |xid| xid.to_be_bytes().to_vec(),
         |xid| [xid, 1].map(u32::to_be_bytes).concat(),
-        |xid| [xid, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat(),
+        |xid| [xid, 2, 0, 0, 0, 0].map(u32::to_be_bytes).concat(),
         |xid| [xid, 1, 7, 0, 0, 0].map(u32::to_be_bytes).concat(),
         |xid| [xid, 1, 0, 0, 0, 9].map(u32::to_be_bytes).concat(),
         |xid| [xid, 1, 0, 0, 401, 0].map(u32::to_be_bytes).concat(),

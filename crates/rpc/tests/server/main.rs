@@ -1,6 +1,7 @@
 //! What a server does for its clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backchannel;
 #[path = "../fake/mod.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by the tests of this folder")]
 mod fake;

@@ -61,30 +61,28 @@ impl fmt::Display for ClientSpecKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientSpecError {
     /// A network's address or mask is wrong.
-    #[error("no network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
+    #[error("not a network: {0} (write 192.168.1.0/24, 192.168.1.0/255.255.255.0 or fd00::/64)")]
     Network(&'static str),
     /// A pattern is one of addresses.
     #[error("* and ? match names, not addresses: write a network, such as 192.168.1.0/24")]
     PatternOfAddresses,
     /// A class of characters does not end.
-    #[error("the [ has no ]")]
+    #[error("missing ]")]
     Class,
     /// Nothing but `@`.
     #[error("a netgroup needs a name: @name")]
     Netgroup,
     /// Not the name of a netgroup.
-    #[error("no netgroup: {0:?} is not allowed in its name")]
+    #[error("not a netgroup: {0:?} is not allowed in its name")]
     NetgroupName(char),
     /// A Kerberos pseudo client.
-    #[error(
-        "gss/ clients are not supported by this version: write sec= options when Kerberos comes, and a host or * here"
-    )]
+    #[error("gss/ clients are not supported: write a host or *")]
     Gss,
     /// Not the name of a host.
-    #[error("no host name: {0:?} is not allowed in one")]
+    #[error("not a host name: {0:?} is not allowed")]
     Host(char),
     /// A quoted word that would be options without its quotes.
-    #[error("no host name begins with -")]
+    #[error("a host name cannot begin with -")]
     Dash,
     /// Longer than any name of a host.
     #[error("too long for a host name (253 characters at most)")]
@@ -190,7 +188,7 @@ impl IpNetwork {
     /// A network from its address and the prefix length or mask after the `/`. Bits of the address
     /// beyond the mask are ignored.
     fn parse(address: &str, mask: &str) -> Result<Self, ClientSpecError> {
-        let address = parse_address(address).ok_or(ClientSpecError::Network("the address is none"))?;
+        let address = parse_address(address).ok_or(ClientSpecError::Network("not an address"))?;
         let width = match address {
             IpAddr::V4(_) => 32,
             IpAddr::V6(_) => 128,
@@ -198,7 +196,7 @@ impl IpNetwork {
         let plain = !mask.is_empty() && mask.len() <= 3 && mask.bytes().all(|it| it.is_ascii_digit());
         let bits = match mask.parse::<u8>() {
             Ok(bits) if plain && bits <= width => bits,
-            Ok(_) => return Err(ClientSpecError::Network("there are not so many bits")),
+            Ok(_) => return Err(ClientSpecError::Network("not so many bits in an address")),
             Err(_) => bits_of_mask(address, mask)?,
         };
         let address = match address {
@@ -228,7 +226,7 @@ impl IpNetwork {
 
 /// How many bits a mask such as 255.255.255.0 keeps.
 fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
-    let wrong = ClientSpecError::Network("the mask is none");
+    let wrong = ClientSpecError::Network("not a mask");
     let mask = mask.parse::<IpAddr>().map_err(|_| wrong)?;
     let (ones, zeros, width) = match (address, mask) {
         (IpAddr::V4(_), IpAddr::V4(mask)) => {
@@ -246,7 +244,7 @@ fn bits_of_mask(address: IpAddr, mask: &str) -> Result<u8, ClientSpecError> {
     if ones + zeros != width {
         return Err(ClientSpecError::Network("the mask has holes"));
     }
-    u8::try_from(ones).map_err(|_| ClientSpecError::Network("the mask is none"))
+    u8::try_from(ones).map_err(|_| ClientSpecError::Network("not a mask"))
 }
 
 /// An address, which for IPv6 may stand in brackets.
@@ -311,22 +309,22 @@ mod tests {
             ("fd00::/129", "not so many bits"),
             ("10.0.0.0/255.0.255.0", "holes"),
             ("10.0.0.0/ffff::", "other family"),
-            ("10.0.0.0/", "mask is none"),
+            ("10.0.0.0/", "not a mask"),
             ("10.0.0.0/+8", "bits"),
-            ("10.0.0/8", "address is none"),
-            ("host/8", "address is none"),
+            ("10.0.0/8", "not an address"),
+            ("host/8", "not an address"),
             ("192.168.1.*", "names, not addresses"),
             ("192.168.[0-9].1", "names, not addresses"),
-            ("a[b.example", "has no ]"),
+            ("a[b.example", "missing ]"),
             ("@", "needs a name"),
             ("@trus ted", "' '"),
             ("@trusted(rw", "'('"),
             ("gss/krb5", "not supported"),
             ("ho,st", "','"),
             ("höst", "'ö'"),
-            ("-", "begins with -"),
-            ("-ro", "begins with -"),
-            ("-*.lab", "begins with -"),
+            ("-", "cannot begin with -"),
+            ("-ro", "cannot begin with -"),
+            ("-*.lab", "cannot begin with -"),
         ];
         for (word, expected) in rows {
             assert!(shown(word).contains(expected), "{word:?}: {}", shown(word));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use curt_rpc::clock::TimeSource;
 use parking_lot::RwLock;
 
 use super::name_service_cache::{NameService, NameServiceCache};
@@ -34,19 +35,25 @@ pub(crate) struct ExportsTable {
     pub(super) manages_groups: AtomicBool,
     /// How long a call waits for a name service.
     pub(crate) name_service_timeout: Duration,
+    clock: TimeSource,
 }
 
 impl ExportsTable {
     /// No exports yet.
-    pub(crate) fn new(service: Box<dyn NameService>) -> Self {
+    pub(crate) fn new(service: Box<dyn NameService>, clock: TimeSource) -> Self {
         let generation = Arc::new(AtomicU64::new(1));
-        let names = Arc::new(NameServiceCache::new(service, Arc::clone(&generation)));
+        let names = Arc::new(NameServiceCache::new(
+            service,
+            Arc::clone(&generation),
+            clock.clone(),
+        ));
         Self {
             current: RwLock::new(Arc::new(Exports::new(Vec::new(), Arc::clone(&names)))),
             generation,
             names,
             manages_groups: AtomicBool::new(false),
             name_service_timeout: NAMES_TIME,
+            clock,
         }
     }
 
@@ -69,7 +76,7 @@ impl ExportsTable {
     /// Until when a call that begins now waits for a name service, before it is told to come back
     /// (`NFS3ERR_JUKEBOX`).
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.name_service_timeout
+        self.clock.now() + self.name_service_timeout
     }
 
     /// The cache of name services' answers.
@@ -113,7 +120,7 @@ impl ExportsTable {
                 | ClientSpec::Anyone => None,
             })
         };
-        self.names.preload_hosts(hosts(), Instant::now() + HOSTS_TIME);
+        self.names.preload_hosts(hosts(), self.clock.now() + HOSTS_TIME);
         for host in hosts().collect::<std::collections::BTreeSet<_>>() {
             if self
                 .names
@@ -161,7 +168,7 @@ fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result
         }
         if let Some(other) = numbered.iter().find(|other| other.has_same_fsid(&export)) {
             tracing::warn!(
-                "{} and {} are different file systems of one fsid, {}: clients take them for one, so give them different fsid=",
+                "{} and {} are different file systems with the same fsid, {}: clients cannot tell them apart; give them different fsid=",
                 other.path().escape_ascii(),
                 export.path().escape_ascii(),
                 export.fsid

@@ -78,6 +78,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
+    use curt_rpc::clock::TimeSource;
     use curt_vfs::{MemoryOptions, MemoryVfs};
 
     use super::*;
@@ -143,7 +144,11 @@ mod tests {
     fn the_table_decides_as_is_explained() {
         let mut parsed = ParsedExports::default();
         parsed.read(Path::new("exports"), LINES.as_bytes());
-        let names = NameServiceCache::new(Box::new(service()), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(
+            Box::new(service()),
+            Arc::new(AtomicU64::new(1)),
+            TimeSource::System,
+        );
         names.start().unwrap();
         let soon = Instant::now() + Duration::from_secs(60);
         names.preload_hosts(["one.lab", "alias"].into_iter(), soon);

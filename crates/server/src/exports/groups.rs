@@ -51,6 +51,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::time::{Duration, Instant};
 
+    use curt_rpc::clock::TimeSource;
+
     use super::*;
     use crate::exports::name_service_cache::tests_service::Scripted;
 
@@ -58,7 +60,7 @@ mod tests {
     fn groups_are_the_machines_only_once_it_manages_them() {
         let many: Vec<u32> = (100..140).collect();
         let service = Scripted::default().user(7, &many);
-        let table = ExportsTable::new(Box::new(service));
+        let table = ExportsTable::new(Box::new(service), TimeSource::System);
         assert_eq!(table.groups_of(7), ManagedGroups::AsSent);
         let before = table.generation();
         table.manage_groups().unwrap();

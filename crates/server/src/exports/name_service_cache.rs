@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use curt_rpc::clock::TimeSource;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use queue::QueryQueue;
@@ -88,13 +89,14 @@ struct NameServiceCacheInner {
     closing: Condvar,
     /// Of all decisions; see [`super::ExportsTable`].
     generation: Arc<AtomicU64>,
+    clock: TimeSource,
 }
 
 /// The cache.
 pub(crate) struct NameServiceCache(Arc<NameServiceCacheInner>);
 
 impl NameServiceCache {
-    pub(super) fn new(service: Box<dyn NameService>, generation: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(service: Box<dyn NameService>, generation: Arc<AtomicU64>, clock: TimeSource) -> Self {
         Self(Arc::new(NameServiceCacheInner {
             service,
             state: Mutex::default(),
@@ -102,6 +104,7 @@ impl NameServiceCache {
             answered: Condvar::new(),
             closing: Condvar::new(),
             generation,
+            clock,
         }))
     }
 
@@ -178,7 +181,8 @@ impl NameServiceCache {
             if !self.0.enqueue(&mut book, question.clone()) {
                 return false;
             }
-            if !book.started || self.0.answered.wait_until(&mut book, deadline).timed_out() {
+            let longest = self.0.clock.until(deadline);
+            if !book.started || self.0.answered.wait_for(&mut book, longest).timed_out() {
                 return book.cached.contains_key(question);
             }
         }
@@ -209,7 +213,7 @@ impl NameServiceCacheInner {
     /// it is not asked again yet.
     fn enqueue(&self, book: &mut MutexGuard<'_, NameServiceCacheState>, question: NameQuery) -> bool {
         let asked = book.unanswered.get(&question);
-        if asked.is_some_and(|asked| asked.elapsed() < RETRY) {
+        if asked.is_some_and(|asked| self.clock.since(*asked) < RETRY) {
             return false;
         }
         book.unanswered.remove(&question);
@@ -237,7 +241,7 @@ impl NameServiceCacheInner {
                 if book.unanswered.len() >= ANSWERS_MAX {
                     book.unanswered.clear();
                 }
-                book.unanswered.insert(question, Instant::now());
+                book.unanswered.insert(question, self.clock.now());
                 continue;
             };
             if book.cached.len() >= ANSWERS_MAX && !book.cached.contains_key(&question) {
@@ -268,18 +272,18 @@ impl NameServiceCacheInner {
     fn refresh_loop(&self) {
         let mut book = self.state.lock();
         while !book.closing {
-            let next = Instant::now() + REFRESH;
-            while !book.closing && !self.closing.wait_until(&mut book, next).timed_out() {}
+            self.closing
+                .wait_while_for(&mut book, |book| !book.closing, REFRESH);
             if book.closing {
                 return;
             }
-            self.refresh(&mut book, Instant::now() + REFRESH / 2);
+            self.refresh(&mut book);
         }
     }
 
     /// Forgets answers that were not used, asks for the others again, and has all decisions made
     /// anew.
-    fn refresh(&self, book: &mut MutexGuard<'_, NameServiceCacheState>, deadline: Instant) {
+    fn refresh(&self, book: &mut MutexGuard<'_, NameServiceCacheState>) {
         let of_the_table = |question: &NameQuery| matches!(question, NameQuery::Addresses(_));
         book.cached
             .retain(|question, kept| std::mem::take(&mut kept.used) || of_the_table(question));
@@ -287,7 +291,8 @@ impl NameServiceCacheInner {
         for question in questions {
             self.enqueue(book, question);
         }
-        while !book.pending.is_empty() && !self.answered.wait_until(book, deadline).timed_out() {}
+        self.answered
+            .wait_while_for(book, |book| !book.pending.is_empty(), REFRESH / 2);
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
@@ -302,7 +307,7 @@ mod tests {
 
     fn names(service: Scripted) -> (NameServiceCache, Arc<AtomicU64>) {
         let generation = Arc::new(AtomicU64::new(1));
-        let names = NameServiceCache::new(Box::new(service), Arc::clone(&generation));
+        let names = NameServiceCache::new(Box::new(service), Arc::clone(&generation), TimeSource::System);
         names.start().unwrap();
         (names, generation)
     }
@@ -352,7 +357,7 @@ mod tests {
 
     #[test]
     fn nothing_is_waited_for_before_there_is_anybody_to_ask() {
-        let names = NameServiceCache::new(Box::new(Scripted::default()), Arc::default());
+        let names = NameServiceCache::new(Box::new(Scripted::default()), Arc::default(), TimeSource::System);
         assert!(!names.wait(&NameQuery::Groups(7), soon()));
     }
 
@@ -363,7 +368,7 @@ mod tests {
         let (names, generation) = names(service);
         let renew = || {
             let shared = &names.0;
-            shared.refresh(&mut shared.state.lock(), soon());
+            shared.refresh(&mut shared.state.lock());
             (asked.load(Ordering::Relaxed), generation.load(Ordering::Relaxed))
         };
         let groups = |uid| wait(&names, NameQuery::Groups(uid)).unwrap();
@@ -387,7 +392,7 @@ mod tests {
             (Some(1), Some(1), Some(0))
         );
         for _ in 0..2 {
-            names.0.refresh(&mut names.0.state.lock(), soon());
+            names.0.refresh(&mut names.0.state.lock());
         }
         assert_eq!(known("a"), Some(1));
         names.preload_hosts(["b"].into_iter(), soon());
@@ -415,7 +420,7 @@ mod tests {
         };
         let answers = questions(one, 7).map(|question| wait(&names, question).unwrap());
         silent.store(true, Ordering::Relaxed);
-        names.0.refresh(&mut names.0.state.lock(), soon());
+        names.0.refresh(&mut names.0.state.lock());
         assert_eq!((known("a"), known("b")), (Some(1), Some(0)));
         assert_eq!(
             questions(one, 7).map(|question| wait(&names, question).unwrap()),

@@ -148,12 +148,12 @@ impl<'o> OptionListParser<'o> {
             "wdelay" | "no_wdelay" | "acl" | "no_acl" | "no_pnfs" => {}
             "secure_locks" | "auth_nlm" => {
                 return Ok(Some(
-                    "there are no locks over the wire in this version: nothing to secure",
+                    "this version has no network locks; the option has no effect",
                 ));
             }
             "insecure_locks" | "no_auth_nlm" => {
                 return Ok(Some(
-                    "there are no locks over the wire in this version: nothing to relax",
+                    "this version has no network locks; the option has no effect",
                 ));
             }
             other => return Err(refusal(other)),
@@ -177,7 +177,7 @@ impl<'o> OptionListParser<'o> {
     }
 
     fn take_valued(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
-        let text = std::str::from_utf8(value).map_err(|_| "the value is no text".to_owned());
+        let text = std::str::from_utf8(value).map_err(|_| "the value is not UTF-8".to_owned());
         match name {
             "anonuid" => self.options.anonymous_uid = id(text?)?,
             "anongid" => self.options.anonymous_gid = id(text?)?,
@@ -237,7 +237,7 @@ fn id(text: &str) -> Result<u32, String> {
         _ => i32::try_from(number).ok().map(i32::cast_unsigned),
     };
     match id {
-        Some(NO_ID) => Err("this number means \"no id\" to the system: choose another".into()),
+        Some(NO_ID) => Err("this number means \"no id\"; choose another".into()),
         Some(id) => Ok(id),
         None => Err("expected a number of 32 bits".into()),
     }
@@ -264,16 +264,16 @@ fn fsid(text: &str) -> Result<Fsid, String> {
 /// Why an option is not accepted.
 fn refusal(name: &str) -> String {
     match name {
-        "pnfs" => "pNFS is NFSv4's, which this version does not speak: leave it out",
+        "pnfs" => "pNFS needs NFSv4, which this version does not support: leave it out",
         "refer" | "replicas" => {
-            "referrals are NFSv4's, which this version does not speak: export the directory itself"
+            "referrals need NFSv4, which this version does not support: export the directory itself"
         }
-        "security_label" => "labels are NFSv4.2's, which this version does not speak: leave it out",
+        "security_label" => "security labels need NFSv4.2, which this version does not support: leave it out",
         "reexport" => {
-            "exporting an NFS mount again is not supported: give fsid= instead, or export it where it lives"
+            "re-export with automatic fsid numbers is not supported: set fsid=, or export the directory on its own server"
         }
-        "anonuid" | "anongid" => "expected a number behind =",
-        "fsid" => "expected a number, root, or a UUID behind =",
+        "anonuid" | "anongid" => "expected a number after =",
+        "fsid" => "expected a number, root, or a UUID after =",
         "sec" => "expected sec=sys, sec=none or sec=sys:none",
         _ => "no such option; `man 5 exports` lists them",
     }

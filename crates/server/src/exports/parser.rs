@@ -202,7 +202,7 @@ impl ExportsParser<'_, '_> {
 
     /// A path alone: as exportfs takes it. The line is passed already.
     fn nobody_is_named(&mut self, path: Vec<u8>, defaults: Options) {
-        let message = "no client is named: everybody may use it with the defaults; write * to say so";
+        let message = "no client is given: exported to every client with the default options; write * if this is intended";
         self.add_problem(Severity::Warning, &escape(&path), message);
         // Where there is no room for it, that is said.
         let _ = self.add(path, ClientSpec::Anyone, defaults);
@@ -214,7 +214,7 @@ impl ExportsParser<'_, '_> {
             return self.refuse(&shown, "expected an absolute path at the beginning of the line");
         }
         if path.contains(&0) {
-            return self.refuse(&shown, "no path has a byte of zero");
+            return self.refuse(&shown, "a path cannot contain NUL");
         }
         if super::table::components(&path).any(|part| part == b"..") {
             return self.refuse(&shown, "write the path without ..");

@@ -8,12 +8,12 @@
 //! another directory is stale, as with knfsd; that is found out by listing the whole directory,
 //! once until it changes.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curt_proto::nfs3::NfsStat3;
-use curt_vfs::{AccessRights, FileKind, FsCred, NodeHandle, ReaddirDetail, Timestamp, Vfs, Visit};
-use parking_lot::Mutex;
+use curt_sync::ClockCache;
+use curt_types::{Access, FileKind, Timestamp};
+use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
 
 use crate::status;
 
@@ -35,12 +35,20 @@ enum CachedSearch {
     Nothing(Timestamp),
 }
 
-/// A directory, and a file that was looked for there.
-type CachedSearches = HashMap<(NodeHandle, NodeHandle), CachedSearch>;
+struct CachedPlace {
+    /// A directory, and a file that was looked for there.
+    at: (NodeHandle, NodeHandle),
+    search: CachedSearch,
+}
 
 /// Where files were seen last, and where not.
-#[derive(Default)]
-pub(crate) struct SubtreeCache(Mutex<CachedSearches>);
+pub(crate) struct SubtreeCache(ClockCache<CachedPlace>);
+
+impl Default for SubtreeCache {
+    fn default() -> Self {
+        Self(ClockCache::new(NAMES_MAX))
+    }
+}
 
 impl SubtreeCache {
     /// Notes that a file was seen in a directory.
@@ -48,18 +56,16 @@ impl SubtreeCache {
         self.insert(directory, node, CachedSearch::Under(name.into()));
     }
 
-    fn insert(&self, directory: &NodeHandle, node: &NodeHandle, what: CachedSearch) {
-        let mut seen = self.0.lock();
-        if seen.len() >= NAMES_MAX && !seen.contains_key(&(*directory, *node)) {
-            // Any other: it can be found again.
-            let other = seen.keys().next().copied();
-            other.map(|other| seen.remove(&other));
-        }
-        seen.insert((*directory, *node), what);
+    fn insert(&self, directory: &NodeHandle, node: &NodeHandle, search: CachedSearch) {
+        let at = (*directory, *node);
+        let place = CachedPlace { at, search };
+        self.0.put(at, |known| known.at == at, place);
     }
 
     fn cached(&self, directory: &NodeHandle, node: &NodeHandle) -> Option<CachedSearch> {
-        self.0.lock().get(&(*directory, *node)).cloned()
+        let at = (*directory, *node);
+        self.0
+            .read(at, |known| known.at == at, |known| known.search.clone())
     }
 
     /// Whether a directory has a file: by the name that it had last, or else by any. `now` is a
@@ -124,7 +130,7 @@ fn is_settled(changed: Timestamp, now: SystemTime) -> bool {
     let limit = since.and_then(|since| since.checked_sub(SETTLED));
     limit.is_some_and(|limit| {
         let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
-        (changed.seconds, changed.nanoseconds) <= (seconds, limit.subsec_nanos())
+        (changed.seconds(), changed.nanoseconds()) <= (seconds, limit.subsec_nanos())
     })
 }
 
@@ -140,6 +146,7 @@ pub(crate) fn check(
     caller: &FsCred<'_>,
     node: &NodeHandle,
     parent: Option<&NodeHandle>,
+    now: SystemTime,
 ) -> Result<(), NfsStat3> {
     let root = vfs.root();
     if *node == root {
@@ -150,17 +157,17 @@ pub(crate) fn check(
         up(vfs, node)?
     } else {
         let parent = parent.ok_or(NfsStat3::Stale)?;
-        if !places.contains(vfs, parent, node, SystemTime::now())? {
+        if !places.contains(vfs, parent, node, now)? {
             return Err(NfsStat3::Stale);
         }
         *parent
     };
     for _ in 0..DEPTH_MAX {
         let may_search = vfs
-            .access(caller, &at, AccessRights::LOOKUP)
+            .access(caller, &at, Access::LOOKUP)
             .value
             .map_err(status::of_error)?;
-        if !may_search.contains(AccessRights::LOOKUP) {
+        if !may_search.contains(Access::LOOKUP) {
             return Err(NfsStat3::Stale);
         }
         if at == root {
@@ -179,7 +186,9 @@ fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, NfsStat3> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, SetAttributes};
+    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
+
+    use curt_types::SetAttributes;
 
     use super::*;
 
@@ -209,7 +218,14 @@ mod tests {
         let below = directory(&vfs, &closed, "d", 0o777);
         let places = SubtreeCache::default();
         let checked = |uid, node: &NodeHandle, parent: Option<&NodeHandle>| {
-            check(&vfs, &places, &FsCred::new(uid, uid, &[]), node, parent)
+            check(
+                &vfs,
+                &places,
+                &FsCred::new(uid, uid, &[]),
+                node,
+                parent,
+                SystemTime::now(),
+            )
         };
         assert_eq!(checked(1000, &vfs.root(), None), Ok(()));
         assert_eq!(checked(1000, &open, None), Ok(()));
@@ -274,7 +290,7 @@ mod tests {
         let d = find(&vfs.root(), "d");
         let f = find(&d, "f");
         let places = SubtreeCache::default();
-        let checked = |node, parent| check(&vfs, &places, &FsCred::ROOT, node, parent);
+        let checked = |node, parent| check(&vfs, &places, &FsCred::ROOT, node, parent, SystemTime::now());
         assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
         std::fs::rename(top.path().join("export/d"), top.path().join("outside/d")).unwrap();
         assert!(checked(&d, None).is_err() && checked(&f, Some(&d)).is_err());
@@ -301,7 +317,10 @@ mod tests {
         let later = SystemTime::now() + Duration::from_secs(3600);
         let changed = || vfs.attributes(&from).unwrap().ctime;
         let at_once = || {
-            let since = Duration::new(u64::try_from(changed().seconds).unwrap(), changed().nanoseconds);
+            let since = Duration::new(
+                u64::try_from(changed().seconds()).unwrap(),
+                changed().nanoseconds(),
+            );
             SystemTime::UNIX_EPOCH + since
         };
         let has = |now| places.contains(&vfs, &from, &node, now);
@@ -329,10 +348,10 @@ mod tests {
             NodeHandle::new(curt_vfs::HandleScheme::Memory, 0, &bytes).unwrap()
         };
         let limit = u32::try_from(NAMES_MAX).unwrap();
-        for at in 0..=limit {
+        for at in 0..=2 * limit {
             places.insert_found(&node(0), &node(at), b"name");
         }
-        assert_eq!(places.0.lock().len(), NAMES_MAX);
-        assert!(places.cached(&node(0), &node(limit)).is_some());
+        assert!(places.0.len() <= NAMES_MAX);
+        assert!(places.cached(&node(0), &node(2 * limit)).is_some());
     }
 }

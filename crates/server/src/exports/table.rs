@@ -350,6 +350,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::sync::atomic::AtomicU64;
 
+    use curt_rpc::clock::TimeSource;
     use curt_vfs::{HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
 
     use super::*;
@@ -371,7 +372,11 @@ mod tests {
             |word| client(word, ExportRules::default()),
         );
         // Nobody asks: no host is ever known.
-        let names = NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(
+            Box::new(SystemNames),
+            Arc::new(AtomicU64::new(1)),
+            TimeSource::System,
+        );
         let machine = "10.0.0.1".parse().unwrap();
         for (clients, expected) in [
             (vec![ro("web"), rw("*")], "wait for web"),
@@ -417,7 +422,11 @@ mod tests {
         let exports = exports.into_iter().zip(1..).map(|((name, handles), number)| {
             Export::new(definition(name, handles), ExportId(number), FileSystemId(1))
         });
-        let names = NameServiceCache::new(Box::new(SystemNames), Arc::new(AtomicU64::new(1)));
+        let names = NameServiceCache::new(
+            Box::new(SystemNames),
+            Arc::new(AtomicU64::new(1)),
+            TimeSource::System,
+        );
         let exports = Exports::new(exports.collect(), Arc::new(names));
         assert!(exports.iter().all(|export| export.parent_export().is_none()));
     }

@@ -9,7 +9,8 @@ use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
 use curt_trace::ServerCounters;
-use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_types::SetAttributes;
+use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
 use crate::file_handle::HandleContents;

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use curt_proto::mount3::{MountOk, MountReply, MountStat3};
 use curt_rpc::server::CallContext;
-use curt_vfs::{Error, FileKind, FsCred, NodeHandle};
+use curt_types::FileKind;
+use curt_vfs::{Error, FsCred, NodeHandle};
 use curt_xdr::VarArray;
 use rustix::io::Errno;
 

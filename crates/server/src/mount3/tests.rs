@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply, MountStat3, PROGRAM};
-use curt_proto::nfs3::{FileHandle, NfsProcedure};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure};
 use curt_rpc::auth::{OpaqueAuth, RpcCredential};
 use curt_rpc::client::{Interrupt, RpcRequest, Transport as _};
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::ServerCounters;
-use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, SetAttributes, Vfs};
+use curt_types::SetAttributes;
+use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
 use crate::{
@@ -86,7 +87,7 @@ fn path(path: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn mount(service: &NfsService, name: &[u8]) -> Result<FileHandle, MountStat3> {
+fn mount(service: &NfsService, name: &[u8]) -> Result<NfsFh3, MountStat3> {
     match decode_all(&call(service, 3, 1, &path(name)).unwrap()).unwrap() {
         MountReply::Ok(ok) => {
             assert_eq!(&*ok.flavors, &[1]);

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-use curt_proto::nfs3::{DirOpArgs, FileHandle, NfsProcedure};
+use curt_proto::nfs3::{DirOpArgs, NfsFh3, NfsProcedure};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::CallMessage;
 use curt_xdr::Decoder;
@@ -54,7 +54,7 @@ impl FingerprintHasher {
                 NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod,
             ) => (self.next_subject(arguments), 0),
             Some(NfsProcedure::Link) => {
-                let _file = arguments.get::<FileHandle>();
+                let _file = arguments.get::<NfsFh3>();
                 (self.next_subject(arguments), 0)
             }
             Some(NfsProcedure::Remove | NfsProcedure::Rmdir) => (0, self.next_subject(arguments)),

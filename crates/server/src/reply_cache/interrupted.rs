@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curt_vfs::Timestamp;
+use curt_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::fingerprint::Fingerprint;
@@ -210,10 +210,7 @@ mod tests {
     use super::*;
 
     const AGE: Duration = Duration::from_secs(120);
-    const UNTIL: Timestamp = Timestamp {
-        seconds: 2000,
-        nanoseconds: 0,
-    };
+    const UNTIL: Timestamp = Timestamp::new(2000, 0);
 
     fn call(xid: u32, at: u64, subjects: Subjects) -> Begun {
         let peer = std::net::IpAddr::from([10, 0, 0, 1]);
@@ -222,10 +219,7 @@ mod tests {
             fingerprint: Fingerprint(1),
             subjects,
             at: Duration::from_secs(at),
-            time: Timestamp {
-                seconds: 1000 + i64::try_from(at).unwrap_or(0),
-                nanoseconds: 0,
-            },
+            time: Timestamp::new(1000 + i64::try_from(at).unwrap_or(0), 0),
         }
     }
 

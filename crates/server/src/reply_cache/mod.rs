@@ -34,15 +34,16 @@ use std::{
     io,
     path::Path,
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curt_proto::nfs3::{NfsProcedure, NfsStat3};
+use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::events::{ShortText, procedure_name};
 use curt_trace::{ServerCounter, ServerCounters, probe};
-use curt_vfs::Timestamp;
+use curt_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -96,6 +97,7 @@ pub(crate) struct ReplyCache {
     waiters: AtomicUsize,
     saved: Option<SavedReplies>,
     interrupted: InterruptedCalls,
+    clock: TimeSource,
 }
 
 /// What is to be done with a call whose reply is not known.
@@ -156,7 +158,7 @@ pub(crate) const fn is_cached(procedure: NfsProcedure) -> bool {
 
 impl ReplyCache {
     /// An empty one. `secret` keeps peers from making calls that look the same to it.
-    pub(crate) fn new(bounds: ReplyCacheLimits, secret: [u8; 16]) -> Self {
+    pub(crate) fn new(bounds: ReplyCacheLimits, secret: [u8; 16], clock: TimeSource) -> Self {
         let each = ReplyCacheShardLimits {
             entries: (bounds.entries / SHARDS).max(1),
             bytes: bounds.bytes / SHARDS,
@@ -173,6 +175,7 @@ impl ReplyCache {
             waiters: AtomicUsize::new(0),
             saved: None,
             interrupted: InterruptedCalls::default(),
+            clock,
         }
     }
 
@@ -185,7 +188,7 @@ impl ReplyCache {
         counters: &ServerCounters,
     ) -> io::Result<()> {
         let (saved, calls) = SavedReplies::open(path, secret)?;
-        let now = now();
+        let now = self.now();
         let is_young = |at: Duration| now.saturating_sub(at) < self.bounds.age;
         let mut answered = Vec::new();
         for call in &calls {
@@ -237,7 +240,7 @@ impl ReplyCache {
         let shard = self.shard(&key);
         let mut table = shard.table.lock();
         loop {
-            match table.lookup(key, fingerprint, now()) {
+            match table.lookup(key, fingerprint, self.now()) {
                 ReplyCacheLookup::Replay(kept) => {
                     reply.extend_from_slice(&kept.reply);
                     counters.count(ServerCounter::ReplyCacheHit);
@@ -300,12 +303,12 @@ impl ReplyCache {
             key,
             fingerprint,
         } = *arrived;
-        let interrupted = self.interrupted.take(key, fingerprint, now());
+        let interrupted = self.interrupted.take(key, fingerprint, self.now());
         let begun = interrupted.unwrap_or_else(|| Begun {
             key,
             fingerprint,
             subjects: self.fingerprints.subjects(call),
-            at: now(),
+            at: self.now(),
             time: earliest_change_time(),
         });
         let number = saved.begin(&begun);
@@ -314,7 +317,7 @@ impl ReplyCache {
         let failed =
             status_of(reply.get(start..).unwrap_or_default()).filter(|status| *status != NfsStat3::Ok);
         if let (Some(_), Some(failed)) = (interrupted, failed)
-            && let Some(claim) = self.interrupted.claim(&begun, now())
+            && let Some(claim) = self.interrupted.claim(&begun, self.now())
         {
             let mut own = Vec::new();
             let window = claim.window;
@@ -330,10 +333,10 @@ impl ReplyCache {
         }
         let results = reply.get(start..).unwrap_or_default();
         if is_success(results) {
-            self.interrupted.changed(begun.subjects, now());
+            self.interrupted.changed(begun.subjects, self.now());
         }
         if let Some(number) = number {
-            saved.answer(number, &begun, now(), results);
+            saved.answer(number, &begun, self.now(), results);
         }
         Ok(())
     }
@@ -344,31 +347,25 @@ impl ReplyCache {
             return false;
         }
         let mut table = running.shard.table.lock();
-        running.is_cached = table.insert(running.key, running.ticket, reply, now());
+        running.is_cached = table.insert(running.key, running.ticket, reply, self.now());
         running.is_cached
+    }
+
+    /// A time that all processes of this boot share, and that no administrator sets.
+    fn now(&self) -> Duration {
+        self.clock.since_boot()
     }
 
     /// Waits for the end of a call that another thread executes; whether it came in time.
     fn wait(&self, shard: &ReplyCacheShard, key: ReplyCacheKey, first: ExecutionId) -> bool {
         // Relaxed: a bound, which orders nothing.
         let allowed = self.waiters.fetch_add(1, Ordering::Relaxed) < self.bounds.waiters;
-        let deadline = Instant::now() + self.bounds.wait;
         let mut table = shard.table.lock();
-        while allowed && table.is_running(key, first) {
-            if shard.ended.wait_until(&mut table, deadline).timed_out() {
-                break;
-            }
-        }
+        let runs = |table: &mut ReplyCacheTable| allowed && table.is_running(key, first);
+        shard.ended.wait_while_for(&mut table, runs, self.bounds.wait);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         allowed && !table.is_running(key, first)
     }
-}
-
-/// A time that all processes of this boot share, and that no administrator sets.
-fn now() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// The earliest time that a file system may give to a change made from now on: that of the coarse
@@ -385,10 +382,7 @@ fn latest_change_time() -> Timestamp {
 
 fn timestamp(clock: ClockId) -> Timestamp {
     let time = clock_gettime(clock);
-    Timestamp {
-        seconds: time.tv_sec,
-        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or_default(),
-    }
+    Timestamp::new(time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// The status that results begin with.

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use curt_vfs::Timestamp;
+use curt_types::Timestamp;
 use rustix::fs::OFlags;
 use siphasher::sip::SipHasher13;
 
@@ -186,8 +186,8 @@ impl SavedReplies {
         slot[38..40].copy_from_slice(&state.to_le_bytes());
         slot[40..48].copy_from_slice(&begun.fingerprint.0.to_le_bytes());
         slot[48..56].copy_from_slice(&nanoseconds.to_le_bytes());
-        slot[56..64].copy_from_slice(&begun.time.seconds.to_le_bytes());
-        slot[64..68].copy_from_slice(&begun.time.nanoseconds.to_le_bytes());
+        slot[56..64].copy_from_slice(&begun.time.seconds().to_le_bytes());
+        slot[64..68].copy_from_slice(&begun.time.nanoseconds().to_le_bytes());
         slot[72..80].copy_from_slice(&begun.subjects.made.to_le_bytes());
         slot[80..88].copy_from_slice(&begun.subjects.taken.to_le_bytes());
         let end = HEAD + reply.len();
@@ -223,10 +223,10 @@ impl SavedReplies {
                 taken: u64::from_le_bytes(field(slot, 80)?),
             },
             at,
-            time: Timestamp {
-                seconds: i64::from_le_bytes(field(slot, 56)?),
-                nanoseconds: u32::from_le_bytes(field(slot, 64)?),
-            },
+            time: Timestamp::new(
+                i64::from_le_bytes(field(slot, 56)?),
+                u32::from_le_bytes(field(slot, 64)?),
+            ),
         };
         let answer = is_answered.then(|| (at, slot[HEAD..HEAD + length].into()));
         Some((number, SavedCall { begun, answer }))
@@ -271,10 +271,7 @@ mod tests {
             fingerprint: Fingerprint(u64::from(xid) << 32 | 5),
             subjects: Subjects { made: 3, taken: 4 },
             at: Duration::from_nanos(u64::from(xid) + 1_000_000_007),
-            time: Timestamp {
-                seconds: 1_700_000_000,
-                nanoseconds: 999_999_999,
-            },
+            time: Timestamp::new(1_700_000_000, 999_999_999),
         }
     }
 

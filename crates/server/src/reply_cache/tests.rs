@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
+use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::{ServerCounter, ServerCounters};
@@ -263,7 +264,7 @@ struct Bed {
 impl Bed {
     fn new(bounds: ReplyCacheLimits) -> Self {
         Self {
-            cache: ReplyCache::new(bounds, [1; 16]),
+            cache: ReplyCache::new(bounds, [1; 16], TimeSource::System),
             counters: ServerCounters::default(),
             executed: AtomicUsize::new(0),
         }

@@ -47,7 +47,7 @@ pub enum StateError {
         source: std::io::Error,
     },
     /// A file of the state has not the format that this server writes. It is left as it is.
-    #[error("{path} is damaged: {what}; move it away to begin anew (clients must then mount again)", path = path.display())]
+    #[error("{path} is damaged: {what}; move it away to create a new one (clients must then mount again)", path = path.display())]
     Damaged {
         /// Which.
         path: PathBuf,
@@ -75,7 +75,7 @@ pub enum StateError {
     },
     /// Others may read or change the secret.
     #[error(
-        "others may use {path} (mode {mode:o}), with which handles of any file can be made: chmod 600 it, or, if somebody may have read it, \
+        "other users can read the key {path} (mode {mode:o}) and forge handles: chmod 600 it, or, if it may have been read, \
          give a new key (curt serve --new-key; clients must then mount again)",
         path = path.display()
     )]
@@ -86,7 +86,7 @@ pub enum StateError {
         mode: u32,
     },
     /// No random number was to be had.
-    #[error("the system gives no random numbers: {0}")]
+    #[error("getrandom failed: {0}")]
     Random(rustix::io::Errno),
 }
 

@@ -1,7 +1,7 @@
 //! ACCESS (RFC 1813 section 3.3.4).
 
 use curt_proto::nfs3::{AccessArguments, AccessMask, AccessOk, Fattr, NfsResult};
-use curt_vfs::AccessRights;
+use curt_types::Access;
 
 use crate::request::{NfsRequest, Refusal};
 use crate::status;
@@ -22,7 +22,7 @@ pub(super) fn run(
     };
     let verdict = target
         .vfs()
-        .access(&target.caller(), &target.node, AccessRights::from_bits(asked.0));
+        .access(&target.caller(), &target.node, Access::from_bits(asked.0));
     let attributes = target.post_op(verdict.attributes);
     Ok(match verdict.value {
         Ok(granted) => NfsResult::Ok(AccessOk {

@@ -5,8 +5,7 @@ use curt_vfs::CreateMode;
 
 use crate::attributes::set_from_wire;
 use crate::name::{NamePurpose, check};
-use crate::request::{NfsRequest, Refusal, os};
-use crate::status;
+use crate::request::{NfsRequest, Refusal};
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
@@ -15,11 +14,11 @@ pub(super) fn run(
     let directory = request.resolve(&arguments.place.directory)?;
     let set = match &arguments.how {
         CreateHow::Unchecked(set) | CreateHow::Guarded(set) => set_from_wire(set),
-        CreateHow::Exclusive(_) => Ok(curt_vfs::SetAttributes::default()),
+        CreateHow::Exclusive(_) => Ok(curt_types::SetAttributes::default()),
     };
     let wanted = directory.writable().and_then(|()| {
         let name = check(arguments.place.name, NamePurpose::Create)?;
-        Ok((name, set.map_err(|errno| status::of_error(os(errno)))?))
+        Ok((name, set?))
     });
     let (name, set) = match wanted {
         Ok(wanted) => wanted,

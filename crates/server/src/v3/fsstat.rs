@@ -1,13 +1,13 @@
 //! FSSTAT (RFC 1813 section 3.3.18).
 
-use curt_proto::nfs3::{Fattr, FileHandle, FsstatOk, NfsResult};
+use curt_proto::nfs3::{Fattr, FsstatOk, NfsFh3, NfsResult};
 
 use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
-    root: FileHandle,
+    root: NfsFh3,
 ) -> Result<NfsResult<FsstatOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&root)?;
     request.may_block_on_metadata(&target);

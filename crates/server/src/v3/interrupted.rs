@@ -14,9 +14,8 @@ use curt_proto::nfs3::{
     MknodData, NfsProcedure, NfsResult, NfsStat3, RenameArguments, RenameWcc, Sattr, SymlinkArguments,
 };
 use curt_rpc::server::CallFailure;
-use curt_vfs::{
-    Attributes, CreatedNode, FileKind, ReaddirDetail, SetAttributes, Timestamp, VfsNode, Visit, WccResult,
-};
+use curt_types::{Attributes, FileKind, SetAttributes, Timestamp};
+use curt_vfs::{CreatedNode, ReaddirDetail, VfsNode, Visit, WccResult};
 use curt_xdr::Encode;
 
 use super::{created, decoded, finish, removed};
@@ -129,7 +128,7 @@ fn is_within(time: Timestamp, window: ExecutionWindow) -> bool {
 }
 
 fn is_since(time: Timestamp, from: Timestamp) -> bool {
-    time >= from || time.nanoseconds == 0 && time.seconds == from.seconds
+    time >= from || time.nanoseconds() == 0 && time.seconds() == from.seconds()
 }
 
 /// The object at a name, if both have changed in `window`, the directory perhaps later.
@@ -172,7 +171,8 @@ fn made(
     let Some((mut node, above)) = new_at(&directory, object.place.name, window) else {
         return Ok(());
     };
-    if node.attributes.kind != object.kind || !is_own(&directory, &node) {
+    let is_alike = node.attributes.kind == object.kind && is_of_caller(&directory, &node, object.set);
+    if !is_alike || !is_own(&directory, &node) {
         return Ok(());
     }
     set_rest(&directory, &mut node, object.set);
@@ -185,6 +185,16 @@ fn made(
         value: Ok(CreatedNode { node, new: true }),
     };
     finish(Ok(created(&directory, object.place.name.bytes(), changed)), reply)
+}
+
+/// Whether the owner and the mode of `node` are those that the caller would have given it. A
+/// default ACL takes bits away; setgid comes from the directory.
+fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, set: &Sattr) -> bool {
+    const SET_GID: u32 = 0o2000;
+    let Attributes { uid, mode, .. } = node.attributes;
+    let is_owner = uid == directory.caller().uid || set.uid == Some(uid);
+    let wanted = set.mode.unwrap_or(0o7777) | SET_GID;
+    is_owner && (node.attributes.kind == FileKind::Symlink || mode & 0o7777 & !wanted == 0)
 }
 
 /// Sets owner, group and times, for the server may have ended between making an object and setting

@@ -7,7 +7,7 @@
 //! came from another server.
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DATA_MAX, Fattr, FileHandle, ListingEncoder, NfsResult, NfsStat3, ReplyFull,
+    Cookie, CookieVerifier, DATA_MAX, Fattr, ListingEncoder, NfsFh3, NfsResult, NfsStat3, ReplyFull,
 };
 use curt_rpc::server::CallFailure;
 use curt_trace::probe;
@@ -28,7 +28,7 @@ const STATUS_BYTES: u32 = 4;
 
 /// What is asked for.
 pub(super) struct ReaddirRequest {
-    pub(super) directory: FileHandle,
+    pub(super) directory: NfsFh3,
     pub(super) cookie: Cookie,
     pub(super) verifier: CookieVerifier,
     pub(super) directory_count: u32,

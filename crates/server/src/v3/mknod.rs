@@ -1,12 +1,12 @@
 //! MKNOD (RFC 1813 section 3.3.11).
 
 use curt_proto::nfs3::{CreateOk, MknodArguments, MknodData, NfsResult, NfsStat3, Sattr, SpecData, WccData};
+use curt_types::Device;
 use curt_vfs::SpecialFile;
 
 use crate::attributes::set_from_wire;
 use crate::name::{NamePurpose, check};
-use crate::request::{NfsRequest, Refusal, os};
-use crate::status;
+use crate::request::{NfsRequest, Refusal};
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
@@ -16,7 +16,7 @@ pub(super) fn run(
     let wanted = directory.writable().and_then(|()| {
         let name = check(arguments.place.name, NamePurpose::Create)?;
         let (special, set) = special(&arguments.what)?;
-        let set = set_from_wire(set).map_err(|errno| status::of_error(os(errno)))?;
+        let set = set_from_wire(set)?;
         Ok((name, special, set))
     });
     let (name, special, set) = match wanted {
@@ -45,9 +45,9 @@ fn special(what: &MknodData) -> Result<(SpecialFile, &Sattr), NfsStat3> {
     })
 }
 
-fn numbers(SpecData { major, minor }: SpecData) -> Result<curt_vfs::Device, NfsStat3> {
-    if major >> NUMBER_BITS.0 != 0 || minor >> NUMBER_BITS.1 != 0 {
+fn numbers(numbers: SpecData) -> Result<Device, NfsStat3> {
+    if numbers.major >> NUMBER_BITS.0 != 0 || numbers.minor >> NUMBER_BITS.1 != 0 {
         return Err(NfsStat3::Inval);
     }
-    Ok(curt_vfs::Device { major, minor })
+    Ok(numbers.into())
 }

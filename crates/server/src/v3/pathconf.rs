@@ -1,13 +1,13 @@
 //! PATHCONF (RFC 1813 section 3.3.20).
 
-use curt_proto::nfs3::{Fattr, FileHandle, NfsResult, PathconfOk};
+use curt_proto::nfs3::{Fattr, NfsFh3, NfsResult, PathconfOk};
 
 use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
-    object: FileHandle,
+    object: NfsFh3,
 ) -> Result<NfsResult<PathconfOk, Option<Fattr>>, Refusal> {
     let target = request.resolve(&object)?;
     request.may_block_on_metadata(&target);

@@ -1,6 +1,6 @@
 //! READLINK (RFC 1813 section 3.3.5).
 
-use curt_proto::nfs3::{Fattr, FileHandle, NfsPath, NfsResult, NfsStat3, ReadlinkOk};
+use curt_proto::nfs3::{Fattr, NfsFh3, NfsPath, NfsResult, NfsStat3, ReadlinkOk};
 use curt_rpc::server::CallFailure;
 
 use crate::request::NfsRequest;
@@ -8,7 +8,7 @@ use crate::status;
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
-    link: FileHandle,
+    link: NfsFh3,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     let link = match request.resolve(&link) {

@@ -3,7 +3,7 @@
 use curt_proto::nfs3::{NfsResult, SetattrArguments, WccData};
 
 use crate::attributes::{set_from_wire, time_from_wire};
-use crate::request::{NfsRequest, Refusal, os};
+use crate::request::{NfsRequest, Refusal};
 use crate::status;
 
 pub(super) fn run(
@@ -15,7 +15,6 @@ pub(super) fn run(
         let set = set_from_wire(&arguments.attributes);
         let guard = arguments.guard.map(time_from_wire).transpose();
         set.and_then(|set| guard.map(|guard| (set, guard)))
-            .map_err(|errno| status::of_error(os(errno)))
     });
     let (set, guard) = match wanted {
         Ok(wanted) => wanted,

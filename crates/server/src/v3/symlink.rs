@@ -4,8 +4,7 @@ use curt_proto::nfs3::{CreateOk, NfsResult, SymlinkArguments, WccData};
 
 use crate::attributes::set_from_wire;
 use crate::name::{NamePurpose, check};
-use crate::request::{NfsRequest, Refusal, os};
-use crate::status;
+use crate::request::{NfsRequest, Refusal};
 
 pub(super) fn run(
     request: &mut NfsRequest<'_, '_>,
@@ -14,7 +13,7 @@ pub(super) fn run(
     let directory = request.resolve(&arguments.place.directory)?;
     let wanted = directory.writable().and_then(|()| {
         let name = check(arguments.place.name, NamePurpose::Create)?;
-        let set = set_from_wire(&arguments.attributes).map_err(|errno| status::of_error(os(errno)))?;
+        let set = set_from_wire(&arguments.attributes)?;
         Ok((name, set))
     });
     let (name, set) = match wanted {

@@ -25,7 +25,7 @@ pub(super) fn run(
     };
     // Read before anything is written, on either way.
     let verifier = target.write_verifier();
-    let (offset, stability) = (arguments.offset, to_vfs(asked));
+    let (offset, stability) = (arguments.offset, asked.into());
     let (vfs, caller, node) = (target.vfs(), target.caller(), &target.node);
     let ready = match asked {
         StableHow::Unstable => vfs.write_nowait(&caller, node, offset, data),
@@ -44,12 +44,12 @@ pub(super) fn run(
                 fhandle: target.handle_hash(),
                 offset,
                 res: written.count,
-                stable: to_wire(written.stability) as u32
+                stable: StableHow::from(written.stability) as u32
             });
             let committed = if is_async {
                 arguments.stable
             } else {
-                to_wire(written.stability)
+                written.stability.into()
             };
             NfsResult::Ok(WriteOk {
                 wcc,
@@ -73,20 +73,4 @@ fn check(target: &VerifiedHandle<'_>, arguments: &WriteArguments<'_>) -> Result<
         return Err(NfsStat3::Fbig);
     }
     Ok(())
-}
-
-const fn to_vfs(stability: StableHow) -> curt_vfs::Stability {
-    match stability {
-        StableHow::Unstable => curt_vfs::Stability::Unstable,
-        StableHow::DataSync => curt_vfs::Stability::DataSync,
-        StableHow::FileSync => curt_vfs::Stability::FileSync,
-    }
-}
-
-const fn to_wire(stability: curt_vfs::Stability) -> StableHow {
-    match stability {
-        curt_vfs::Stability::Unstable => StableHow::Unstable,
-        curt_vfs::Stability::DataSync => StableHow::DataSync,
-        curt_vfs::Stability::FileSync => StableHow::FileSync,
-    }
 }

@@ -2,8 +2,8 @@
 
 use curt_proto::nfs3::{
     AccessArguments, AccessMask, CommitArguments, Cookie, CookieVerifier, CreateArguments, CreateHow,
-    CreateOk, DirOpArgs, FileHandle, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData,
-    NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
+    CreateOk, DirOpArgs, Filename, LinkArguments, MkdirArguments, MknodArguments, MknodData, NfsFh3, NfsPath,
+    NfsProcedure, NfsResult, NfsStat3, ReadArguments, ReaddirArguments, ReaddirPlusArguments,
     RenameArguments, Sattr, SetattrArguments, SpecData, StableHow, SymlinkArguments, WccData, WriteArguments,
 };
 use curt_xdr::{Encode, Opaque};
@@ -14,8 +14,8 @@ use crate::wire::{Refused, Served, Wire, memory};
 pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) wire: Wire,
-    pub(crate) root: FileHandle,
-    pub(crate) objects: Vec<(&'static str, FileHandle)>,
+    pub(crate) root: NfsFh3,
+    pub(crate) objects: Vec<(&'static str, NfsFh3)>,
 }
 
 /// Every type that can be made, by its name in the tree.
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    pub(crate) fn object(&self, name: &str) -> FileHandle {
+    pub(crate) fn object(&self, name: &str) -> NfsFh3 {
         self.objects.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
@@ -63,7 +63,7 @@ impl World {
 }
 
 /// Makes the object of that type and name.
-fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
+fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
     let place = DirOpArgs {
         directory,
         name: Filename::new(name.as_bytes()).unwrap(),
@@ -117,12 +117,7 @@ pub(crate) fn bytes(value: &dyn Encode) -> Vec<u8> {
 
 /// The arguments of a call that a client could mean: of `object`, with `name` in the place of each
 /// name, and a second name beside.
-pub(crate) fn arguments(
-    procedure: NfsProcedure,
-    object: FileHandle,
-    name: &[u8],
-    other: FileHandle,
-) -> Vec<u8> {
+pub(crate) fn arguments(procedure: NfsProcedure, object: NfsFh3, name: &[u8], other: NfsFh3) -> Vec<u8> {
     let place = DirOpArgs {
         directory: object,
         name: Filename::new(name).unwrap(),
@@ -172,7 +167,7 @@ pub(crate) fn arguments(
 }
 
 /// The same for the procedures that take no name.
-fn nameless(procedure: NfsProcedure, object: FileHandle) -> Vec<u8> {
+fn nameless(procedure: NfsProcedure, object: NfsFh3) -> Vec<u8> {
     let verifier = CookieVerifier::default();
     match procedure {
         NfsProcedure::Null => Vec::new(),

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use curt_proto::nfs3::{
-    FileHandle, NfsProcedure, NfsStat3, NfsTime, PROGRAM, Sattr, SetattrArguments, TimeHow, VERSION,
+    NfsFh3, NfsProcedure, NfsStat3, NfsTime, PROGRAM, Sattr, SetattrArguments, TimeHow, VERSION,
 };
 use curt_rpc::auth::{AuthStatus, RpcCredential};
 use curt_rpc::message::RejectedReply;
@@ -16,7 +16,7 @@ use crate::wire::{Answer, Refused, Served, Wire, export, memory, open_rules, use
 
 /// A GETATTR of `object` with any credential and verifier: flavour, length that is announced,
 /// bytes.
-fn with_auth(wire: &mut Wire, object: FileHandle, auths: [(u32, u32, &[u8]); 2]) -> Answer {
+fn with_auth(wire: &mut Wire, object: NfsFh3, auths: [(u32, u32, &[u8]); 2]) -> Answer {
     wire.xid += 1;
     let mut out = Vec::new();
     let body = record::begin_record(&mut out);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3,
-    ReaddirOk, ReaddirPlusArguments,
+    Cookie, CookieVerifier, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirOk,
+    ReaddirPlusArguments,
 };
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::decode_all;
@@ -37,7 +37,7 @@ fn handles_that_were_never_given_open_nothing() {
     forged.push([&b"C"[..], &[0; 40]].concat());
     forged.retain(|bytes| *bytes != good);
     for bytes in forged {
-        let handle = FileHandle::new(&bytes).unwrap();
+        let handle = NfsFh3::new(&bytes).unwrap();
         for procedure in NfsProcedure::ALL
             .into_iter()
             .filter(|procedure| *procedure != NfsProcedure::Null)

@@ -2,7 +2,7 @@
 //! over-long LOOKUP name that overflowed a buffer in 2026): with NUL or "/", ".", "..", none at
 //! all, 255, 256 and 65,535 bytes, and what is no UTF-8.
 
-use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsStat3};
 use curt_rpc::message::AcceptStatus;
 
 use crate::calls::{World, arguments, call};
@@ -104,8 +104,8 @@ fn with_long(
     short: &[u8],
     length: usize,
     procedure: NfsProcedure,
-    directory: FileHandle,
-    other: FileHandle,
+    directory: NfsFh3,
+    other: NfsFh3,
 ) -> Vec<u8> {
     let mut arguments = arguments(procedure, directory, b"name", other);
     let encoded = |string: &[u8]| {

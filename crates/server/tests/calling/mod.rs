@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
-    self, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, NfsProcedure, NfsResult, NfsStat3,
+    self, DirOpArgs, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsResult, NfsStat3,
 };
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::client::{
@@ -93,7 +93,7 @@ pub(crate) fn nfs(
 }
 
 /// The handle of an export's root.
-pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> FileHandle {
+pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> NfsFh3 {
     let path = DirPath(Opaque::new(path.as_bytes()).unwrap());
     let procedure = mount3::MountProcedure::Mount.number();
     let mounted = call(transport, who, (mount3::PROGRAM, procedure), &path);
@@ -104,11 +104,7 @@ pub(crate) fn mount(transport: &dyn Transport, who: (u32, u32), path: &str) -> F
 }
 
 /// What a name stands for.
-pub(crate) fn lookup(
-    transport: &dyn Transport,
-    directory: FileHandle,
-    name: &[u8],
-) -> Result<FileHandle, NfsStat3> {
+pub(crate) fn lookup(transport: &dyn Transport, directory: NfsFh3, name: &[u8]) -> Result<NfsFh3, NfsStat3> {
     let name = Filename::new(name).unwrap();
     let found = nfs(transport, NfsProcedure::Lookup, &DirOpArgs { directory, name });
     match decode_all::<NfsResult<LookupOk, Option<Fattr>>>(&found).unwrap() {

@@ -9,7 +9,7 @@ mod wire;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, NfsProcedure, NfsResult,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, NfsFh3, NfsProcedure, NfsResult,
     NfsStat3, ReadArguments, Sattr, SetattrArguments, WccData,
 };
 use curt_rpc::auth::RpcCredential;
@@ -20,7 +20,7 @@ use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use wire::{Served, Wire, export, memory, open_rules, user};
 
 /// A file that only its owner may read.
-fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
+fn make(wire: &mut Wire, directory: NfsFh3, name: &str) -> NfsFh3 {
     let arguments = CreateArguments {
         place: DirOpArgs {
             directory,
@@ -38,7 +38,7 @@ fn make(wire: &mut Wire, directory: FileHandle, name: &str) -> FileHandle {
     }
 }
 
-fn getattr(wire: &mut Wire, file: FileHandle) -> Result<Fattr, NfsStat3> {
+fn getattr(wire: &mut Wire, file: NfsFh3) -> Result<Fattr, NfsStat3> {
     match wire.ask::<Fattr, ()>(NfsProcedure::Getattr, &file) {
         NfsResult::Ok(attributes) => Ok(attributes),
         NfsResult::Failed(status, ()) => Err(status),
@@ -46,7 +46,7 @@ fn getattr(wire: &mut Wire, file: FileHandle) -> Result<Fattr, NfsStat3> {
 }
 
 /// The status of a READ.
-fn read(wire: &mut Wire, file: FileHandle) -> NfsStat3 {
+fn read(wire: &mut Wire, file: NfsFh3) -> NfsStat3 {
     let results = wire.nfs(
         NfsProcedure::Read,
         &ReadArguments {
@@ -108,7 +108,7 @@ fn a_handle_that_was_good_for_one_export_is_good_for_no_other() {
     let served = Served::new(vec![memory("/one", 1), memory("/two", 2)]);
     let mut wire = served.connect();
     let (one, two) = (wire.mount("/one"), wire.mount("/two"));
-    let mut files: Vec<FileHandle> = (0..20).map(|n| make(&mut wire, one, &format!("f{n}"))).collect();
+    let mut files: Vec<NfsFh3> = (0..20).map(|n| make(&mut wire, one, &format!("f{n}"))).collect();
     files.extend([one, two]);
     let ids: Vec<u64> = files
         .iter()
@@ -119,7 +119,7 @@ fn a_handle_that_was_good_for_one_export_is_good_for_no_other() {
             assert_eq!(getattr(&mut wire, *file).unwrap().fileid.0, *id);
             let mut forged = file.as_bytes().to_vec();
             *forged.last_mut().unwrap() ^= 1;
-            let forged = FileHandle::new(&forged).unwrap();
+            let forged = NfsFh3::new(&forged).unwrap();
             assert_eq!(getattr(&mut wire, forged).err(), Some(NfsStat3::Stale));
         }
     }

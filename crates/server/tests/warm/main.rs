@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
-    self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirOpArgs, FileHandle, Filename,
-    NfsProcedure, NfsResult, ReadArguments, Sattr, StableHow, WriteArguments,
+    self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure,
+    NfsResult, ReadArguments, Sattr, StableHow, WriteArguments,
 };
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
@@ -170,7 +170,7 @@ fn calls(wire: &mut Wire) -> Vec<(&'static str, Vec<u8>, usize)> {
     let NfsResult::Ok(found) = wire.lookup(directory, b"file") else {
         panic!("there is a file");
     };
-    let file: FileHandle = found.object;
+    let file: NfsFh3 = found.object;
     let access = AccessArguments {
         object: file,
         access: AccessMask(0x2d),

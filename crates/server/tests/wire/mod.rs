@@ -10,7 +10,7 @@ use std::{
 
 use curt_proto::{
     mount3::{self, DirPath, MountReply},
-    nfs3::{self, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, NfsProcedure, NfsResult},
+    nfs3::{self, DirOpArgs, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsResult},
 };
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
@@ -193,7 +193,7 @@ impl Wire {
     }
 
     /// The handle of an export's root.
-    pub fn mount(&mut self, path: &str) -> FileHandle {
+    pub fn mount(&mut self, path: &str) -> NfsFh3 {
         let mut arguments = Vec::new();
         DirPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
         let procedure = (mount3::PROGRAM, 3, mount3::MountProcedure::Mount.number());
@@ -204,7 +204,7 @@ impl Wire {
     }
 
     /// What a name stands for.
-    pub fn lookup(&mut self, directory: FileHandle, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
+    pub fn lookup(&mut self, directory: NfsFh3, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
         let name = Filename::new(name).unwrap();
         self.ask(NfsProcedure::Lookup, &DirOpArgs { directory, name })
     }

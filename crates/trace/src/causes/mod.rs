@@ -10,48 +10,9 @@
 mod document;
 
 use crate::client::ClientCounter;
+use crate::words::word_table;
 
-pub use document::{list, markdown};
-
-/// Declares an enum whose variants have a name and a meaning.
-macro_rules! word_table {
-    ($(#[$outer:meta])* $table:ident { $($row:ident $name:literal $meaning:literal;)* }) => {
-        $(#[$outer])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $table {
-            $(#[doc = $meaning] $row,)*
-        }
-
-        impl $table {
-            /// Every row, in the order in which they are printed.
-            pub const ALL: &'static [Self] = &[$(Self::$row,)*];
-
-            /// The position of this row in [`Self::ALL`].
-            #[must_use]
-            pub const fn index(self) -> usize {
-                self as usize
-            }
-
-            /// The name, as printed and serialised; never changed once published.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$row => $name,)* }
-            }
-
-            /// What it means, a sentence.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$row => $meaning,)* }
-            }
-
-            /// The row of this name.
-            #[must_use]
-            pub fn named(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|row| row.name() == name)
-            }
-        }
-    };
-}
+pub use document::list;
 
 word_table! {
     /// Why a request was sent.
@@ -180,15 +141,15 @@ mod tests {
                 seen.insert(cause.name()) && cause.meaning().ends_with('.'),
                 "{cause:?}"
             );
-            assert_eq!(Cause::named(cause.name()), Some(*cause));
-            assert_eq!(Cause::ALL[cause.index()], *cause);
+            assert_eq!(Cause::named(cause.name()), Some(cause));
+            assert_eq!(Cause::ALL[cause.index()], cause);
         }
         for rule in Rule::ALL {
             assert!(
                 seen.insert(rule.name()) && rule.meaning().ends_with('.'),
                 "{rule:?}"
             );
-            assert_eq!(Rule::named(rule.name()), Some(*rule));
+            assert_eq!(Rule::named(rule.name()), Some(rule));
         }
         let mount = PROCEDURES
             .iter()

@@ -192,6 +192,7 @@ mod tests {
             event: 1,
             thread,
             time: number,
+            object: 0,
         };
         buffer.push(
             &header,
@@ -205,7 +206,7 @@ mod tests {
         buffer.drain(&mut words);
         let mut numbers = Vec::new();
         let mut rest = &words[..];
-        while let [first, _, number, ..] = rest {
+        while let [first, _, _, number, ..] = rest {
             numbers.push(*number);
             rest = &rest[record::length(*first)..];
         }

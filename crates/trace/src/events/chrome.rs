@@ -128,8 +128,7 @@ impl<W: Write> ChromeTraceWriter<W> {
                 let end = EventRecord {
                     time: self.last,
                     thread,
-                    event: 0,
-                    values: Vec::new(),
+                    ..EventRecord::default()
                 };
                 self.slice("E", &end, name, json!({"open": true}))?;
             }
@@ -162,9 +161,7 @@ impl<W: Write> ChromeTraceWriter<W> {
 /// The name of a slice: the event's name without the part that says beginning or end, and the
 /// procedure.
 fn slice_name(record: &EventRecord, shape: &RecordedEvent) -> String {
-    let endings = ["_enter", "_exit", "_call", "_reply", "_done"];
-    let name = endings.iter().find_map(|ending| shape.name.strip_suffix(ending));
-    let name = name.unwrap_or(&shape.name);
+    let name = shape.operation();
     let mut fields = shape.fields.iter().zip(&record.values);
     match fields.find(|(field, _)| field.name == "procedure") {
         Some((_, RecordedValue::Text(procedure, _))) => {
@@ -247,6 +244,7 @@ mod tests {
             thread,
             event: event.index(),
             values: values.collect(),
+            ..EventRecord::default()
         };
         chrome
             .add(&record, &shape, &EventFormatter::default())

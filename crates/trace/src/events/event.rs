@@ -3,40 +3,34 @@
 use super::fields::{Field, FieldValue, of, word};
 use super::table::with_events;
 use super::{sinks, sys};
+use crate::words::word_table;
 
-/// Whether an event's name and fields can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventStability {
-    /// They stay; fields may be added at the end.
-    Stable,
-    /// They may change in any version.
-    Draft,
+word_table! {
+    /// Whether an event's name and fields can change.
+    EventStability {
+        Stable "stable" "They stay; fields may be added at the end.";
+        Draft "draft" "They may change in any version.";
+    }
 }
 
-/// How often an event can happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventFrequency {
-    /// Rarely: trouble, beginnings and ends.
-    Rare,
-    /// Once or a few times for each message on the wire.
-    Request,
-    /// For each operation of a program, or each call that a server executes.
-    Operation,
+word_table! {
+    /// How often an event can happen.
+    EventFrequency {
+        Rare "rare" "Rarely: trouble, beginnings and ends.";
+        Request "request" "Once or a few times for each message on the wire.";
+        Operation "operation" "For each operation of a program, or each call that a server executes.";
+    }
 }
 
-/// An event's relation to others in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EventSpan {
-    /// A moment.
-    Instant,
-    /// A span begins on this thread, which ends on the same thread; spans are nested.
-    Enter,
-    /// The span that this thread entered last ends.
-    Exit,
-    /// A span begins that may end on another thread; its first field identifies it.
-    Begin,
-    /// The span with the same first field ends.
-    End,
+word_table! {
+    /// An event's relation to others in time.
+    EventSpan {
+        Instant "instant" "A moment.";
+        Enter "enter" "A span begins on this thread, which ends on the same thread; spans are nested.";
+        Exit "exit" "The span that this thread entered last ends.";
+        Begin "begin" "A span begins that may end on another thread; its first field identifies it.";
+        End "end" "The span with the same first field ends.";
+    }
 }
 
 /// An event's row.

@@ -2,58 +2,20 @@
 
 use std::marker::PhantomData;
 
-/// How a field is stored in a record and shown to people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FieldKind {
-    /// A number, shown in decimal.
-    Number,
-    /// An identifier or a set of bits, shown in hexadecimal.
-    Hex,
-    /// Permission bits, shown in octal.
-    Octal,
-    /// Eight bits each.
-    Bytes,
-    /// Billionths of a second.
-    Nanoseconds,
-    /// 0, or a negative errno.
-    Errno,
-    /// A status of NFSv3 (RFC 1813, 2.6); 0 is NFS3_OK.
-    Status,
-    /// The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a
-    /// regular file.
-    FileType,
-    /// Bytes of a name or word, at most [`TEXT_MAX`](super::record::TEXT_MAX) of them.
-    Text,
-}
+use crate::words::word_table;
 
-impl FieldKind {
-    /// Every kind.
-    pub const ALL: [Self; 9] = [
-        Self::Number,
-        Self::Hex,
-        Self::Octal,
-        Self::Bytes,
-        Self::Nanoseconds,
-        Self::Errno,
-        Self::Status,
-        Self::FileType,
-        Self::Text,
-    ];
-
-    /// Its name in recordings and in the documentation.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Number => "number",
-            Self::Hex => "hex",
-            Self::Octal => "octal",
-            Self::Bytes => "bytes",
-            Self::Nanoseconds => "nanoseconds",
-            Self::Errno => "errno",
-            Self::Status => "status",
-            Self::FileType => "file_type",
-            Self::Text => "text",
-        }
+word_table! {
+    /// How a field is stored in a record and shown to people.
+    FieldKind {
+        Number "number" "A number, shown in decimal.";
+        Hex "hex" "An identifier or a set of bits, shown in hexadecimal.";
+        Octal "octal" "Permission bits, shown in octal.";
+        Bytes "bytes" "Eight bits each.";
+        Nanoseconds "nanoseconds" "Billionths of a second.";
+        Errno "errno" "0, or a negative errno.";
+        Status "status" "A status of NFSv3 (RFC 1813, 2.6); 0 is NFS3_OK.";
+        FileType "file_type" "The type of a file as the upper bits of its mode say it, and readdir(3): 4 a directory, 8 a regular file.";
+        Text "text" "Bytes of a name or word, at most 255 of them.";
     }
 }
 

@@ -1,217 +1,312 @@
-//! The language of `--filter`: comparisons of fields, joined by `&&`, `||`, `!` and parentheses.
+//! Which events of a recording are shown: the flags of `curt trace`.
 //!
-//! `error != 0 && (name =~ "*.o" || rtt > 1000000)`. A comparison with a field that an event does
-//! not have is false. `event` and `thread` can be compared, too. Numbers are decimal or 0x…;
-//! errors, statuses and file types can be given by name; texts are compared with a word or a text
-//! in double quotes, which `=~` takes for a pattern. A filter is parsed once, and is evaluated
-//! without allocating memory.
+//! Most events do not have all that the flags ask for. So the filter follows what was entered on
+//! each thread and not left, and what has begun and not ended: an event within it has its user, and
+//! is below the path that it is below.
 
-mod parser;
-
-use thiserror::Error;
+use std::collections::BTreeMap;
 
 use super::pattern::fits;
 use super::recording::{EventRecord, RecordedEvent, RecordedValue};
 
-/// The longest filter, in bytes.
-pub const LENGTH_MAX: usize = 1000;
-/// How deep parentheses and negations may be nested.
-pub const DEPTH_MAX: usize = 32;
+/// On how many threads spans may be open, how many that end with a number, and how many inside each
+/// other. Further ones are not followed.
+const OPEN_MAX: usize = 10_000;
+const DEPTH_MAX: usize = 64;
+/// How many paths are known at the same time.
+const PATHS_MAX: usize = 1 << 20;
 
-/// Where a filter is wrong, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{what}\n  {line}\n  {:at$}^", "")]
-pub struct FilterError {
-    what: String,
-    line: String,
-    at: usize,
+/// What an event has to be to be shown.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Its name matches one of these patterns; there are none: any.
+    pub events: Vec<String>,
+    /// It is about what is at this path or below it. The root of the mount is `/`.
+    pub path: Option<Vec<u8>>,
+    /// A program of this user caused it.
+    pub uid: Option<u64>,
+    /// It ends what took at least so many nanoseconds.
+    pub slower: Option<u64>,
+    /// By thread, the outermost first, each with the name of what was entered.
+    entered: BTreeMap<u32, Vec<(String, OpenSpan)>>,
+    /// By the number with which it ends.
+    begun: BTreeMap<u64, OpenSpan>,
+    paths: BTreeMap<u64, Vec<u8>>,
 }
 
-/// A parsed filter.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Filter(FilterExpression);
-
-#[derive(Debug, Clone, PartialEq)]
-enum FilterExpression {
-    Any(Vec<Self>),
-    All(Vec<Self>),
-    Not(Box<Self>),
-    Compare(FilterSubject, FilterTest),
+/// What has begun and not ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct OpenSpan {
+    began: u64,
+    uid: Option<u64>,
+    is_below: bool,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-enum FilterSubject {
-    Event,
-    Thread,
-    Field(&'static str),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum FilterTest {
-    Number(FilterOperator, i128),
-    Text(Vec<u8>, bool),
-    Pattern(Vec<u8>, bool),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FilterOperator {
-    Equal,
-    Unequal,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
-    Fits,
-    FitsNot,
-}
-
-impl Filter {
-    /// Parses a filter.
-    ///
-    /// # Errors
-    /// A syntax error, with its place.
-    pub fn parse(text: &str) -> Result<Self, FilterError> {
-        parser::parse(text).map(Self)
-    }
-
-    /// Whether a record passes.
+impl EventFilter {
+    /// A filter of these flags; see the fields.
     #[must_use]
-    pub fn passes(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
-        self.0.passes(record, shape)
-    }
-}
-
-impl FilterExpression {
-    fn passes(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
-        match self {
-            Self::Any(nodes) => nodes.iter().any(|node| node.passes(record, shape)),
-            Self::All(nodes) => nodes.iter().all(|node| node.passes(record, shape)),
-            Self::Not(node) => !node.passes(record, shape),
-            Self::Compare(FilterSubject::Event, test) => test.passes_text(shape.name.as_bytes()),
-            Self::Compare(FilterSubject::Thread, test) => test.passes_number(i128::from(record.thread)),
-            Self::Compare(FilterSubject::Field(name), test) => {
-                let mut fields = shape.fields.iter().zip(&record.values);
-                let found = fields.find(|(field, _)| field.name == *name);
-                found.is_some_and(|(_, value)| match value {
-                    RecordedValue::Number(number) => test.passes_number(i128::from(*number)),
-                    RecordedValue::Signed(number) => test.passes_number(i128::from(*number)),
-                    RecordedValue::Text(text, _) => test.passes_text(text),
-                })
-            }
+    pub fn new(events: Vec<String>, path: Option<Vec<u8>>, uid: Option<u64>, slower: Option<u64>) -> Self {
+        Self {
+            events,
+            path,
+            uid,
+            slower,
+            ..Self::default()
         }
     }
-}
 
-impl FilterTest {
-    fn passes_number(&self, number: i128) -> bool {
-        let Self::Number(operator, other) = self else {
+    /// Whether events that are not shown decide on others: all have to be passed to the filter.
+    #[must_use]
+    pub const fn needs_all_events(&self) -> bool {
+        self.path.is_some() || self.uid.is_some() || self.slower.is_some()
+    }
+
+    /// Takes note of an object's path.
+    pub fn name_object(&mut self, object: u64, path: Vec<u8>) {
+        if self.path.is_some() && (self.paths.len() < PATHS_MAX || self.paths.contains_key(&object)) {
+            self.paths.insert(object, path);
+        }
+    }
+
+    /// Whether an event is shown. To be asked for all events, in the order of time.
+    pub fn passes(&mut self, record: &EventRecord, shape: &RecordedEvent) -> bool {
+        let name = shape.name.as_bytes();
+        let is_wanted = self.events.iter().any(|pattern| fits(pattern.as_bytes(), name));
+        let span = self.span(record, shape);
+        (is_wanted || self.events.is_empty())
+            && self.path.as_ref().is_none_or(|_| span.is_below)
+            && self.uid.is_none_or(|uid| span.uid == Some(uid))
+            && self
+                .slower
+                .is_none_or(|slower| has_ended(shape) && record.time.saturating_sub(span.began) >= slower)
+    }
+
+    /// The innermost span that an event begins, ends or is in.
+    fn span(&mut self, record: &EventRecord, shape: &RecordedEvent) -> OpenSpan {
+        if !self.needs_all_events() {
+            return OpenSpan::default();
+        }
+        let number = match record.values.first() {
+            Some(RecordedValue::Number(number)) => *number,
+            _ => 0,
+        };
+        let entered = self.entered.get_mut(&record.thread);
+        let outer = match (shape.span.as_str(), entered) {
+            ("end", _) => self.begun.remove(&number),
+            ("exit", Some(open)) => {
+                // The ends of what was entered within it were lost.
+                let at = open.iter().rposition(|(name, _)| *name == shape.operation());
+                at.and_then(|at| open.drain(at..).next()).map(|(_, span)| span)
+            }
+            (_, open) => open.and_then(|open| open.last()).map(|(_, span)| *span),
+        };
+        let mut span = outer.unwrap_or_default();
+        if outer.is_none() {
+            span.began = record.time;
+        }
+        span.uid = number_of(record, shape, "uid").or(span.uid);
+        // A reply is read by whichever thread reads then, which works for something else.
+        let is_elsewhere = shape.span == "end" && outer.is_some();
+        match text(record, shape, "export").zip(self.path.as_ref()) {
+            Some((export, prefix)) => span.is_below = is_below(export, prefix),
+            None => span.is_below |= !is_elsewhere && self.names_path(record, shape),
+        }
+        if matches!(shape.span.as_str(), "enter" | "begin") {
+            span.began = record.time;
+        }
+        self.keep(record.thread, number, shape, span);
+        span
+    }
+
+    /// Keeps what holds for the events that follow within the span.
+    fn keep(&mut self, thread: u32, number: u64, shape: &RecordedEvent, span: OpenSpan) {
+        let has_room = self.entered.len() < OPEN_MAX || self.entered.contains_key(&thread);
+        match shape.span.as_str() {
+            "begin" if self.begun.len() < OPEN_MAX => drop(self.begun.insert(number, span)),
+            "enter" if has_room => {
+                let open = self.entered.entry(thread).or_default();
+                if open.len() < DEPTH_MAX {
+                    open.push((shape.operation().to_owned(), span));
+                }
+            }
+            "instant" if shape.fields.iter().any(|field| field.name == "export") => {
+                let open = self.entered.get_mut(&thread).and_then(|open| open.last_mut());
+                if let Some((_, innermost)) = open {
+                    *innermost = span;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an event's own object, or a name in it, is below the path that is asked for.
+    fn names_path(&self, record: &EventRecord, shape: &RecordedEvent) -> bool {
+        let Some((path, prefix)) = self.paths.get(&record.object).zip(self.path.as_ref()) else {
             return false;
         };
-        match operator {
-            FilterOperator::Equal => number == *other,
-            FilterOperator::Unequal => number != *other,
-            FilterOperator::Less => number < *other,
-            FilterOperator::AtMost => number <= *other,
-            FilterOperator::Greater => number > *other,
-            FilterOperator::AtLeast => number >= *other,
-            FilterOperator::Fits | FilterOperator::FitsNot => false,
-        }
+        let is_named = text(record, shape, "name").is_some_and(|name| {
+            let directory = path.strip_suffix(b"/").unwrap_or(path);
+            is_below(&[directory, b"/", name].concat(), prefix)
+        });
+        is_named || is_below(path, prefix)
     }
+}
 
-    fn passes_text(&self, text: &[u8]) -> bool {
-        match self {
-            Self::Number(..) => false,
-            Self::Text(other, wanted) => (text == other) == *wanted,
-            Self::Pattern(pattern, wanted) => fits(pattern, text) == *wanted,
-        }
+fn has_ended(shape: &RecordedEvent) -> bool {
+    matches!(shape.span.as_str(), "exit" | "end")
+}
+
+/// Whether `path` is `prefix` or below it.
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn field<'a>(record: &'a EventRecord, shape: &RecordedEvent, name: &str) -> Option<&'a RecordedValue> {
+    let at = shape.fields.iter().position(|field| field.name == name)?;
+    record.values.get(at)
+}
+
+fn number_of(record: &EventRecord, shape: &RecordedEvent, name: &str) -> Option<u64> {
+    match field(record, shape, name)? {
+        RecordedValue::Number(number) => Some(*number),
+        RecordedValue::Signed(_) | RecordedValue::Text(..) => None,
+    }
+}
+
+fn text<'a>(record: &'a EventRecord, shape: &RecordedEvent, name: &str) -> Option<&'a [u8]> {
+    match field(record, shape, name)? {
+        RecordedValue::Text(text, _) => Some(text),
+        RecordedValue::Signed(_) | RecordedValue::Number(_) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Event;
     use super::*;
 
-    fn shape() -> RecordedEvent {
-        RecordedEvent::of(super::super::event::Event::NfsLookupExit)
+    /// Events in the order of time, one each millisecond: thread, object, event, and its numbers
+    /// and names in the order of its fields.
+    fn shown(filter: &mut EventFilter, events: &[(u32, u64, Event, &str)]) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (number, (thread, object, event, values)) in events.iter().enumerate() {
+            let shape = RecordedEvent::of(*event);
+            let mut words = values.split_whitespace();
+            let values = shape
+                .fields
+                .iter()
+                .map(|field| match (field.kind.as_str(), words.next()) {
+                    ("text", word) => RecordedValue::Text(word.unwrap_or_default().into(), false),
+                    ("errno", _) => RecordedValue::Signed(0),
+                    (_, word) => {
+                        RecordedValue::Number(word.map_or(0, |word| word.parse().expect("a number")))
+                    }
+                });
+            let record = EventRecord {
+                time: 1_000_000 * number as u64,
+                thread: *thread,
+                object: *object,
+                event: event.index(),
+                values: values.collect(),
+                ..EventRecord::default()
+            };
+            if filter.passes(&record, &shape) {
+                names.push(event.name());
+            }
+        }
+        names
     }
 
-    fn record() -> EventRecord {
-        EventRecord {
-            time: 5,
-            thread: 77,
-            event: 0,
-            values: vec![
-                RecordedValue::Number(2),
-                RecordedValue::Text(b"main.o".to_vec(), false),
-                RecordedValue::Number(u64::MAX),
-                RecordedValue::Signed(-2),
-            ],
-        }
+    /// Two users, each with an operation and its request, and a request of nobody.
+    const OPERATIONS: [(u32, u64, Event, &str); 9] = [
+        (1, 7, Event::NfsLookupEnter, "11 1000 70 c.h"),
+        (1, 7, Event::RpcCall, "501 LOOKUP"),
+        (2, 9, Event::NfsGetattrEnter, "12 0 90"),
+        (2, 9, Event::RpcCall, "502 GETATTR"),
+        (3, 9, Event::RpcReply, "501 LOOKUP"),
+        (1, 7, Event::NfsLookupExit, "70 c.h 71"),
+        (3, 9, Event::RpcReply, "502 GETATTR"),
+        (2, 9, Event::NfsGetattrExit, "90"),
+        (4, 0, Event::RpcReply, "503 READ"),
+    ];
+
+    #[test]
+    fn names_are_chosen_by_patterns() {
+        let mut filter = EventFilter {
+            events: vec!["rpc_r*".to_owned(), "nfs_lookup_exit".to_owned()],
+            ..EventFilter::default()
+        };
+        let names = shown(&mut filter, &OPERATIONS);
+        assert_eq!(names, ["rpc_reply", "nfs_lookup_exit", "rpc_reply", "rpc_reply"]);
+        assert_eq!(
+            shown(&mut EventFilter::default(), &OPERATIONS).len(),
+            OPERATIONS.len()
+        );
     }
 
     #[test]
-    fn what_passes_and_what_does_not() {
-        for (filter, passes) in [
-            ("error == -2", true),
-            ("error == ENOENT", true),
-            ("error==-ENOENT&&dir==2", true),
-            ("error != 0", true),
-            ("error < -1 && error >= -2", true),
-            ("error > -2", false),
-            ("name == main.o", true),
-            ("name == \"main.o\"", true),
-            ("name =~ *.o", true),
-            ("name !~ \"*.o\"", false),
-            ("name != \"x \\\" y\"", true),
-            ("!(name =~ *.c) && (dir == 1 || dir == 0x2)", true),
-            ("dir == 1 || dir == 3 || fileid == 18446744073709551615", true),
-            ("dir == 2 && !dir == 2 || dir == 9", false),
-            ("event =~ nfs_lookup_*", true),
-            ("thread == 77", true),
-            ("uid == 0", false),
-            ("uid != 0", false),
-            ("!uid == 0", true),
+    fn a_user_has_all_events_of_an_operation_and_its_requests() {
+        let mut filter = EventFilter {
+            uid: Some(1000),
+            ..EventFilter::default()
+        };
+        let names = shown(&mut filter, &OPERATIONS);
+        assert_eq!(
+            names,
+            ["nfs_lookup_enter", "rpc_call", "rpc_reply", "nfs_lookup_exit"]
+        );
+    }
+
+    #[test]
+    fn what_takes_long_is_shown_at_its_end() {
+        let mut filter = EventFilter {
+            slower: Some(5_000_000),
+            ..EventFilter::default()
+        };
+        assert_eq!(
+            shown(&mut filter, &OPERATIONS),
+            ["nfs_lookup_exit", "nfs_getattr_exit"]
+        );
+    }
+
+    #[test]
+    fn a_path_has_what_is_at_it_and_below_and_no_neighbour() {
+        for (prefix, expected) in [
+            ("/src", 4),
+            ("/src/", 4),
+            ("/src/c.h", 4),
+            ("/src/c.h/x", 0),
+            ("/src/c", 0),
+            ("/sr", 0),
+            ("/other", 4),
+            ("/", 8),
         ] {
-            let parsed = Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
-            assert_eq!(parsed.passes(&record(), &shape()), passes, "{filter}");
+            let mut filter = EventFilter {
+                path: Some(prefix.into()),
+                ..EventFilter::default()
+            };
+            filter.name_object(7, b"/src".to_vec());
+            filter.name_object(9, b"/other/x".to_vec());
+            assert_eq!(shown(&mut filter, &OPERATIONS).len(), expected, "{prefix}");
         }
     }
 
     #[test]
-    fn errors_point_to_the_place() {
-        for (filter, place) in [
-            ("", 0),
-            ("error = -2", 6),
-            ("error == ", 9),
-            ("erorr == 1", 0),
-            ("name < x", 7),
-            ("name == \"x", 8),
-            ("error == 1 &", 11),
-            ("(error == 1", 11),
-            ("error == 1)", 10),
-            ("error =~ 1", 9),
-            ("dir == 99999999999999999999999", 7),
-            ("ö == 1", 0),
-            ("name == ö && dir = 1", 17),
-        ] {
-            let error = Filter::parse(filter).expect_err(filter);
-            assert_eq!(error.at, place, "{filter}: {error}");
-            assert!(
-                error
-                    .to_string()
-                    .ends_with(&format!("\n  {}^", " ".repeat(place)))
-            );
-        }
-    }
-
-    #[test]
-    fn depth_and_length_are_bounded() {
-        let nested = |depth: usize| format!("{}dir == 1{}", "(".repeat(depth), ")".repeat(depth));
-        assert!(Filter::parse(&nested(DEPTH_MAX - 1)).is_ok());
-        assert!(Filter::parse(&nested(DEPTH_MAX)).is_err());
-        assert!(Filter::parse(&format!("{}dir == 1", "!".repeat(DEPTH_MAX))).is_err());
-        let long = |length: usize| format!("name == {}", "x".repeat(length - 8));
-        assert!(Filter::parse(&long(LENGTH_MAX)).is_ok());
-        assert!(Filter::parse(&long(LENGTH_MAX + 1)).is_err());
+    fn a_call_is_below_its_export_once_that_is_known() {
+        let call = [
+            (1, 0, Event::NfsdCall, "1 READ 0 nas"),
+            (1, 0, Event::NfsdExport, "/srv/a nas 1 0"),
+            (1, 0, Event::NfsdRead, "1 2 3 4"),
+            (1, 0, Event::NfsdReply, "1 READ 0 9"),
+            (1, 0, Event::NfsdCall, "1 READ 0 nas"),
+        ];
+        let mut filter = EventFilter {
+            path: Some(b"/srv/a".to_vec()),
+            ..EventFilter::default()
+        };
+        let names = shown(&mut filter, &call);
+        assert_eq!(names, ["nfsd_export", "nfsd_read", "nfsd_reply"]);
     }
 }

@@ -154,6 +154,7 @@ mod tests {
                 RecordedValue::Number(0),
                 RecordedValue::Signed(error),
             ],
+            ..EventRecord::default()
         }
     }
 

@@ -27,13 +27,14 @@ pub mod record;
 pub mod recording;
 pub mod ring;
 
-pub use document::{list, markdown};
+pub use document::list;
 pub use event::{Event, EventDescription, EventFrequency, EventSpan, EventStability, rows};
 pub use fields::{Field, FieldKind, FieldValue, NumberValue, SignedValue, TextValue, WORDS, of};
-pub use filter::Filter;
+pub use filter::EventFilter;
 pub use pattern::select;
 pub use recording::{
-    EventRecord, RecordedEvent, RecordedProcess, RecordingItem, RecordingReader, RecordingWriter,
+    EventRecord, RecordSubject, RecordedEvent, RecordedProcess, RecordingItem, RecordingReader,
+    RecordingWriter,
 };
 pub use ring::{EventRing, RingLevel};
 pub use short::{ShortText, handle_hash, procedure_name};

@@ -96,19 +96,9 @@ fn name_in(table: &[(u32, &'static str)], number: u64) -> Option<&'static str> {
     row.map(|(_, name)| *name)
 }
 
-fn number_in(table: &[(u32, &'static str)], name: &str) -> Option<u32> {
-    let row = table.iter().find(|(_, known)| *known == name);
-    row.map(|(number, _)| *number)
-}
-
 /// The name of an errno.
 pub(super) fn errno(number: u64) -> Option<&'static str> {
     name_in(ERRNOS, number)
-}
-
-/// The errno of a name.
-pub(super) fn errno_of(name: &str) -> Option<u32> {
-    number_in(ERRNOS, name)
 }
 
 /// The name of a status.
@@ -116,17 +106,7 @@ pub(super) fn status(number: u64) -> Option<&'static str> {
     name_in(STATUSES, number)
 }
 
-/// The status of a name.
-pub(super) fn status_of(name: &str) -> Option<u32> {
-    number_in(STATUSES, name)
-}
-
 /// The name of a type of files.
 pub(super) fn file_type(number: u64) -> Option<&'static str> {
     name_in(TYPES, number)
-}
-
-/// The type of files of a name.
-pub(super) fn file_type_of(name: &str) -> Option<u32> {
-    number_in(TYPES, name)
 }

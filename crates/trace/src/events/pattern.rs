@@ -6,7 +6,7 @@ use super::event::Event;
 
 /// A pattern that matches no event's name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("no event is called {0}; 'curt trace --list' names all")]
+#[error("unknown event {0}; see 'curt trace --list'")]
 pub struct NoSuchEvent(pub String);
 
 /// Whether `pattern` matches all of `text`. The time is bounded by the product of their lengths.

@@ -1,8 +1,9 @@
 //! The layout of an event in memory and in a recording: 64-bit words.
 //!
 //! Word 0: length in words (16 bits), event (16), thread (32). Word 1: time, in nanoseconds of the
-//! monotonic clock. Then the fields: a number takes one word; a text takes a word with its length
-//! in bytes (and [`CUT`] if it was longer) and its bytes, padded with zeros.
+//! monotonic clock. Word 2: the object of the operation that the thread works for, 0 if none. Then
+//! the fields: a number takes one word; a text takes a word with its length in bytes (and [`CUT`]
+//! if it was longer) and its bytes, padded with zeros.
 
 use super::fields::FieldValue;
 
@@ -13,7 +14,7 @@ pub const FIELDS_MAX: usize = 12;
 /// The most texts among them.
 pub const TEXTS_MAX: usize = 4;
 /// Words before the fields.
-pub const HEADER_WORDS: usize = 2;
+pub const HEADER_WORDS: usize = 3;
 /// The longest record of this version, in words.
 pub const RECORD_WORDS_MAX: usize = HEADER_WORDS + FIELDS_MAX + TEXTS_MAX * TEXT_MAX.div_ceil(8);
 /// Set in the length of a text that was truncated.
@@ -25,11 +26,13 @@ pub const MARKS: u16 = 0xff00;
 pub const MARK_COMPLETE_UNTIL: u16 = 0xff00;
 /// A thread's name: one text.
 pub const MARK_THREAD: u16 = 0xff01;
+/// An object's path from the root of the mount: one text.
+pub const MARK_OBJECT: u16 = 0xff03;
 /// The end of a stream: how many events it has, and how many were lost.
 pub const MARK_END: u16 = 0xff02;
 
-/// A record's first two words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A record's first words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The event, or a mark.
     pub event: u16,
@@ -37,6 +40,8 @@ pub struct RecordHeader {
     pub thread: u32,
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
+    /// The object, by its number in the process.
+    pub object: u64,
 }
 
 impl RecordHeader {
@@ -46,15 +51,18 @@ impl RecordHeader {
         words as u64 & 0xffff | u64::from(self.event) << 16 | u64::from(self.thread) << 32
     }
 
-    /// The header of a record, and its length in words.
+    /// The header at the beginning of these words.
     #[must_use]
-    pub fn of(first: u64, time: u64) -> (Self, usize) {
-        let header = Self {
+    pub fn of(words: &[u64]) -> Option<Self> {
+        let [first, time, object, ..] = *words else {
+            return None;
+        };
+        Some(Self {
             event: u16::try_from(first >> 16 & 0xffff).unwrap_or_default(),
             thread: u32::try_from(first >> 32).unwrap_or_default(),
             time,
-        };
-        (header, length(first))
+            object,
+        })
     }
 }
 
@@ -82,6 +90,7 @@ pub fn words(values: &[FieldValue<'_>]) -> usize {
 pub fn encode(header: &RecordHeader, values: &[FieldValue<'_>], mut put: impl FnMut(u64)) {
     put(header.first_word(words(values)));
     put(header.time);
+    put(header.object);
     for value in values {
         match *value {
             FieldValue::Number(number) => put(number),
@@ -117,12 +126,14 @@ mod tests {
                 event: 3,
                 thread: u32::MAX,
                 time: 99,
+                object: u64::MAX,
             };
             let mut record = Vec::new();
             encode(&header, &values, |word| record.push(word));
             assert_eq!(record.len(), words(&values));
-            assert_eq!(RecordHeader::of(record[0], record[1]), (header, record.len()));
-            assert_eq!(record[3] & CUT != 0, size > TEXT_MAX);
+            assert_eq!(RecordHeader::of(&record), Some(header));
+            assert_eq!(length(record[0]), record.len());
+            assert_eq!(record[4] & CUT != 0, size > TEXT_MAX);
             assert_eq!(record.last(), Some(&(-2_i64).cast_unsigned()));
         }
     }

@@ -1,28 +1,30 @@
-//! A stream of events, on a control socket or in a file. It describes its own events and fields, so
-//! that any version can read what another one wrote.
+//! Events on a control socket or in a file: a recording, or a [ring](super::ring). It describes its
+//! own events and fields, so that any version can read what another one wrote.
 //!
 //! It consists of 64-bit words, little-endian: [`MAGIC`]; the length in bytes of a description in
 //! JSON ([`RecordingHead`]), which follows, padded with zeros to whole words; then
-//! [records](super::record) and marks, without anything between them. The reader trusts nothing:
-//! lengths are checked against limits before memory is allocated.
+//! [records](super::record) and marks, without anything between them. A ring has the memory of a
+//! buffer instead, from the next page on. The reader returns the same items of both. It trusts
+//! nothing: lengths are checked against limits before memory is allocated.
 
 mod head;
+mod ring_memory;
 mod writer;
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Cursor, Read};
 
 use thiserror::Error;
 
-use super::fields::{FieldKind, FieldValue};
+use super::fields::FieldKind;
 use super::record::{
-    self, CUT, HEADER_WORDS, MARK_COMPLETE_UNTIL, MARK_END, MARK_THREAD, MARKS, RECORD_WORDS_MAX,
-    RecordHeader, TEXT_MAX,
+    self, CUT, HEADER_WORDS, MARK_COMPLETE_UNTIL, MARK_END, MARK_OBJECT, MARK_THREAD, MARKS,
+    RECORD_WORDS_MAX, RecordHeader, TEXT_MAX,
 };
-pub use head::{RecordedEvent, RecordedField, RecordedProcess, RecordingHead};
-pub use writer::RecordingWriter;
+pub use head::{RecordedEvent, RecordedField, RecordedProcess, RecordingHead, RingLayout};
+pub use writer::{RecordSubject, RecordingWriter};
 
-/// The first word of a recording.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTEVT1");
+/// The first word of a recording and of a ring.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTEVT2");
 /// The longest record of any version, in words; this one's is shorter.
 const WORDS_MAX: usize = 4096;
 
@@ -35,16 +37,16 @@ pub enum RecordingError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It does not begin as a recording does.
-    #[error("this is no recording and no ring of Curt's")]
+    #[error("not a recording or ring of Curt")]
     NoRecording,
     /// Its description is invalid.
-    #[error("the description of the events is not understood: {0}")]
+    #[error("malformed event descriptions: {0}")]
     Head(String),
     /// It ends in the middle of a record.
-    #[error("it ends in the middle of an event")]
+    #[error("truncated in the middle of an event")]
     CutOff,
     /// A record is invalid.
-    #[error("event {0} of it makes no sense")]
+    #[error("event {0} is malformed")]
     Spoilt(u64),
 }
 
@@ -59,27 +61,21 @@ pub enum RecordedValue {
     Text(Vec<u8>, bool),
 }
 
-impl RecordedValue {
-    fn value(&self) -> FieldValue<'_> {
-        match self {
-            Self::Number(number) => FieldValue::Number(*number),
-            Self::Signed(number) => FieldValue::Signed(*number),
-            Self::Text(text, _) => FieldValue::Text(text),
-        }
-    }
-}
-
 /// An event that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventRecord {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
     /// The thread.
     pub thread: u32,
+    /// The object of the operation that the thread worked for; 0: none.
+    pub object: u64,
     /// Which event, by its index in the description.
     pub event: usize,
     /// Its fields.
     pub values: Vec<RecordedValue>,
+    /// All of it, as it was read.
+    pub words: Vec<u64>,
 }
 
 /// The next item of a recording.
@@ -91,6 +87,8 @@ pub enum RecordingItem {
     CompleteUntil(u64),
     /// A thread's name.
     Thread(u32, String),
+    /// An object's path.
+    Object(u64, Vec<u8>),
     /// The end: how many events there were, and how many were lost.
     End {
         /// Events in the recording.
@@ -100,36 +98,35 @@ pub enum RecordingItem {
     },
 }
 
-/// Reads a recording.
-#[derive(Debug)]
-pub struct RecordingReader<R> {
-    source: R,
+/// Reads a recording or a ring.
+pub struct RecordingReader<'a> {
+    source: Box<dyn Read + 'a>,
     head: RecordingHead,
     items: u64,
-    words: Vec<u64>,
 }
 
-impl<R: Read> RecordingReader<BufReader<R>> {
-    /// Begins.
+impl<'a> RecordingReader<'a> {
+    /// Begins. A ring's process may still live; what it writes meanwhile may be missing.
     ///
     /// # Errors
-    /// It is not a recording.
-    pub fn open(source: R) -> Result<Self, RecordingError> {
-        let mut source = BufReader::with_capacity(1 << 16, source);
+    /// It is not a recording, or a damaged ring.
+    pub fn open(source: impl Read + 'a) -> Result<Self, RecordingError> {
+        let mut source: Box<dyn Read + 'a> = Box::new(BufReader::with_capacity(1 << 16, source));
         if read_word(&mut source)? != Some(MAGIC) {
             return Err(RecordingError::NoRecording);
         }
-        let head = RecordingHead::read(&mut source)?;
+        let (head, words) = RecordingHead::read(&mut source)?;
+        if let Some(layout) = head.ring {
+            let filling = RecordingHead::memory_at(1 + words) - (1 + words);
+            source = Box::new(Cursor::new(ring_memory::read(source, filling, layout, &head)?));
+        }
         Ok(Self {
             source,
             head,
             items: 0,
-            words: Vec::new(),
         })
     }
-}
 
-impl<R: Read> RecordingReader<R> {
     /// The description of its events.
     #[must_use]
     pub fn head(&self) -> &RecordingHead {
@@ -150,13 +147,11 @@ impl<R: Read> RecordingReader<R> {
             if !(HEADER_WORDS..=WORDS_MAX).contains(&length) {
                 return Err(RecordingError::Spoilt(self.items));
             }
-            self.words.clear();
-            self.words.push(first);
+            let mut words = vec![first];
             for _ in 1..length {
-                let word = read_word(&mut self.source)?.ok_or(RecordingError::CutOff)?;
-                self.words.push(word);
+                words.push(read_word(&mut self.source)?.ok_or(RecordingError::CutOff)?);
             }
-            let item = decode(&self.words, &self.head).ok_or(RecordingError::Spoilt(self.items))?;
+            let item = decode(words, &self.head).ok_or(RecordingError::Spoilt(self.items))?;
             // A mark of a later version says nothing to this one.
             if let Some(item) = item {
                 return Ok(Some(item));
@@ -182,20 +177,16 @@ fn read_word(mut source: impl Read) -> Result<Option<u64>, RecordingError> {
 }
 
 /// The item that these words encode, if they are valid; `Some(None)` is an unknown mark.
-pub(super) fn decode(words: &[u64], head: &RecordingHead) -> Option<Option<RecordingItem>> {
-    let [first, time, fields @ ..] = words else {
-        return None;
-    };
-    let (header, _) = RecordHeader::of(*first, *time);
-    let mut fields = fields.iter().copied();
+fn decode(words: Vec<u64>, head: &RecordingHead) -> Option<Option<RecordingItem>> {
+    let header = RecordHeader::of(&words)?;
+    let mut fields = words[HEADER_WORDS..].iter().copied();
     let item = match header.event {
         MARK_COMPLETE_UNTIL => RecordingItem::CompleteUntil(header.time),
-        MARK_THREAD => match take_text(&mut fields)? {
-            RecordedValue::Text(name, _) => {
-                RecordingItem::Thread(header.thread, String::from_utf8_lossy(&name).into_owned())
-            }
-            RecordedValue::Number(_) | RecordedValue::Signed(_) => return None,
-        },
+        MARK_THREAD => {
+            let name = String::from_utf8_lossy(&take_text(&mut fields)?.0).into_owned();
+            RecordingItem::Thread(header.thread, name)
+        }
+        MARK_OBJECT => RecordingItem::Object(header.object, take_text(&mut fields)?.0),
         MARK_END => RecordingItem::End {
             told: fields.next()?,
             lost: fields.next()?,
@@ -205,7 +196,7 @@ pub(super) fn decode(words: &[u64], head: &RecordingHead) -> Option<Option<Recor
             let event = usize::from(event);
             let shape = head.events.get(event)?;
             let values = shape.fields.iter().map(|field| match field.kind() {
-                FieldKind::Text => take_text(&mut fields),
+                FieldKind::Text => take_text(&mut fields).map(|(text, cut)| RecordedValue::Text(text, cut)),
                 FieldKind::Errno => fields
                     .next()
                     .map(|word| RecordedValue::Signed(word.cast_signed())),
@@ -214,15 +205,18 @@ pub(super) fn decode(words: &[u64], head: &RecordingHead) -> Option<Option<Recor
             RecordingItem::Event(EventRecord {
                 time: header.time,
                 thread: header.thread,
+                object: header.object,
                 event,
                 values: values.collect::<Option<_>>()?,
+                words,
             })
         }
     };
     Some(Some(item))
 }
 
-fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<RecordedValue> {
+/// A text, and whether it was truncated.
+fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<(Vec<u8>, bool)> {
     let length = words.next()?;
     let size = usize::try_from(length & !CUT)
         .ok()
@@ -232,7 +226,7 @@ fn take_text(words: &mut impl Iterator<Item = u64>) -> Option<RecordedValue> {
         text.extend_from_slice(&words.next()?.to_le_bytes());
     }
     text.truncate(size);
-    Some(RecordedValue::Text(text, length & CUT != 0))
+    Some((text, length & CUT != 0))
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! The ring: a file in which a process keeps its last events, and which remains if the process is
 //! killed or fails.
 //!
-//! It consists of 64-bit words, little-endian: [`MAGIC`], format, number of lanes, words of each
-//! lane, position of the lanes, and the length and description with which a
-//! [recording](super::recording) begins; then the lanes, each with a header of `CONTROL_WORDS`
-//! words (`lane.rs`). The file is mapped: writing an event to it is writing to memory.
+//! It begins as a [recording](super::recording) does; the memory of a buffer follows, from the next
+//! page on. The file is mapped: writing an event to it is writing to memory.
 //!
 //! A process that ends as it was asked to removes its ring, and so does one that could not start,
 //! because it prints the reason itself. The ring remains after a fatal signal, a panic of the main
@@ -13,7 +11,6 @@
 //! [`LEFT_MAX`] rings are kept.
 
 mod level;
-mod reading;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -25,23 +22,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 
 use super::buffer::{EventBuffer, OverflowPolicy, SHARDS, words_needed};
-use super::recording::{RecordedProcess, RecordingHead};
+use super::recording::{RecordedProcess, RecordingHead, RingLayout};
 use super::short::ShortText;
 use super::sinks;
 
 pub use level::{RingLevel, UnknownRingLevel};
-pub use reading::{RingContents, is_ring, read};
 
-/// The first word of a ring.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"CURTRING");
-/// The only layout until now.
-const FORMAT: u64 = 1;
 /// Words of each lane: 64 KiB, half a mebibyte in all.
 const SHARD_WORDS: usize = 8 * 1024;
-/// Where the description begins.
-const HEAD_AT: usize = 5;
-/// Lanes begin at a page.
-const PAGE_WORDS: usize = 512;
 /// How many rings of processes that were killed or failed are kept.
 pub const LEFT_MAX: usize = 8;
 /// The ending of a ring's name.
@@ -86,7 +74,14 @@ impl EventRing {
                 path: copy,
             }),
         };
-        let memory = ring.lay_out(&RecordingHead::new(origin))?;
+        let head = RecordingHead {
+            ring: Some(RingLayout {
+                shards: SHARDS,
+                shard_words: SHARD_WORDS,
+            }),
+            ..RecordingHead::new(origin)
+        };
+        let memory = ring.lay_out(&head)?;
         ring.copy_when_somebody_panics(memory);
         Ok(ring)
     }
@@ -106,8 +101,8 @@ impl EventRing {
     }
 
     fn lay_out(&self, head: &RecordingHead) -> io::Result<&'static [AtomicU64]> {
-        let description = head.words()?;
-        let start = (HEAD_AT + description.len()).next_multiple_of(PAGE_WORDS);
+        let beginning = head.words()?;
+        let start = RecordingHead::memory_at(beginning.len());
         let words = start + words_needed(SHARD_WORDS);
         // All of it now: there is no room later is a signal that ends the process.
         fallocate(
@@ -117,8 +112,7 @@ impl EventRing {
             (words * size_of::<u64>()) as u64,
         )?;
         let memory = super::sys::map(&self._file, words)?;
-        let beginning = [MAGIC, FORMAT, SHARDS as u64, SHARD_WORDS as u64, start as u64];
-        for (word, value) in memory.iter().zip(beginning.into_iter().chain(description)) {
+        for (word, value) in memory.iter().zip(beginning) {
             word.store(value.to_le(), Ordering::Relaxed);
         }
         let lanes: &'static [AtomicU64] = &memory[start..];

@@ -16,6 +16,7 @@ use super::event::Event;
 use super::fields::FieldValue;
 use super::record::RecordHeader;
 use super::sys;
+use crate::scope;
 
 /// How many watchers there may be at the same time.
 pub const WATCHERS_MAX: usize = 4;
@@ -64,6 +65,7 @@ pub(super) fn emit(event: Event, values: &[FieldValue<'_>]) {
         event: event as u16,
         thread: thread(),
         time: now(),
+        object: scope::current().object,
     };
     if wanted & FIRST_BIT != 0
         && let Some(ring) = RING.get()
@@ -117,7 +119,7 @@ fn bit(watcher: usize) -> u32 {
 
 /// There are too many watchers already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{WATCHERS_MAX} watch already: end one of them")]
+#[error("there are already {WATCHERS_MAX} watchers, the maximum: end one of them")]
 pub struct TooManyWatches;
 
 /// Receives some events from now until it is dropped.

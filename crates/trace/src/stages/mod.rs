@@ -12,53 +12,24 @@ mod graph;
 mod measured;
 mod times;
 
+use crate::words::word_table;
+
 pub use graph::{CallGraph, GraphSpan};
 pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_procedure, suspend};
 pub use times::{BucketCounts, Percentiles, ProcedureTimes, StageReport, StageTimes};
 
-macro_rules! stages {
-    ($($variant:ident $name:literal $meaning:literal;)*) => {
-        /// A part of what a server does for a request.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum RequestStage {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl RequestStage {
-            /// All of them, in the order in which a request passes them.
-            pub const ALL: [Self; 10] = [$(Self::$variant),*];
-
-            /// Its name.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-
-            /// What it is.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning),* }
-            }
-        }
-    };
-}
-
-stages! {
-    Receive "receive" "The system call that takes the request from the socket; waiting for it is not counted.";
-    Decode "decode" "The record, the call's header and the procedure's arguments.";
-    Handle "handle" "What the file handle stands for: the connection's token, or the signature.";
-    Export "export" "Which export it is of, and what its rules allow the client.";
-    Identity "identity" "Who asks, by the export's rules, with all groups.";
-    Permission "permission" "Whether the caller may.";
-    Open "open" "A descriptor of the file: from the file cache, or opened.";
-    FileSystem "file_system" "The operation's own system calls.";
-    Encode "encode" "The reply.";
-    Send "send" "The system call that gives the reply to the socket.";
-}
-
-impl RequestStage {
-    /// Its place in [`RequestStage::ALL`].
-    const fn index(self) -> usize {
-        self as usize
+word_table! {
+    /// A part of what a server does for a request, in the order in which it passes them.
+    RequestStage {
+        Receive "receive" "The system call that takes the request from the socket; waiting for it is not counted.";
+        Decode "decode" "The record, the call's header and the procedure's arguments.";
+        Handle "handle" "What the file handle stands for: the connection's token, or the signature.";
+        Export "export" "Which export it is of, and what its rules allow the client.";
+        Identity "identity" "Who asks, by the export's rules, with all groups.";
+        Permission "permission" "Whether the caller may.";
+        Open "open" "A descriptor of the file: from the file cache, or opened.";
+        FileSystem "file_system" "The operation's own system calls.";
+        Encode "encode" "The reply.";
+        Send "send" "The system call that gives the reply to the socket.";
     }
 }

@@ -2,16 +2,14 @@
 //! (mode, owner, group, ctime) stay the same. A verdict about an object whose ctime is not yet past
 //! is not cached, because the object could change once more within the same step of the clock.
 
-use std::hash::BuildHasher;
+use curt_sync::ClockCache;
+use curt_types::{Access, Attributes, Timestamp};
 
 use super::file_cache::{OwnedFsCred, PermissionStamp};
 use super::hashing::HandleHashBuilder;
 use super::lookup_cache::is_settled;
-use super::second_chance_cache::SecondChanceCache;
-use crate::attributes::{Attributes, Timestamp};
 use crate::caller::FsCred;
 use crate::handle::NodeHandle;
-use crate::result::AccessRights;
 
 /// How many verdicts are kept.
 const ENTRIES_MAX: usize = 16 << 10;
@@ -20,25 +18,19 @@ struct CachedAccessCheck {
     object: NodeHandle,
     cred: OwnedFsCred,
     stamp: PermissionStamp,
-    asked: AccessRights,
-    granted: AccessRights,
+    asked: Access,
+    granted: Access,
 }
 
 pub(super) struct AccessCheckCache {
-    entries: SecondChanceCache<CachedAccessCheck>,
-    hasher: HandleHashBuilder,
+    entries: ClockCache<CachedAccessCheck, HandleHashBuilder>,
 }
 
 impl AccessCheckCache {
     pub(super) fn new() -> Self {
         Self {
-            entries: SecondChanceCache::new(ENTRIES_MAX),
-            hasher: HandleHashBuilder::new(),
+            entries: ClockCache::new(ENTRIES_MAX),
         }
-    }
-
-    fn hash(&self, caller: &FsCred<'_>, object: &NodeHandle) -> u64 {
-        self.hasher.hash_one((object, caller.uid, caller.gid))
     }
 
     /// What of `asked` is granted, if that is known of the object as it is now.
@@ -47,14 +39,16 @@ impl AccessCheckCache {
         caller: &FsCred<'_>,
         object: &NodeHandle,
         now: &Attributes,
-        asked: AccessRights,
-    ) -> Option<AccessRights> {
+        asked: Access,
+    ) -> Option<Access> {
         let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
         let read = |verdict: &CachedAccessCheck| {
             let holds = verdict.stamp == PermissionStamp::of(now) && verdict.asked.contains(asked);
-            holds.then(|| verdict.granted.and(asked))
+            holds.then(|| verdict.granted.common(asked))
         };
-        self.entries.read(self.hash(caller, object), is, read).flatten()
+        self.entries
+            .read((object, caller.uid, caller.gid), is, read)
+            .flatten()
     }
 
     /// Keeps a verdict about an object that was so before the kernel was asked; `clock` is the time
@@ -64,8 +58,8 @@ impl AccessCheckCache {
         caller: &FsCred<'_>,
         object: &NodeHandle,
         before: &Attributes,
-        asked: AccessRights,
-        granted: AccessRights,
+        asked: Access,
+        granted: Access,
         clock: Timestamp,
     ) {
         if !is_settled(before.ctime, clock) {
@@ -79,10 +73,10 @@ impl AccessCheckCache {
             asked,
             granted,
         };
-        self.entries.put(self.hash(caller, object), is, verdict);
+        self.entries.put((object, caller.uid, caller.gid), is, verdict);
     }
 
     pub(super) fn forget_all(&self) {
-        self.entries.forget_all();
+        self.entries.clear();
     }
 }

@@ -99,7 +99,7 @@ impl FsIdentity {
             let _stage = stages::enter(RequestStage::Identity, "assume");
             let result = switch(applied.as_ref(), caller);
             if let Err(errno) = &result {
-                tracing::error!(uid = caller.uid, gid = caller.gid, %errno, "cannot work as this user");
+                tracing::error!(uid = caller.uid, gid = caller.gid, %errno, "cannot switch to the caller's credentials");
             }
             *applied = None;
             *applied = Some(result?);
@@ -166,7 +166,7 @@ impl Drop for RestoreCapabilities {
         };
         if set_capabilities(None, sets).is_err() {
             // Going on would let every later caller on this thread read what it may not.
-            tracing::error!("cannot give up capabilities again");
+            tracing::error!("cannot drop capabilities");
             std::process::abort();
         }
     }

@@ -173,7 +173,7 @@ impl HandleTable {
     /// Forgets a place. Failing to is harmless: what is found there is checked.
     pub(super) fn forget(&self, handle: &NodeHandle, directory: &NodeHandle, name: &[u8]) {
         if let Err(error) = self.remove(handle, &place_bytes(directory, name)) {
-            tracing::warn!(%error, "the table of handles keeps a place that is gone");
+            tracing::warn!(%error, "cannot remove an entry from the handle table");
         }
     }
 
@@ -193,7 +193,7 @@ fn place_bytes(directory: &NodeHandle, name: &[u8]) -> Vec<u8> {
 
 /// A short error for the caller, and the details for the log.
 fn failed(error: &redb::Error) -> Errno {
-    tracing::error!(%error, "the table of handles cannot be used");
+    tracing::error!(%error, "cannot use the handle table");
     Errno::IO
 }
 

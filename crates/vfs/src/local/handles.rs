@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::Timestamp;
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -17,7 +18,6 @@ use super::lookup_cache::is_settled;
 use super::stat::StatxResult;
 use super::sys::{KernelHandle, name_to_handle, name_to_handle_of, open_by_handle};
 use super::{HandleChoice, LocalError, LocalOptions, stat};
-use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 

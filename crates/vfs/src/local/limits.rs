@@ -4,13 +4,13 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::{Access, Attributes, FileKind};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::sys::check_access;
 use crate::MayBlock;
-use crate::attributes::{Attributes, FileKind};
-use crate::result::{AccessRights, FileSystemSpace, Limits};
+use crate::result::{FileSystemSpace, Limits};
 
 /// What is known of a file system that the kernel does not tell.
 struct FileSystemProperties {
@@ -149,7 +149,7 @@ pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
 }
 
 /// What of `asked` the caller, as whom this thread works now, may do.
-pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: AccessRights) -> AccessRights {
+pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access) -> Access {
     let directory = attributes.kind == FileKind::Directory;
     // Nobody executes a file without any x bit, not root and not by an access control list, whose
     // mask they are.
@@ -160,20 +160,21 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
         libc::W_OK
     };
     let rows = [
-        (AccessRights::READ, libc::R_OK, true),
-        (AccessRights::LOOKUP, libc::X_OK, directory),
-        (AccessRights::EXECUTE, libc::X_OK, executable),
-        (AccessRights::MODIFY, change, true),
-        (AccessRights::EXTEND, change, true),
-        (AccessRights::DELETE, change, directory),
+        (Access::READ, libc::R_OK, true),
+        (Access::LOOKUP, libc::X_OK, directory),
+        (Access::EXECUTE, libc::X_OK, executable),
+        (Access::MODIFY, change, true),
+        (Access::EXTEND, change, true),
+        (Access::DELETE, change, directory),
     ];
     let wanted = rows
         .iter()
         .filter(|(right, _, sensible)| *sensible && asked.contains(*right));
-    let (all, rights) = wanted.clone().fold(
-        (AccessRights::default(), 0),
-        |(all, rights), (right, needed, _)| (all.with(*right), rights | needed),
-    );
+    let (all, rights) = wanted
+        .clone()
+        .fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
+            (all.with(*right), rights | needed)
+        });
     // Mostly everything is allowed, and one question answers that.
     let _stage = stages::enter(RequestStage::Permission, "access");
     if rights == 0 || check_access(fd, rights).is_ok() {
@@ -187,7 +188,5 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
     }
     wanted
         .filter(|(_, needed, _)| needed & !allowed == 0)
-        .fold(AccessRights::default(), |granted, (right, _, _)| {
-            granted.with(*right)
-        })
+        .fold(Access::default(), |granted, (right, _, _)| granted.with(*right))
 }

@@ -22,6 +22,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use curt_types::{Attributes, Timestamp};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 
@@ -32,7 +33,6 @@ use super::stat::{StatxResult, now, status};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::ReaddirDetail;
-use crate::attributes::{Attributes, Timestamp};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::result::{VfsDirEntry, VfsNode, Visit};
@@ -388,8 +388,8 @@ impl<'a> ReaddirPlusListing<'a> {
 
 /// Whether a directory that changed then has been left alone since.
 fn is_quiet(changed: Timestamp) -> bool {
-    let seconds = u64::try_from(changed.seconds).unwrap_or(0);
-    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, changed.nanoseconds);
+    let seconds = u64::try_from(changed.seconds()).unwrap_or(0);
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, changed.nanoseconds());
     // A time that is yet to come says nothing.
     SystemTime::now()
         .duration_since(changed)

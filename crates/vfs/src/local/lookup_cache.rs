@@ -9,12 +9,11 @@
 //! Names that were looked up and names from listings are kept in two tables, so that listing a
 //! large directory does not evict names that are looked up again and again.
 
-use std::hash::BuildHasher;
+use curt_sync::ClockCache;
+use curt_types::Timestamp;
 
 use super::hashing::HandleHashBuilder;
-use super::second_chance_cache::SecondChanceCache;
 use super::stat::StatxResult;
-use crate::attributes::Timestamp;
 use crate::handle::NodeHandle;
 
 /// How many names are remembered that were asked for, and how many that listings have told.
@@ -77,30 +76,23 @@ impl BirthStamp {
 }
 
 pub(super) struct NameLookupCache {
-    looked_up: SecondChanceCache<CachedLookup>,
-    listed: SecondChanceCache<CachedLookup>,
-    hasher: HandleHashBuilder,
+    looked_up: ClockCache<CachedLookup, HandleHashBuilder>,
+    listed: ClockCache<CachedLookup, HandleHashBuilder>,
 }
 
 impl NameLookupCache {
     pub(super) fn new() -> Self {
         Self {
-            looked_up: SecondChanceCache::new(NAMES_MAX),
-            listed: SecondChanceCache::new(NAMES_MAX),
-            hasher: HandleHashBuilder::new(),
+            looked_up: ClockCache::new(NAMES_MAX),
+            listed: ClockCache::new(NAMES_MAX),
         }
-    }
-
-    fn hash(&self, directory: &NodeHandle, name: &[u8]) -> u64 {
-        self.hasher.hash_one((directory, name))
     }
 
     /// Where a name led when it was last seen; looked for first where `by` has it remembered.
     pub(super) fn find(&self, by: NameSource, directory: &NodeHandle, name: &[u8]) -> Option<CachedObject> {
-        let hash = self.hash(directory, name);
-        let find = |known: &SecondChanceCache<CachedLookup>| {
+        let find = |known: &ClockCache<CachedLookup, HandleHashBuilder>| {
             let is = |child: &CachedLookup| child.is(directory, name);
-            known.read(hash, is, |child| child.object)
+            known.read((directory, name), is, |child| child.object)
         };
         let (first, second) = match by {
             NameSource::Lookup => (&self.looked_up, &self.listed),
@@ -111,9 +103,8 @@ impl NameLookupCache {
 
     /// A name leads elsewhere now.
     pub(super) fn forget(&self, directory: &NodeHandle, name: &[u8]) {
-        let hash = self.hash(directory, name);
         for known in [&self.looked_up, &self.listed] {
-            known.forget(hash, |child| child.is(directory, name));
+            known.remove((directory, name), |child| child.is(directory, name));
         }
     }
 
@@ -142,16 +133,12 @@ impl NameLookupCache {
             NameSource::Lookup => &self.looked_up,
             NameSource::Listing => &self.listed,
         };
-        known.put(
-            self.hash(directory, name),
-            |child| child.is(directory, name),
-            child,
-        );
+        known.put((directory, name), |child| child.is(directory, name), child);
     }
 
     pub(super) fn forget_all(&self) {
-        self.looked_up.forget_all();
-        self.listed.forget_all();
+        self.looked_up.clear();
+        self.listed.clear();
     }
 }
 
@@ -163,9 +150,7 @@ impl CachedLookup {
 
 /// Nanoseconds from one time to another.
 fn age(from: Timestamp, to: Timestamp) -> i128 {
-    let nanoseconds =
-        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    nanoseconds(to) - nanoseconds(from)
+    i128::from(to.as_nanoseconds()) - i128::from(from.as_nanoseconds())
 }
 
 /// Whether a time is long enough ago that the clock of a file system must have moved on since.
@@ -175,8 +160,9 @@ pub(super) fn is_settled(time: Timestamp, clock: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use curt_types::{Attributes, Device, FileKind};
+
     use super::*;
-    use crate::attributes::{Attributes, Device, FileKind};
     use crate::handle::HandleScheme;
 
     fn handle(number: u8) -> NodeHandle {
@@ -184,10 +170,10 @@ mod tests {
     }
 
     fn at(milliseconds: i64) -> Timestamp {
-        Timestamp {
-            seconds: 1_000 + milliseconds.div_euclid(1000),
-            nanoseconds: u32::try_from(milliseconds.rem_euclid(1000)).expect("below 1000") * 1_000_000,
-        }
+        Timestamp::new(
+            1_000 + milliseconds.div_euclid(1000),
+            u32::try_from(milliseconds.rem_euclid(1000)).expect("below 1000") * 1_000_000,
+        )
     }
 
     fn status(fileid: u64, birth: Option<Timestamp>) -> StatxResult {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use curt_types::{Attributes, FileKind, SetAttributes};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -11,7 +12,6 @@ use super::set::{set_both_times, setting};
 use super::stat::{StatxResult, now, status};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::attributes::{Attributes, FileKind, SetAttributes};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
@@ -36,8 +36,8 @@ pub(super) fn mknod(
     let (kind, device) = match special {
         SpecialFile::CharacterDevice(device) => (FileType::CharacterDevice, device),
         SpecialFile::BlockDevice(device) => (FileType::BlockDevice, device),
-        SpecialFile::Fifo => (FileType::Fifo, crate::Device::default()),
-        SpecialFile::Socket => (FileType::Socket, crate::Device::default()),
+        SpecialFile::Fifo => (FileType::Fifo, curt_types::Device::default()),
+        SpecialFile::Socket => (FileType::Socket, curt_types::Device::default()),
     };
     let device = rustix::fs::makedev(device.major, device.minor);
     rustix::fs::mknodat(parent, name, kind, mode, device)

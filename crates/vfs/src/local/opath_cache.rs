@@ -10,46 +10,34 @@
 //! The number is bounded. The sweeper (`sweeper`), whose rounds are the ticks, closes those that
 //! are idle.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use curt_sync::ClockCache;
 use rustix::process::{Resource, getrlimit};
 
 use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
-const SHARDS: usize = 32;
 /// No more than this, however many descriptors there may be.
 const HELD_MAX: u64 = 4096;
 /// The part of the process's descriptors that may be used here.
 const DESCRIPTOR_SHARE: u64 = 4;
+
 struct OPathEntry {
+    handle: NodeHandle,
     fd: Arc<OwnedFd>,
-    /// The tick of its last use.
-    used: u32,
 }
 
 pub(super) struct OPathCache {
-    shards: Box<[Mutex<HashMap<NodeHandle, OPathEntry, HandleHashBuilder>>]>,
-    per_shard_max: usize,
-    hasher: HandleHashBuilder,
-    count: AtomicUsize,
-    tick: AtomicU32,
+    entries: ClockCache<OPathEntry, HandleHashBuilder>,
 }
 
 impl OPathCache {
     /// Room for `most` objects; 0 holds none.
     pub(super) fn new(most: usize) -> Self {
         Self {
-            shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
-            per_shard_max: most / SHARDS,
-            hasher: HandleHashBuilder::new(),
-            count: AtomicUsize::new(0),
-            tick: AtomicU32::new(0),
+            entries: ClockCache::new(most),
         }
     }
 
@@ -59,88 +47,39 @@ impl OPathCache {
         usize::try_from((limit / DESCRIPTOR_SHARE).min(HELD_MAX)).unwrap_or(0)
     }
 
-    fn shard(&self, handle: &NodeHandle) -> &Mutex<HashMap<NodeHandle, OPathEntry, HandleHashBuilder>> {
-        let at = self.hasher.hash_one(handle) % SHARDS as u64;
-        &self.shards[usize::try_from(at).expect("it is below the number of shards")]
-    }
-
     /// Whether an object is held.
     pub(super) fn contains(&self, handle: &NodeHandle) -> bool {
-        self.shard(handle).lock().contains_key(handle)
+        self.find(handle).is_some()
     }
 
     pub(super) fn find(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
-        // Relaxed: a tick more or less only moves the end by as much.
-        let tick = self.tick.load(Ordering::Relaxed);
-        let mut shard = self.shard(handle).lock();
-        let held = shard.get_mut(handle)?;
-        held.used = tick;
-        Some(Arc::clone(&held.fd))
+        let is = |entry: &OPathEntry| entry.handle == *handle;
+        self.entries.read(handle, is, |entry| Arc::clone(&entry.fd))
     }
 
-    /// Holds an object, in place of another one if there is no room. Whether it is the first.
+    /// Holds an object, in place of others if there is no room. Whether it is the first.
     pub(super) fn insert(&self, handle: &NodeHandle, fd: &Arc<OwnedFd>) -> bool {
-        if self.per_shard_max == 0 {
-            return false;
-        }
-        let used = self.tick.load(Ordering::Relaxed);
-        let mut shard = self.shard(handle).lock();
-        let full = shard.len() >= self.per_shard_max && !shard.contains_key(handle);
-        let dropped = if full { take_oldest(&mut shard) } else { None };
-        let before = shard.insert(
-            *handle,
-            OPathEntry {
-                fd: Arc::clone(fd),
-                used,
-            },
-        );
-        drop(shard);
-        let grown = before.is_none() && dropped.is_none();
-        // Relaxed: read only to decide whether the sweeper sleeps, and it looks again after each
-        // tick.
-        grown && self.count.fetch_add(1, Ordering::Relaxed) == 0
+        let is = |entry: &OPathEntry| entry.handle == *handle;
+        let (handle, fd) = (*handle, Arc::clone(fd));
+        let entry = OPathEntry { handle, fd };
+        self.entries.put(handle, is, entry)
     }
 
     /// Lets go of an object.
     pub(super) fn release(&self, handle: &NodeHandle) {
-        let released = self.shard(handle).lock().remove(handle);
-        if released.is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.entries.remove(handle, |entry| entry.handle == *handle);
     }
 
     /// Lets go of everything.
     pub(super) fn release_all(&self) {
-        for shard in &self.shards {
-            let all = std::mem::take(&mut *shard.lock());
-            self.count.fetch_sub(all.len(), Ordering::Relaxed);
-        }
+        self.entries.clear();
     }
 
-    /// A tick has passed: lets go of what nobody used in the one before it. Whether anything is
-    /// still held.
+    /// A tick has passed: lets go of what nobody used in it. Whether anything is still held.
     pub(super) fn sweep(&self) -> bool {
-        let now = self.tick.fetch_add(1, Ordering::Relaxed);
-        for shard in &self.shards {
-            let idle: Vec<OPathEntry> = shard
-                .lock()
-                .extract_if(|_, held| now.wrapping_sub(held.used) >= 1)
-                .map(|(_, held)| held)
-                .collect();
-            self.count.fetch_sub(idle.len(), Ordering::Relaxed);
-            // Closed here, outside of the lock: the last one of a removed file frees its blocks.
-            drop(idle);
-        }
-        self.count.load(Ordering::Relaxed) > 0
+        self.entries.sweep();
+        !self.entries.is_empty()
     }
-}
-
-fn take_oldest(shard: &mut HashMap<NodeHandle, OPathEntry, HandleHashBuilder>) -> Option<OPathEntry> {
-    let oldest = shard
-        .iter()
-        .min_by_key(|(_, held)| held.used)
-        .map(|(handle, _)| *handle)?;
-    shard.remove(&oldest)
 }
 
 #[cfg(test)]
@@ -168,32 +107,8 @@ mod tests {
             assert!(held.sweep());
         }
         assert_eq!((Arc::strong_count(&used), Arc::strong_count(&idle)), (2, 1));
-        assert!(!held.sweep() || !held.sweep());
+        assert!(!held.sweep());
         assert_eq!(Arc::strong_count(&used), 1);
         assert!(held.find(&handle(1)).is_none());
-    }
-
-    #[test]
-    fn the_number_is_bounded_and_no_room_means_none() {
-        let held = OPathCache::new(SHARDS * 4);
-        let fd = descriptor();
-        for number in 0..10_000 {
-            held.insert(&handle(number), &fd);
-        }
-        let kept: usize = held.shards.iter().map(|shard| shard.lock().len()).sum();
-        assert_eq!(
-            (kept, held.count.load(Ordering::Relaxed)),
-            (SHARDS * 4, SHARDS * 4)
-        );
-        for number in 0..10_000 {
-            held.release(&handle(number));
-        }
-        assert_eq!(
-            (Arc::strong_count(&fd), held.count.load(Ordering::Relaxed)),
-            (1, 0)
-        );
-        let none = OPathCache::new(0);
-        none.insert(&handle(1), &fd);
-        assert!(none.find(&handle(1)).is_none());
     }
 }

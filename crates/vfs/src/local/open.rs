@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::{Attributes, FileKind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -15,7 +16,6 @@ use super::stat::is_append_only;
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
 use crate::MayBlock;
-use crate::attributes::{Attributes, FileKind};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;

@@ -3,13 +3,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use curt_types::Attributes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 use super::stat::{self, StatxResult, status};
 use super::{LocalVfs, PATH};
-use crate::attributes::Attributes;
 use crate::error::Error;
 
 /// The way to the parent, its parent, and so on: as far as it is looked at by name.

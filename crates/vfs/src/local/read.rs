@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::Attributes;
 use rustix::io::Errno;
 
 use super::LocalVfs;
@@ -19,7 +20,6 @@ use super::file_cache::OpenLocalFile;
 use super::open::{OpenFailure, OpenedFile};
 use super::sys::{cached_pages, read_append, read_append_cached};
 use crate::MayBlock;
-use crate::attributes::Attributes;
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;

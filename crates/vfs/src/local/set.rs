@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use curt_types::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -11,7 +12,6 @@ use rustix::thread::CapabilitySet;
 use super::LocalVfs;
 use super::data::{OpenAccess, proc_path, retry};
 use super::sys::check_access;
-use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::mode::revoke;
@@ -110,7 +110,7 @@ pub(super) fn setting(caller: &FsCred<'_>) -> CapabilitySet {
 }
 
 fn explicit(set: &SetAttributes) -> bool {
-    matches!(set.atime, SetTime::To(_)) || matches!(set.mtime, SetTime::To(_))
+    matches!(set.atime, SetTime::Time(_)) || matches!(set.mtime, SetTime::Time(_))
 }
 
 fn check_owner(caller: &FsCred<'_>, before: &Attributes, set: &SetAttributes) -> Result<(), Errno> {
@@ -130,18 +130,18 @@ fn time(set: SetTime) -> Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_OMIT,
         },
-        SetTime::Now => Timespec {
+        SetTime::ServerTime => Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_NOW,
         },
-        SetTime::To(time) => exact(time),
+        SetTime::Time(time) => exact(time),
     }
 }
 
 fn exact(time: Timestamp) -> Timespec {
     Timespec {
-        tv_sec: time.seconds,
-        tv_nsec: time.nanoseconds.into(),
+        tv_sec: time.seconds(),
+        tv_nsec: time.nanoseconds().into(),
     }
 }
 

@@ -3,10 +3,9 @@
 use std::os::fd::BorrowedFd;
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::{Attributes, Device, FileKind, Timestamp};
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
-
-use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 
 /// The attributes that stat(2) told.
 pub(super) fn attributes(stat: &Stat) -> Attributes {
@@ -32,10 +31,7 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
 
 /// The attributes that statx(2) told, all of the basic ones having been asked for.
 pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
-    let time = |time: &StatxTimestamp| Timestamp {
-        seconds: time.tv_sec,
-        nanoseconds: time.tv_nsec,
-    };
+    let time = |time: &StatxTimestamp| Timestamp::new(time.tv_sec, time.tv_nsec);
     let mode = u32::from(status.stx_mode);
     Attributes {
         kind: kind(FileType::from_raw_mode(mode)),
@@ -122,10 +118,7 @@ fn kind(kind: FileType) -> FileKind {
 }
 
 fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
-    Timestamp {
-        seconds,
-        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-    }
+    Timestamp::new(seconds, u32::try_from(nanoseconds).unwrap_or(0))
 }
 
 #[cfg(test)]

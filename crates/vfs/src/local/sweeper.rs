@@ -82,7 +82,7 @@ impl Sweeper {
                 thread: Some(handle.thread().clone()),
             },
             Err(error) => {
-                tracing::warn!(%error, "files that are idle are kept open: no thread to close them");
+                tracing::warn!(%error, "cannot start the thread that closes idle files");
                 Self { thread: None }
             }
         }

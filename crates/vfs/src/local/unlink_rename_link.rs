@@ -12,18 +12,18 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use curt_types::{Attributes, FileKind, PreOpAttr};
 use rustix::fs::{AtFlags, CWD};
 use rustix::path::Arg;
 
 use super::data::proc_path;
 use super::handles::status_of_name;
 use super::{LocalVfs, attributes_of};
-use crate::attributes::{Attributes, FileKind};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::check_new_name;
-use crate::result::{LinkResult, RenameResult, WccBefore, WccResult};
+use crate::result::{LinkResult, RenameResult, WccResult};
 
 /// From so many bytes on a file is held open while its name is removed: freeing its blocks takes a
 /// while.
@@ -196,7 +196,7 @@ impl LocalVfs {
                 }
             })
         });
-        let wcc = |before: Result<Attributes, Error>| before.ok().as_ref().map(WccBefore::from);
+        let wcc = |before: Result<Attributes, Error>| before.ok().as_ref().map(PreOpAttr::from);
         let [from_before, to_before] = before;
         let [from_after, to_after] = after;
         RenameResult {

@@ -4,21 +4,21 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::names::LookupWait;
 use super::{FileCacheCounters, LocalVfs, limits, names, stat};
-use crate::attributes::{Attributes, FileKind, SetAttributes, Timestamp};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::name::check_name;
 use crate::result::{
-    AccessRights, CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult,
-    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
+    RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Stability, Vfs};
+use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -87,12 +87,7 @@ impl Vfs for LocalVfs {
         }
     }
 
-    fn access(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        asked: AccessRights,
-    ) -> PostOpResult<AccessRights> {
+    fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {
         let found = self
             .resolve(node)
             .and_then(|fd| Ok((self.getattr(node, &fd)?, fd)));

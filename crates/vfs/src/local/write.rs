@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use curt_trace::stages::{self, RequestStage};
+use curt_types::{FileKind, Stability};
 use parking_lot::MutexGuard;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -19,12 +20,11 @@ use super::file_cache::PermissionStamp;
 use super::open::{OpenFailure, OpenedFile};
 use super::sys::check_access;
 use super::{LocalVfs, attributes_of};
-use crate::attributes::FileKind;
+use crate::MayBlock;
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{WccResult, WriteResult};
-use crate::{MayBlock, Stability};
 
 /// What of a file is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl LocalVfs {
     /// is reported as successful.
     pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
         self.losses.count(file);
-        tracing::error!(%errno, "written data may be lost: clients will send again what they have not committed");
+        tracing::error!(%errno, "written data may be lost: clients will send uncommitted data again");
         Error::Lost(errno)
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use curt_types::{FileKind, Timestamp};
 use rustix::io::Errno;
 
 use super::content::{ContentFormula, FileContent};
 use super::directory::MemoryDirectory;
 use super::tree::{InodeBody, MemoryInode, MemoryTree, ROOT};
 use super::{MemoryOptions, MemoryVfs};
-use crate::attributes::{FileKind, Timestamp};
 
 /// Fills a tree before it is served. Paths are relative to the root, without a leading `/`;
 /// directories on the way are made as they are needed. A tree built from the same calls with the

@@ -1,40 +1,39 @@
 //! Rights on a node and the writing of data.
 
+use curt_types::{Access, FileKind, Stability};
 use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::permission::{EXECUTE, READ, WRITE};
 use super::tree::{MemoryInode, MemoryTree};
-use crate::Stability;
-use crate::attributes::FileKind;
 use crate::caller::FsCred;
 use crate::error::Error;
-use crate::result::{AccessRights, WriteResult};
+use crate::result::WriteResult;
 
 /// No file can be larger: an offset is a signed 64-bit number.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl MemoryVfs {
     /// Every right that the caller has.
-    pub(super) fn granted(&self, caller: &FsCred<'_>, inode: &MemoryInode) -> AccessRights {
+    pub(super) fn granted(&self, caller: &FsCred<'_>, inode: &MemoryInode) -> Access {
         let allows = |wanted| inode.owned().allows(caller, wanted);
-        let mut granted = AccessRights::default();
+        let mut granted = Access::default();
         if allows(READ) {
-            granted = granted.with(AccessRights::READ);
+            granted = granted.with(Access::READ);
         }
         let directory = inode.kind() == FileKind::Directory;
         if allows(EXECUTE) && inode.kind() != FileKind::Symlink {
             granted = granted.with(if directory {
-                AccessRights::LOOKUP
+                Access::LOOKUP
             } else {
-                AccessRights::EXECUTE
+                Access::EXECUTE
             });
         }
         let needed = if directory { WRITE | EXECUTE } else { WRITE };
         if allows(needed) && self.check_writable().is_ok() {
-            granted = granted.with(AccessRights::MODIFY).with(AccessRights::EXTEND);
+            granted = granted.with(Access::MODIFY).with(Access::EXTEND);
             if directory {
-                granted = granted.with(AccessRights::DELETE);
+                granted = granted.with(Access::DELETE);
             }
         }
         granted

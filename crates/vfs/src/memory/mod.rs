@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curt_types::Timestamp;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
@@ -29,7 +30,6 @@ use self::directory::{DOT_COOKIE, DOT_DOT_COOKIE, MemoryDirectory};
 use self::fault::InjectedFaults;
 use self::tree::{InodeBody, MemoryInode, MemoryTree, ROOT};
 use crate::ReaddirDetail;
-use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{PostOpResult, VfsNode, WccResult};
@@ -139,16 +139,7 @@ impl MemoryVfs {
         if self.options.time_step > Duration::from_nanos(1) || now > before {
             return now;
         }
-        match before.nanoseconds {
-            999_999_999 => Timestamp {
-                seconds: before.seconds + 1,
-                nanoseconds: 0,
-            },
-            nanoseconds => Timestamp {
-                seconds: before.seconds,
-                nanoseconds: nanoseconds + 1,
-            },
-        }
+        Timestamp::from_nanoseconds(before.as_nanoseconds().saturating_add(1))
     }
 
     /// The time now, in the tree's step.
@@ -248,16 +239,7 @@ struct OwnedDirEntry {
 
 /// The last whole step of `step` before or at `time`.
 fn in_steps(time: Timestamp, step: Duration) -> Timestamp {
-    if step >= Duration::from_secs(1) {
-        let step = i64::try_from(step.as_secs()).unwrap_or(i64::MAX);
-        return Timestamp {
-            seconds: time.seconds - time.seconds.rem_euclid(step),
-            nanoseconds: 0,
-        };
-    }
-    let step = step.subsec_nanos().max(1);
-    Timestamp {
-        seconds: time.seconds,
-        nanoseconds: time.nanoseconds - time.nanoseconds % step,
-    }
+    let step = i64::try_from(step.as_nanos()).unwrap_or(i64::MAX).max(1);
+    let nanoseconds = time.as_nanoseconds();
+    Timestamp::from_nanoseconds(nanoseconds - nanoseconds.rem_euclid(step))
 }

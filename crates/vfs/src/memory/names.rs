@@ -1,13 +1,13 @@
 //! Making, removing, renaming and linking names. Checks come in the order of the kernel's, so that
 //! the error is the same where more than one is due.
 
+use curt_types::{FileKind, SetAttributes, Timestamp};
 use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::content::FileContent;
 use super::permission::{EXECUTE, READ, SET_GID, SET_UID, WRITE};
 use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX};
-use crate::attributes::{FileKind, SetAttributes, Timestamp};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::name::check_new_name;

@@ -1,11 +1,11 @@
 //! SETATTR, in the order and with the rules of the kernel's notify_change.
 
+use curt_types::{FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
 use super::MemoryVfs;
 use super::file::SIZE_MAX;
 use super::tree::{MemoryInode, MemoryTree};
-use crate::attributes::{FileKind, SetAttributes, SetTime, Timestamp};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::mode::revoke;
@@ -49,7 +49,7 @@ impl MemoryVfs {
         }
         match (set.atime, set.mtime) {
             (SetTime::Keep, SetTime::Keep) => {}
-            (SetTime::To(_), _) | (_, SetTime::To(_)) => owned.check_owner(caller)?,
+            (SetTime::Time(_), _) | (_, SetTime::Time(_)) => owned.check_owner(caller)?,
             (_, _) => owned.check_write(caller)?,
         }
         Ok(())
@@ -100,7 +100,7 @@ impl MemoryVfs {
 fn apply_time(time: &mut Timestamp, set: SetTime, now: Timestamp) {
     match set {
         SetTime::Keep => {}
-        SetTime::Now => *time = now,
-        SetTime::To(to) => *time = to,
+        SetTime::ServerTime => *time = now,
+        SetTime::Time(to) => *time = to,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use curt_types::{Attributes, Device, FileKind, Timestamp};
 use rustix::io::Errno;
 
 use super::content::FileContent;
 use super::directory::MemoryDirectory;
 use super::permission::Ownership;
-use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::result::VfsNode;

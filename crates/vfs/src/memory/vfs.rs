@@ -1,21 +1,21 @@
 //! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
 
+use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp};
 use rustix::io::Errno;
 
 use super::directory::MemoryDirectory;
 use super::tree::{InodeBody, MemoryInode, MemoryTree, NAMES_MAX, ROOT};
 use super::{FaultPoint, MemoryVfs, OwnedDirEntry, file, permission};
 use crate::result::{
-    AccessRights, CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult,
-    ReadResult, RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
+    RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 
-use crate::attributes::{Attributes, FileKind, SetAttributes, Timestamp};
 use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Stability, Vfs};
+use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Vfs};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -59,14 +59,9 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn access(
-        &self,
-        caller: &FsCred<'_>,
-        node: &NodeHandle,
-        asked: AccessRights,
-    ) -> PostOpResult<AccessRights> {
+    fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access> {
         self.ask(node, None, |tree, fileid| {
-            Ok(asked.and(self.granted(caller, tree.inode(fileid))))
+            Ok(asked.common(self.granted(caller, tree.inode(fileid))))
         })
     }
 
@@ -217,8 +212,8 @@ impl Vfs for MemoryVfs {
             let (kind, device) = match special {
                 SpecialFile::CharacterDevice(device) => (FileKind::CharacterDevice, device),
                 SpecialFile::BlockDevice(device) => (FileKind::BlockDevice, device),
-                SpecialFile::Fifo => (FileKind::Fifo, crate::Device::default()),
-                SpecialFile::Socket => (FileKind::Socket, crate::Device::default()),
+                SpecialFile::Fifo => (FileKind::Fifo, curt_types::Device::default()),
+                SpecialFile::Socket => (FileKind::Socket, curt_types::Device::default()),
             };
             self.make(tree, caller, parent, name, InodeBody::Special(kind, device), set)
         })

@@ -1,9 +1,7 @@
 //! Attributes: what they tell, and setting them.
 
-use curt_vfs::{
-    AccessRights, Error, FileKind, FsCred, HandleChoice, SetAttributes, SetTime, SpecialFile, Stability,
-    Timestamp,
-};
+use curt_types::{Access, FileKind, SetAttributes, SetTime, Stability, Timestamp};
+use curt_vfs::{Error, FsCred, HandleChoice, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, is_root, local};
@@ -14,10 +12,7 @@ fn a_guard_that_does_not_match_changes_nothing() {
         let file = tree.file(&tree.root(), "file", 0o644);
         let set = SetAttributes::with_mode(0o600);
         let ctime = file.attributes.ctime;
-        let wrong = Timestamp {
-            seconds: ctime.seconds - 1,
-            ..ctime
-        };
+        let wrong = Timestamp::new(ctime.seconds() - 1, ctime.nanoseconds());
         let refused = tree.vfs.set_attributes(&OWNER, &file.handle, &set, Some(wrong));
         assert_eq!(
             (refused.value, refused.after.unwrap().mode),
@@ -33,28 +28,22 @@ fn a_guard_that_does_not_match_changes_nothing() {
 fn times_are_kept_to_the_nanosecond_or_come_from_the_server() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
-        let atime = Timestamp {
-            seconds: 1_000_000_001,
-            nanoseconds: 123_456_789,
-        };
-        let mtime = Timestamp {
-            seconds: 1_000_000_002,
-            nanoseconds: 987_654_321,
-        };
+        let atime = Timestamp::new(1_000_000_001, 123_456_789);
+        let mtime = Timestamp::new(1_000_000_002, 987_654_321);
         let set = SetAttributes {
-            atime: SetTime::To(atime),
-            mtime: SetTime::To(mtime),
+            atime: SetTime::Time(atime),
+            mtime: SetTime::Time(mtime),
             ..SetAttributes::default()
         };
         let after = tree.set(&OWNER, &file, &set).after.unwrap();
         assert_eq!((after.atime, after.mtime), (atime, mtime));
         let set = SetAttributes {
-            mtime: SetTime::Now,
+            mtime: SetTime::ServerTime,
             ..SetAttributes::default()
         };
         let after = tree.set(&OWNER, &file, &set).after.unwrap();
         assert_eq!(after.atime, atime);
-        assert!(after.mtime.seconds > 1_700_000_000, "{:?}", after.mtime);
+        assert!(after.mtime.seconds() > 1_700_000_000, "{:?}", after.mtime);
     });
 }
 
@@ -63,15 +52,15 @@ fn who_may_write_sets_times_to_now_and_only_the_owner_to_anything_else() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o646).handle;
         let now = SetAttributes {
-            mtime: SetTime::Now,
+            mtime: SetTime::ServerTime,
             ..SetAttributes::default()
         };
         let both = SetAttributes {
-            atime: SetTime::Now,
+            atime: SetTime::ServerTime,
             ..now
         };
         let exact = SetAttributes {
-            atime: SetTime::To(Timestamp::default()),
+            atime: SetTime::Time(Timestamp::default()),
             ..SetAttributes::default()
         };
         assert_eq!(errno(tree.set(&OTHER, &file, &now).value), None);
@@ -171,7 +160,7 @@ fn a_setgid_directory_gives_its_group_and_its_bit() {
 fn access_answers_what_makes_sense_for_the_kind() {
     everywhere(|tree| {
         let root = tree.root();
-        let everything = AccessRights::from_bits(u32::MAX);
+        let everything = Access::from_bits(u32::MAX);
         let directory = tree.directory(&root, "directory", 0o755).handle;
         let file = tree.file(&root, "file", 0o640).handle;
         let granted = |caller, node| tree.vfs.access(caller, node, everything).value.unwrap().bits();
@@ -181,8 +170,8 @@ fn access_answers_what_makes_sense_for_the_kind() {
         assert_eq!(granted(&OTHER, &file), 0);
         assert_eq!(granted(&ROOT, &file), 0x0d);
         assert_eq!(
-            tree.vfs.access(&OWNER, &file, AccessRights::EXTEND).value,
-            Ok(AccessRights::EXTEND)
+            tree.vfs.access(&OWNER, &file, Access::EXTEND).value,
+            Ok(Access::EXTEND)
         );
     });
 }
@@ -192,7 +181,7 @@ fn each_kind_of_object_tells_what_it_is() {
     everywhere(|tree| {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o640);
-        let number = curt_vfs::Device {
+        let number = curt_types::Device {
             major: 250,
             minor: 70_000,
         };
@@ -324,7 +313,7 @@ fn access_control_lists_count_as_the_kernel_counts_them() {
         for (caller, granted, refused) in rows {
             let access = tree
                 .vfs
-                .access(&caller, &shared, AccessRights::from_bits(0x3f))
+                .access(&caller, &shared, Access::from_bits(0x3f))
                 .value
                 .unwrap();
             assert_eq!(access.bits(), granted, "{caller:?}");

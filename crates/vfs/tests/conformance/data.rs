@@ -1,6 +1,7 @@
 //! Reading, writing, committing, truncating.
 
-use curt_vfs::{Error, FetchOptions, FetchResult, SetAttributes, SpecialFile, Stability};
+use curt_types::{SetAttributes, Stability};
+use curt_vfs::{Error, FetchOptions, FetchResult, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
@@ -291,7 +292,7 @@ fn only_regular_files_have_data() {
             .unwrap()
             .node
             .handle;
-        let null = curt_vfs::Device { major: 1, minor: 3 };
+        let null = curt_types::Device { major: 1, minor: 3 };
         let device = SpecialFile::CharacterDevice(null);
         let device = tree
             .vfs

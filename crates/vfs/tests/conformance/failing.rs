@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use curt_types::{Access, SetAttributes, Stability};
 use curt_vfs::{
-    AccessRights, CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, ReaddirDetail,
-    SetAttributes, Stability, Vfs, Visit,
+    CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, ReaddirDetail, Vfs, Visit,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -121,14 +121,14 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
             errno(vfs.link(&ROOT, &file, &root, b"new").directory.value),
         ];
         assert_eq!(answers, [Some(Errno::ROFS); 10]);
-        let all = AccessRights::from_bits(0x3f);
+        let all = Access::from_bits(0x3f);
         assert_eq!(
             vfs.access(&ROOT, &file, all).value,
-            Ok(AccessRights::READ.with(AccessRights::EXECUTE))
+            Ok(Access::READ.with(Access::EXECUTE))
         );
         assert_eq!(
             vfs.access(&OTHER, &root, all).value,
-            Ok(AccessRights::READ.with(AccessRights::LOOKUP))
+            Ok(Access::READ.with(Access::LOOKUP))
         );
     });
 }

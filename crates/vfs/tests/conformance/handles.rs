@@ -2,9 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use curt_types::{SetAttributes, Timestamp};
 use curt_vfs::{
     CreateMode, Error, FsCred, HandleChoice, HandleScheme, LocalOptions, LocalVfs, MemoryOptions,
-    MemoryTreeBuilder, NodeHandle, SetAttributes, Timestamp, Vfs,
+    MemoryTreeBuilder, NodeHandle, Vfs,
 };
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -241,7 +242,7 @@ fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
             for _ in 0..20_000 {
                 let found = vfs.lookup(&ROOT, &vfs.root(), b"name").value.unwrap();
                 match found.attributes.kind {
-                    curt_vfs::FileKind::Directory => directories += 1,
+                    curt_types::FileKind::Directory => directories += 1,
                     _ => links += 1,
                 }
                 assert!(vfs.lookup(&ROOT, &found.handle, b"secret").value.is_err());
@@ -366,10 +367,7 @@ impl curt_vfs::ContentFormula for Zeroes {
 #[test]
 fn a_big_tree_by_formula_is_built_at_once_and_alike_each_time() {
     let build = || {
-        let time = Timestamp {
-            seconds: 1_000_000_000,
-            nanoseconds: 0,
-        };
+        let time = Timestamp::new(1_000_000_000, 0);
         let mut builder = MemoryTreeBuilder::new(MemoryOptions::default(), std::sync::Arc::new(Zeroes), time);
         builder.owner(1000, 1000).modes(0o750, 0o640);
         for number in 0..40_000_u64 {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use curt_vfs::{Attributes, Error, HandleChoice, ReaddirDetail, VfsNode, Visit};
+use curt_types::Attributes;
+use curt_vfs::{Error, HandleChoice, ReaddirDetail, VfsNode, Visit};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, ROOT, errno, everywhere};

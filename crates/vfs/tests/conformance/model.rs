@@ -5,10 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use curt_vfs::{
-    AccessRights, Attributes, CreateMode, Error, FileKind, FsCred, HandleChoice, NodeHandle, ReaddirDetail,
-    SetAttributes, SetTime, SpecialFile, Stability, Vfs, Visit,
-};
+use curt_types::{Access, Attributes, FileKind, SetAttributes, SetTime, Stability};
+use curt_vfs::{CreateMode, Error, FsCred, HandleChoice, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
@@ -303,7 +301,7 @@ impl Side {
                 )
             }
             Operation::Access(which) => {
-                let granted = vfs.access(caller, &self.at(which), AccessRights::from_bits(0x3f));
+                let granted = vfs.access(caller, &self.at(which), Access::from_bits(0x3f));
                 (
                     granted.value.map(|granted| Told::Rights(granted.bits())),
                     granted.attributes,
@@ -340,7 +338,7 @@ impl Side {
             Operation::Touch(which) => (
                 which,
                 SetAttributes {
-                    mtime: SetTime::Now,
+                    mtime: SetTime::ServerTime,
                     ..nothing
                 },
             ),

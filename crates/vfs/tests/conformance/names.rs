@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_vfs::{CreateMode, Error, HandleChoice, SetAttributes, SetTime, SpecialFile, Stability, Timestamp};
+use curt_types::{SetAttributes, SetTime, Stability, Timestamp};
+use curt_vfs::{CreateMode, Error, HandleChoice, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, local, tmpfs};
@@ -182,8 +183,8 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
         // The client sets the attributes, and may write although the mode is 0.
         assert_eq!(tree.write(&OTHER, &made.node.handle, 0, b"x"), Ok(1));
         let set = SetAttributes {
-            mtime: SetTime::Now,
-            atime: SetTime::Now,
+            mtime: SetTime::ServerTime,
+            atime: SetTime::ServerTime,
             ..SetAttributes::with_mode(0o644)
         };
         assert_eq!(errno(tree.set(&OTHER, &made.node.handle, &set).value), None);
@@ -195,15 +196,12 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
 fn a_create_sets_what_was_asked_and_leaves_what_may_not_be_set() {
     everywhere(|tree| {
         let root = tree.directory(&tree.root(), "directory", 0o777).handle;
-        let time = Timestamp {
-            seconds: 1_000_000_000,
-            nanoseconds: 5,
-        };
+        let time = Timestamp::new(1_000_000_000, 5);
         let set = SetAttributes {
             uid: Some(5000),
             gid: Some(6000),
             size: Some(10),
-            mtime: SetTime::To(time),
+            mtime: SetTime::Time(time),
             ..SetAttributes::with_mode(0o6755)
         };
         let by_root = tree
@@ -424,7 +422,7 @@ fn a_symlink_is_an_object_and_is_not_followed() {
             );
             let again = tree.vfs.link(&ROOT, &link.handle, &directory, name.as_bytes());
             assert_eq!(again.directory.value, Ok(()));
-            assert_eq!(again.node.unwrap().kind, curt_vfs::FileKind::Symlink);
+            assert_eq!(again.node.unwrap().kind, curt_types::FileKind::Symlink);
         }
         for target in [&b""[..], b"a\0b"] {
             let refused = tree.vfs.make_symlink(&ROOT, &root, b"bad", target, &set).value;

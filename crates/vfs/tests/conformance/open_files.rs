@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use curt_types::{Access, SetAttributes, Stability};
 use curt_vfs::{
-    AccessRights, CreateMode, Error, FetchOptions, FetchResult, FileCaching, FsCred, LocalOptions, LocalVfs,
-    MayBlock, NodeHandle, SetAttributes, Stability, Vfs,
+    CreateMode, Error, FetchOptions, FetchResult, FileCaching, FsCred, LocalOptions, LocalVfs, MayBlock,
+    NodeHandle, Vfs,
 };
 use rustix::io::Errno;
 
@@ -169,7 +170,7 @@ fn what_changes_a_name_alone_leaves_a_file_open() {
             let (handle, known) = opened(tree, &name, true);
             let renamed = vfs.rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes());
             renamed.value.unwrap();
-            let _answered = vfs.access(&OWNER, &handle, AccessRights::READ);
+            let _answered = vfs.access(&OWNER, &handle, Access::READ);
             descriptors(&known) == [false, true]
         });
     });
@@ -378,16 +379,10 @@ fn a_remembered_name_is_looked_at_each_time() {
 fn a_verdict_holds_only_for_the_file_as_it_was() {
     on_disk(|tree, served| {
         let (handle, _) = opened(tree, "file", false);
-        let all = AccessRights::READ
-            .with(AccessRights::MODIFY)
-            .with(AccessRights::EXTEND);
+        let all = Access::READ.with(Access::MODIFY).with(Access::EXTEND);
         let ask = |caller: &FsCred<'_>| tree.vfs.access(caller, &handle, all).value.unwrap();
         let path = served.join("file");
-        for (mode, other) in [
-            (0o644, AccessRights::READ),
-            (0o600, AccessRights::default()),
-            (0o666, all),
-        ] {
+        for (mode, other) in [(0o644, Access::READ), (0o600, Access::default()), (0o666, all)] {
             past(tree, || {
                 std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
             })

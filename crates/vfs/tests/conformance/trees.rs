@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use curt_types::{Attributes, SetAttributes, Stability};
 use curt_vfs::{
-    Attributes, CreateMode, CreatedNode, Error, FsCred, HandleChoice, LocalOptions, LocalVfs, MemoryOptions,
-    MemoryVfs, MetadataDurability, NodeHandle, ReaddirDetail, SetAttributes, Stability, Vfs, VfsNode, Visit,
-    WccResult,
+    CreateMode, CreatedNode, Error, FsCred, HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs,
+    MetadataDurability, NodeHandle, ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;

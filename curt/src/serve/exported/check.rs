@@ -35,12 +35,12 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
         .filter(|problem| problem.severity == Severity::Error)
         .count();
     if errors > 0 {
-        eprintln!("not served as it is written: {errors} of the lines above are errors");
+        eprintln!("{errors} errors");
         return ExitCode::FAILURE;
     }
     let paths = definitions::groups(&parsed).len();
     match say!(
-        "no errors: {paths} directories, {} lines for clients",
+        "no errors: {paths} directories, {} client entries",
         parsed.entries.len()
     ) {
         Ok(()) => ExitCode::SUCCESS,
@@ -99,7 +99,7 @@ pub(super) fn problems(arguments: &ServeArguments) -> Result<(ParsedExports, Vec
     let mut problems = parsed.problems.clone();
     // Those of a server may be in use by it; these go when this ends.
     let tables = tempfile::Builder::new().prefix("curt-check-").tempdir();
-    let tables = tables.context("cannot make a directory for tables of handles")?;
+    let tables = tables.context("cannot create a temporary directory for handle tables")?;
     let mut trees = trees(arguments, state_directory(arguments)?, tables.path().to_owned());
     let ResolvedExports {
         problems: of_meaning, ..

@@ -49,7 +49,7 @@ impl<'p> DirectoryClaims<'p> {
             return true;
         };
         let message = format!(
-            "it is the directory that {} exports as {}: name it once, by one path",
+            "{} already exports this directory as {}: list it once, by one path",
             first.place,
             first.path.escape_ascii()
         );
@@ -97,7 +97,7 @@ impl<'p> PathEntries<'p> {
                 problems.push(about(
                     first,
                     Severity::Error,
-                    "it is no directory: export the one it is in",
+                    "not a directory: export its parent",
                 ));
                 return None;
             }
@@ -116,7 +116,7 @@ impl<'p> PathEntries<'p> {
                 None => served.push(*entry),
                 Some(needed) => {
                     let message = format!(
-                        "nothing is mounted at {}: not served to {} until something is",
+                        "nothing is mounted at {}: not exported to {} until then",
                         needed.display(),
                         entry.client
                     );

@@ -64,7 +64,7 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
         exported
             .service
             .manage_groups()
-            .context("cannot look users' groups up (--manage-gids)")?;
+            .context("cannot look up users' groups (--manage-gids)")?;
     }
     Ok(exported)
 }
@@ -73,7 +73,7 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
 fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     let mut instance = [0; 8];
     rustix::rand::getrandom(&mut instance[..], rustix::rand::GetRandomFlags::empty())
-        .context("the system gives no random numbers")?;
+        .context("getrandom failed")?;
     let vfs = Arc::new(MemoryVfs::new(MemoryOptions {
         bytes_max: arguments.memory_size.saturating_mul(1 << 20),
         instance: u64::from_ne_bytes(instance),
@@ -115,7 +115,7 @@ fn one_export(arguments: &ServeArguments, service: NfsService, path: &Path) -> O
     OpenedExports {
         service: Arc::new(service),
         reload: Box::new(move || {
-            tracing::info!("nothing is read again: the export was named on the command line");
+            tracing::info!("nothing to reload: the export is given on the command line");
             served.clone()
         }),
         summary,
@@ -162,7 +162,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
     log(&parsed.problems);
     ensure!(
         !parsed.has_errors(),
-        "nothing is served: correct the lines above (`curt serve --check` tells when they are right)"
+        "not started: correct the lines above (`curt serve --check` checks them)"
     );
     let (state, mut trees) = state(arguments)?;
     let meaning = definitions::resolve(&parsed, &mounts_now()?, &mut trees);
@@ -174,12 +174,12 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
     let summary = summary(&definitions);
     if !rustix::process::geteuid().is_root() {
         tracing::warn!(
-            "not root: everybody works as the user who started this, whatever the files say of squashing"
+            "not root: all clients act as the user who started the server; the squash options in the files have no effect"
         );
     }
     if definitions.is_empty() {
         tracing::warn!(
-            "nothing is exported: write {} and send SIGHUP, or name a directory: curt serve DIR",
+            "no exports: write {} and send SIGHUP, or start with a directory: curt serve DIR",
             arguments
                 .config
                 .first()
@@ -195,7 +195,7 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
         parsed,
         problems,
     }));
-    watch_mounts(Arc::clone(&files)).context("cannot watch what is mounted")?;
+    watch_mounts(Arc::clone(&files)).context("cannot watch the list of mounts")?;
     Ok(OpenedExports {
         service,
         reload: Box::new(move || ExportsFiles::read_again(&files)),
@@ -212,7 +212,7 @@ impl ExportsFiles {
         let parsed = read_exports(&files.named);
         log(&parsed.problems);
         if parsed.has_errors() {
-            let message = "the exports stay as they were: correct the lines above and send SIGHUP again";
+            let message = "the exports are unchanged: correct the lines above and send SIGHUP again";
             tracing::error!("{message}");
             return message.into();
         }
@@ -220,7 +220,7 @@ impl ExportsFiles {
         files.problems.clear();
         files.replace("exports read again").unwrap_or_else(|error| {
             files.parsed = before;
-            format!("the exports stay as they were: {}", errors::line(&error))
+            format!("the exports are unchanged: {}", errors::line(&error))
         })
     }
 
@@ -229,7 +229,7 @@ impl ExportsFiles {
     fn replace(&mut self, why: &str) -> Result<String> {
         let replaced = self.try_to_replace(why);
         if let Err(error) = &replaced {
-            tracing::error!("the exports stay as they were: {}", errors::line(error));
+            tracing::error!("the exports are unchanged: {}", errors::line(error));
             // What was opened for them only.
             self.trees.begin();
         }
@@ -271,7 +271,7 @@ fn watch_mounts(files: Arc<Mutex<ExportsFiles>>) -> io::Result<()> {
             let mut files = files.lock();
             if definitions::depend_on_mounts(&files.parsed) {
                 // That it failed is logged.
-                let _ = files.replace("what is mounted changed");
+                let _ = files.replace("mounts changed");
             }
         }
     };
@@ -280,7 +280,7 @@ fn watch_mounts(files: Arc<Mutex<ExportsFiles>>) -> io::Result<()> {
 }
 
 fn mounts_now() -> Result<MountedFileSystems> {
-    MountedFileSystems::now().context("cannot read what is mounted (/proc/self/mountinfo)")
+    MountedFileSystems::now().context("cannot read the list of mounts (/proc/self/mountinfo)")
 }
 
 fn log<'p>(problems: impl IntoIterator<Item = &'p ExportsProblem>) {
@@ -316,7 +316,7 @@ fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
         (arguments.insecure, "--insecure"),
     ];
     if let Some((_, word)) = given.iter().find(|(given, _)| *given) {
-        bail!("{word} is for `curt serve DIR`: here the options stand in the file, as exports(5) has them");
+        bail!("{word} is for `curt serve DIR` only: write the options in the exports(5) file");
     }
     Ok(())
 }
@@ -330,8 +330,7 @@ fn state(arguments: &ServeArguments) -> Result<(PersistentState, OpenTrees)> {
         }
         PersistentState::open(&directory)
     };
-    let state =
-        open().context("cannot keep what must outlive a restart (choose another place with --state DIR)")?;
+    let state = open().context("cannot open the state directory (choose another with --state DIR)")?;
     let trees = trees(arguments, directory.clone(), directory);
     Ok((state, trees))
 }
@@ -367,7 +366,7 @@ fn default_state_directory() -> Result<PathBuf> {
     absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .map(|base| base.join("curt"))
-        .context("neither XDG_STATE_HOME nor HOME is set: say where state is kept with --state DIR")
+        .context("neither XDG_STATE_HOME nor HOME is set: choose a state directory with --state DIR")
 }
 
 #[cfg(test)]

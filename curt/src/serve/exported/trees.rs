@@ -131,7 +131,7 @@ pub(super) enum TreeEntrance {
 pub(super) enum OpenTreeError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is no directory")]
+    #[error("not a directory")]
     NoDirectory,
     #[error("{0}")]
     Local(#[from] LocalError),

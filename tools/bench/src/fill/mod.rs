@@ -35,7 +35,7 @@ pub(crate) struct FillArguments {
     /// Mount options of all runs besides dirfill
     #[arg(long, value_name = "OPTIONS", default_value = "noaccesscheck,sloppycto=3")]
     options: String,
-    /// Directories from which one name each is wanted
+    /// Number of directories in which one name each is looked up
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     directories: u32,
     /// Names in each
@@ -50,13 +50,13 @@ pub(crate) struct FillArguments {
     /// Where these trees are kept [default: in ~/.cache/curt]
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
-    /// Leave out the cases, whose requests are counted
+    /// Leave out the cases that count requests
     #[arg(long)]
     no_cases: bool,
     /// Milliseconds that the relay adds to a round trip while page's first view is timed
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,1,10")]
     delays: Vec<f64>,
-    /// Timed views of each kind and delay, in turns; 0 leaves them out
+    /// Timed views of each kind and delay, alternating; 0: none
     #[arg(long, value_name = "N", default_value_t = 6)]
     rounds: usize,
     /// Where the tree of page is kept [default: in ~/.cache/curt]

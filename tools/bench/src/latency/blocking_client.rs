@@ -99,7 +99,7 @@ impl BlockingClient {
     }
 
     /// The handle of an export's root.
-    pub(super) fn mount(&mut self, path: &[u8]) -> Result<nfs3::FileHandle> {
+    pub(super) fn mount(&mut self, path: &[u8]) -> Result<nfs3::NfsFh3> {
         let program = (
             mount3::PROGRAM,
             mount3::VERSION,

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use anyhow::Result;
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, Cookie, CookieVerifier, CreateArguments, CreateHow, DirOpArgs, FileHandle,
-    Filename, NfsProcedure, PROGRAM, ReadArguments, ReaddirPlusArguments, Sattr, StableHow, VERSION,
+    AccessArguments, AccessMask, Cookie, CookieVerifier, CreateArguments, CreateHow, DirOpArgs, Filename,
+    NfsFh3, NfsProcedure, PROGRAM, ReadArguments, ReaddirPlusArguments, Sattr, StableHow, VERSION,
     WriteArguments,
 };
 use curt_rpc::auth::RpcCredential;
@@ -209,7 +209,7 @@ impl CallTarget<'_> {
 }
 
 /// All of a directory, from its beginning.
-pub(super) fn listing(directory: FileHandle) -> ReaddirPlusArguments {
+pub(super) fn listing(directory: NfsFh3) -> ReaddirPlusArguments {
     ReaddirPlusArguments {
         directory,
         cookie: Cookie(0),
@@ -221,7 +221,7 @@ pub(super) fn listing(directory: FileHandle) -> ReaddirPlusArguments {
 
 /// The arguments of a WRITE.
 pub(super) fn write(
-    file: FileHandle,
+    file: NfsFh3,
     offset: u64,
     stability: StableHow,
     data: &[u8],
@@ -236,7 +236,7 @@ pub(super) fn write(
 }
 
 /// A name in a directory.
-pub(super) fn named(directory: FileHandle, name: &[u8]) -> Result<DirOpArgs<'_>> {
+pub(super) fn named(directory: NfsFh3, name: &[u8]) -> Result<DirOpArgs<'_>> {
     Ok(DirOpArgs {
         directory,
         name: Filename::new(name)?,

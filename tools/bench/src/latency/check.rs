@@ -6,8 +6,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use curt_proto::nfs3::{
-    AccessOk, CreateOk, DirectoryEntryPlus, Fattr, FileHandle, LookupOk, NfsResult, ReadOk, ReaddirOk,
-    StableHow, WccData, WriteOk,
+    AccessOk, CreateOk, DirectoryEntryPlus, Fattr, LookupOk, NfsFh3, NfsResult, ReadOk, ReaddirOk, StableHow,
+    WccData, WriteOk,
 };
 use curt_rpc::record::MARK_SIZE;
 use curt_xdr::{Decode, decode_all};
@@ -26,7 +26,7 @@ pub(super) struct ReplyChecks {
     /// None: they are the bytes that are known, whatever they mean. So an echo replies.
     operation: Option<LatencyOperation>,
     /// What LOOKUP finds.
-    found: Option<FileHandle>,
+    found: Option<NfsFh3>,
     /// Of READ: each slot's data, and how long the file is.
     blocks: Vec<Vec<u8>>,
     file_bytes: u64,

@@ -52,7 +52,7 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
     after_help = "Example:\n  cargo xtask bench latency --peer ganesha=127.0.0.1:2049/srv/data,pid=$(pidof ganesha.nfsd)"
 )]
 pub(crate) struct LatencyArguments {
-    /// Rounds, each of everything that is compared
+    /// Rounds; each measures every server and operation
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
@@ -83,7 +83,7 @@ pub(crate) struct LatencyArguments {
     /// root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
     slow: bool,
-    /// Few operations in few shapes: shows that it works, not how fast anything is
+    /// Few operations in few shapes, to test the benchmark itself; the times mean nothing
     #[arg(long)]
     quick: bool,
     /// Print JSON

@@ -12,9 +12,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use curt_proto::nfs3::{
-    DATA_MAX, FileHandle, NfsProcedure, ReadArguments, Sattr, SetattrArguments, StableHow,
-};
+use curt_proto::nfs3::{DATA_MAX, NfsFh3, NfsProcedure, ReadArguments, Sattr, SetattrArguments, StableHow};
 use curt_rpc::auth::RpcCredential;
 
 use super::calls::{PreparedCalls, put_call, write};
@@ -129,7 +127,7 @@ fn rows(size: usize, on: &SizePasses, off: &SizePasses) -> impl Iterator<Item = 
 /// One server's file.
 struct SizeTestFile<'a> {
     subject: &'a mut LatencySubject,
-    file: FileHandle,
+    file: NfsFh3,
     writing: LatencyConnection,
     reading: LatencyConnection,
     /// How many calls make a size, and how many sizes the file has.

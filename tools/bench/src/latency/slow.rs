@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use curt_proto::nfs3::{CommitArguments, FileHandle, NfsProcedure, PROGRAM, ReadArguments, VERSION};
+use curt_proto::nfs3::{CommitArguments, NfsFh3, NfsProcedure, PROGRAM, ReadArguments, VERSION};
 use curt_rpc::auth::RpcCredential;
 use curt_xdr::Encode;
 use serde::Serialize;
@@ -94,7 +94,7 @@ fn on_exports(
     };
     fs::write(&exports, line(slow) + &line(quick))?;
     let (_daemon, _, mut line) = serve(&["-c".as_ref(), exports.as_ref()], place, credential)?;
-    let mut file = |export: &Path, name: &str| -> Result<FileHandle> {
+    let mut file = |export: &Path, name: &str| -> Result<NfsFh3> {
         let root = line.mount(export.as_os_str().as_encoded_bytes())?;
         look_up(&mut line, root, name)
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use curt_bench::processes::{Curt, Daemon, free_port, processor_time};
-use curt_proto::nfs3::FileHandle;
+use curt_proto::nfs3::NfsFh3;
 use curt_rpc::auth::RpcCredential;
 
 use super::blocking_client::{BlockingClient, connect, mount_address};
@@ -146,7 +146,7 @@ pub(super) struct SubjectSetup<'a> {
 struct MeasuredServer {
     address: SocketAddr,
     /// The root directory of its export.
-    root: FileHandle,
+    root: NfsFh3,
     /// Its process, where it runs on this machine and is known.
     pid: Option<u32>,
     /// The process, where it was started here.

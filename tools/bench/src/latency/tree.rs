@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use curt_proto::nfs3::{
-    CommitArguments, CreateArguments, CreateHow, CreateOk, DirectoryEntryPlus, FileHandle, LookupOk,
-    MkdirArguments, NfsProcedure, ReadArguments, ReadOk, ReaddirOk, Sattr, StableHow,
+    CommitArguments, CreateArguments, CreateHow, CreateOk, DirectoryEntryPlus, LookupOk, MkdirArguments,
+    NfsFh3, NfsProcedure, ReadArguments, ReadOk, ReaddirOk, Sattr, StableHow,
 };
 
 use super::blocking_client::{BlockingClient, decoded};
@@ -22,23 +22,23 @@ pub(super) struct LatencyTree {
     /// The name of the directory in the export.
     pub(super) name: String,
     /// The export's root.
-    root: FileHandle,
+    root: NfsFh3,
     /// All of it.
-    pub(super) directory: FileHandle,
+    pub(super) directory: NfsFh3,
     /// Two files for each connection.
     pub(super) files: Vec<ConnectionFiles>,
     /// A directory of [`LISTED_NAMES`] empty files.
-    pub(super) listed: FileHandle,
+    pub(super) listed: NfsFh3,
     /// An empty directory, for names that are made and removed.
-    pub(super) made: FileHandle,
+    pub(super) made: NfsFh3,
 }
 
 /// The files of one connection.
 pub(super) struct ConnectionFiles {
     /// Read, and never written.
-    pub(super) read: FileHandle,
+    pub(super) read: NfsFh3,
     /// Written.
-    pub(super) written: FileHandle,
+    pub(super) written: NfsFh3,
 }
 
 /// The file that a connection reads.
@@ -64,7 +64,7 @@ pub(super) const MADE: &str = "made";
 impl LatencyTree {
     /// Makes it below the root of an export. What an earlier run left there under that name is an
     /// error.
-    pub(super) fn make(line: &mut BlockingClient, root: FileHandle, name: &str) -> Result<Self> {
+    pub(super) fn make(line: &mut BlockingClient, root: NfsFh3, name: &str) -> Result<Self> {
         let directory = make_directory(line, root, name)?;
         let listed = make_directory(line, directory, LISTED)?;
         let made = make_directory(line, directory, MADE)?;
@@ -156,12 +156,12 @@ impl LatencyTree {
     }
 }
 
-pub(super) fn look_up(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
+pub(super) fn look_up(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let reply = line.nfs(NfsProcedure::Lookup, &named(directory, name.as_bytes())?)?;
     Ok(decoded::<LookupOk>(&reply)?.object)
 }
 
-fn make_directory(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
+fn make_directory(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let arguments = MkdirArguments {
         place: named(directory, name.as_bytes())?,
         attributes: Sattr {
@@ -173,7 +173,7 @@ fn make_directory(line: &mut BlockingClient, directory: FileHandle, name: &str) 
     made(line, directory, name, &reply)
 }
 
-pub(super) fn make_file(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<FileHandle> {
+pub(super) fn make_file(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let how = CreateHow::Guarded(Sattr {
         mode: Some(0o644),
         ..Sattr::default()
@@ -183,12 +183,12 @@ pub(super) fn make_file(line: &mut BlockingClient, directory: FileHandle, name: 
     made(line, directory, name, &reply)
 }
 
-pub(super) fn remove_file(line: &mut BlockingClient, directory: FileHandle, name: &str) -> Result<()> {
+pub(super) fn remove_file(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<()> {
     line.nfs(NfsProcedure::Remove, &named(directory, name.as_bytes())?)
         .map(drop)
 }
 
-fn made(line: &mut BlockingClient, directory: FileHandle, name: &str, reply: &[u8]) -> Result<FileHandle> {
+fn made(line: &mut BlockingClient, directory: NfsFh3, name: &str, reply: &[u8]) -> Result<NfsFh3> {
     match decoded::<CreateOk>(reply)?.object {
         Some(handle) => Ok(handle),
         // A server need not tell it (RFC 1813 section 3.3.8).

@@ -122,15 +122,16 @@ fn short_answers_are_continued_and_nonsense_is_an_error() {
     let open = rig.open();
     let mut first = true;
     rig.server.script(move |seen| {
-        (seen.procedure == READ && std::mem::take(&mut first)).then_some(Fault::Short(100))
+        (seen.procedure == READ && std::mem::take(&mut first)).then_some(Misbehaviour::Short(100))
     });
     assert_eq!(
         read_to(&rig, &open, 16_384, 16 << 10).unwrap(),
         contents[16_384..32_768]
     );
-    rig.server.script(|_| Some(Fault::Results(vec![0, 0, 0, 0, 7])));
+    rig.server
+        .script(|_| Some(Misbehaviour::Results(vec![0, 0, 0, 0, 7])));
     assert!(read_to(&rig, &open, 32_768, 16 << 10).is_err());
-    rig.server.script(|_| Some(Fault::Status(5)));
+    rig.server.script(|_| Some(Misbehaviour::Status(5)));
     assert!(matches!(
         read_to(&rig, &open, 32_768, 16 << 10),
         Err(DataError::Status(_))

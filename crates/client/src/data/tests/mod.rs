@@ -19,18 +19,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::FileHandle;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::{Interrupt, Transport},
 };
 use curt_trace::ClientCounters;
+use curt_types::{Attributes, FileHandle, Wcc};
 use parking_lot::Mutex;
 
 use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, WritePosition};
 use crate::{
     environment::{Background, BackgroundTask, Clock},
-    protocol::{Attributes, RpcClient, Wcc},
+    protocol::RpcClient,
     threads::BackgroundThreads,
 };
 use server::Server;
@@ -86,7 +86,7 @@ struct File {
 }
 
 impl DataOwner for File {
-    fn handle(&self) -> FileHandle {
+    fn handle(&self) -> &FileHandle {
         handle()
     }
 
@@ -120,9 +120,9 @@ impl DataOwner for File {
     }
 }
 
-fn handle() -> FileHandle {
+fn handle() -> &'static FileHandle {
     static HANDLE: OnceLock<FileHandle> = OnceLock::new();
-    *HANDLE.get_or_init(|| FileHandle::new(b"the file").unwrap())
+    HANDLE.get_or_init(|| FileHandle::new(b"the file").unwrap())
 }
 
 /// One file on one server, and the data half between.

@@ -1,7 +1,7 @@
 //! A random writer against a model: what a program sees of its file is what it would see of a local
 //! one, whatever the server does that a server may do.
 
-use super::{Rig, pattern, random::Random, server::Fault, small};
+use super::{Rig, pattern, random::Random, server::Misbehaviour, small};
 use crate::data::{DataOptions, OpenData, OpenMode};
 
 /// Largest size of the file, in bytes.
@@ -130,8 +130,10 @@ fn run(seed: u64, operations: u64, faults: bool) {
     if faults {
         let mut script = Random::new(seed + 77);
         rig.server.script(move |_| match script.below(20) {
-            0 => Some(Fault::Short(1 + u32::try_from(script.below(4000)).unwrap())),
-            1 => Some(Fault::Status(10_008)),
+            0 => Some(Misbehaviour::Short(
+                1 + u32::try_from(script.below(4000)).unwrap(),
+            )),
+            1 => Some(Misbehaviour::Status(10_008)),
             _ => None,
         });
     }

@@ -1,12 +1,12 @@
 //! Reading, with read-ahead and without.
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
+use curt_types::Fault;
 
 use super::{
     Rig, pattern,
-    server::{Fault, READ},
+    server::{Misbehaviour, READ},
     small,
 };
 use crate::data::{DataError, DataOptions, OpenMode};
@@ -104,10 +104,10 @@ fn a_random_reader_gets_whole_units_and_no_more() {
 fn short_reads_are_continued_and_none_without_end_is_an_error() {
     let contents = pattern(10_000);
     let rig = Rig::inline(&contents, small());
-    rig.server.script(|_| Some(Fault::Short(3000)));
+    rig.server.script(|_| Some(Misbehaviour::Short(3000)));
     assert_eq!(rig.read(&rig.open(), 0, 10_000).unwrap(), contents);
     rig.file.data.invalidate();
-    rig.server.script(|_| Some(Fault::Short(0)));
+    rig.server.script(|_| Some(Misbehaviour::Short(0)));
     let error = rig.read(&rig.open(), 0, 10_000).unwrap_err();
     assert!(
         matches!(error, DataError::Call(CallError::Malformed(_))),
@@ -164,15 +164,12 @@ fn direct_reads_ask_each_time() {
 #[test]
 fn refusals_reach_the_reader_and_a_busy_server_is_waited_for() {
     let rig = Rig::inline(b"data", small());
-    rig.server.script(|_| Some(Fault::Status(13)));
-    assert_eq!(
-        rig.read(&rig.open(), 0, 4),
-        Err(DataError::Status(NfsStat3::Acces))
-    );
+    rig.server.script(|_| Some(Misbehaviour::Status(13)));
+    assert_eq!(rig.read(&rig.open(), 0, 4), Err(DataError::Status(Fault::Acces)));
     let mut busy = 3;
     rig.server.script(move |_| {
         busy -= 1;
-        (busy >= 0).then_some(Fault::Status(10_008))
+        (busy >= 0).then_some(Misbehaviour::Status(10_008))
     });
     let before = rig.clock.0.lock().to_owned();
     assert_eq!(rig.read(&rig.open(), 0, 4).unwrap(), b"data");
@@ -189,17 +186,20 @@ fn nonsense_from_the_server_is_an_error_and_no_panic() {
     };
     for length in 0..sane.len() {
         let cut = sane[..length].to_vec();
-        rig.server.script(move |_| Some(Fault::Results(cut.clone())));
+        rig.server
+            .script(move |_| Some(Misbehaviour::Results(cut.clone())));
         assert!(rig.read(&rig.open(), 0, 1000).is_err(), "{length} bytes");
     }
     let mut too_much = vec![0; 8];
     too_much.extend([0, 0, 4, 0, 0, 0, 0, 1, 0, 0, 4, 0]);
     too_much.extend([9; 1024]);
     for results in [too_much, [&sane[..], &[0; 4]].concat()] {
-        rig.server.script(move |_| Some(Fault::Results(results.clone())));
+        rig.server
+            .script(move |_| Some(Misbehaviour::Results(results.clone())));
         assert!(rig.read(&rig.open(), 0, 1000).is_err());
     }
-    rig.server.script(move |_| Some(Fault::Results(sane.clone())));
+    rig.server
+        .script(move |_| Some(Misbehaviour::Results(sane.clone())));
     assert_eq!(rig.read(&rig.open(), 0, 1000).unwrap(), [1, 2, 3, 4]);
 }
 
@@ -271,7 +271,7 @@ fn the_interrupted_leader_of_a_shared_read_takes_nobody_with_it() {
     rig.server.script(move |_| {
         entered.send(()).unwrap();
         calls += 1;
-        (calls == 1).then_some(Fault::Silence)
+        (calls == 1).then_some(Misbehaviour::Silence)
     });
     let interrupt = Interrupt::new();
     std::thread::scope(|scope| {
@@ -333,7 +333,7 @@ fn a_gap_within_a_unit_is_filled_whatever_the_server_gives() {
         let open = rig.open();
         rig.write(&open, 0, &contents[..3000]).unwrap();
         rig.server
-            .script(move |seen| (seen.procedure == READ).then_some(Fault::Short(most)));
+            .script(move |seen| (seen.procedure == READ).then_some(Misbehaviour::Short(most)));
         assert_eq!(rig.read(&open, 2990, 50).unwrap(), contents[2990..3040]);
     }
 }

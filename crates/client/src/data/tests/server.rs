@@ -30,7 +30,7 @@ pub(super) struct Seen {
 
 /// What a script does to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum Misbehaviour {
     /// Answer with this status.
     Status(u32),
     /// Take or give only so many bytes.
@@ -47,7 +47,7 @@ pub(super) enum Fault {
     Results(Vec<u8>),
 }
 
-type Script = Box<dyn FnMut(&Seen) -> Option<Fault> + Send>;
+type Script = Box<dyn FnMut(&Seen) -> Option<Misbehaviour> + Send>;
 type After = Box<dyn FnMut(&Seen) + Send>;
 
 #[derive(Default)]
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// From now on `script` may break in on each call.
-    pub(super) fn script(&self, script: impl FnMut(&Seen) -> Option<Fault> + Send + 'static) {
+    pub(super) fn script(&self, script: impl FnMut(&Seen) -> Option<Misbehaviour> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
     }
 
@@ -216,21 +216,21 @@ impl Server {
     fn respond(&self, seen: Seen, data: &[u8], interrupt: &Interrupt) -> Result<Vec<u8>, CallError> {
         let fault = self.script.lock().as_mut().and_then(|script| script(&seen));
         match fault.clone() {
-            Some(Fault::Error(error)) => return Err(error),
-            Some(Fault::Results(results)) => return Ok(results),
-            Some(Fault::Silence) => {
+            Some(Misbehaviour::Error(error)) => return Err(error),
+            Some(Misbehaviour::Results(results)) => return Ok(results),
+            Some(Misbehaviour::Silence) => {
                 while !interrupt.wait_for(std::time::Duration::from_secs(1)) {}
                 return Err(CallError::Interrupted);
             }
             _ => {}
         }
         let mut state = self.state();
-        if fault == Some(Fault::RestartBefore) {
+        if fault == Some(Misbehaviour::RestartBefore) {
             state.restart();
         }
         let results = match fault {
-            Some(Fault::Status(status)) => state.refuse(seen.procedure, status),
-            Some(Fault::Short(count)) => state.perform(
+            Some(Misbehaviour::Status(status)) => state.refuse(seen.procedure, status),
+            Some(Misbehaviour::Short(count)) => state.perform(
                 &Seen {
                     count: seen.count.min(count),
                     ..seen
@@ -239,7 +239,7 @@ impl Server {
             ),
             _ => state.perform(&seen, data),
         };
-        if fault == Some(Fault::RestartAfter) {
+        if fault == Some(Misbehaviour::RestartAfter) {
             state.restart();
         }
         Ok(results)
@@ -252,7 +252,7 @@ fn decode(request: &RpcRequest<'_>, arguments: &[u8]) -> Result<(Seen, Vec<u8>),
     let (procedure, offset, count) = (request.procedure, decoder.u64()?, decoder.u32()?);
     let uid = match request.credential {
         curt_rpc::auth::RpcCredential::Sys(sys) => Some(sys.uid),
-        curt_rpc::auth::RpcCredential::None => None,
+        curt_rpc::auth::RpcCredential::None | curt_rpc::auth::RpcCredential::Context(_) => None,
     };
     let mut seen = Seen {
         procedure,

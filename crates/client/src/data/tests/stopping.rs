@@ -4,7 +4,7 @@ use curt_rpc::client::{CallError, Interrupt};
 
 use super::{
     Rig, pattern,
-    server::{Fault, WRITE},
+    server::{Misbehaviour, WRITE},
     small,
 };
 use crate::data::{DataError, DataOptions, WritePosition};
@@ -116,7 +116,7 @@ fn the_end_of_a_mount_names_what_was_never_sent() {
     let rig = Rig::threaded(&[], small());
     let open = rig.open();
     rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Silence));
+        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Silence));
     rig.write(&open, 0, &pattern(1000)).unwrap();
     let deadline = Interrupt::new();
     deadline.raise();

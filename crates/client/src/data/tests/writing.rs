@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::CallError,
 };
 use curt_trace::ClientCounter;
+use curt_types::Fault;
 
 use super::{
     Rig, pattern,
-    server::{COMMIT, Fault, READ, WRITE},
+    server::{COMMIT, Misbehaviour, READ, WRITE},
     small,
 };
 use crate::data::{
@@ -194,7 +194,7 @@ fn a_restart_between_write_and_commit_has_the_bytes_sent_again() {
     rig.server.script(move |seen| {
         let restarts_now = seen.procedure == COMMIT && restarts > 0;
         restarts -= i32::from(restarts_now);
-        restarts_now.then_some(Fault::RestartBefore)
+        restarts_now.then_some(Misbehaviour::RestartBefore)
     });
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.state().disk, contents);
@@ -235,9 +235,11 @@ fn a_server_that_restarts_at_every_turn_loses_nothing_that_fsync_acknowledged() 
         let open = rig.open();
         let mut script = super::random::Random::new(seed + 1000);
         rig.server.script(move |_| match script.below(8) {
-            0 => Some(Fault::RestartBefore),
-            1 => Some(Fault::RestartAfter),
-            2 => Some(Fault::Short(1 + u32::try_from(script.below(3000)).unwrap())),
+            0 => Some(Misbehaviour::RestartBefore),
+            1 => Some(Misbehaviour::RestartAfter),
+            2 => Some(Misbehaviour::Short(
+                1 + u32::try_from(script.below(3000)).unwrap(),
+            )),
             _ => None,
         });
         let mut expected = vec![0; 20_000];
@@ -262,9 +264,9 @@ fn a_full_disk_is_told_once_to_each_open_file() {
     let rig = Rig::inline(&[], small());
     let (open, other) = (rig.open(), rig.open());
     rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
+        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
     rig.write(&open, 0, b"lost").unwrap();
-    let full = Err(DataError::Status(NfsStat3::Nospc));
+    let full = Err(DataError::Status(Fault::Nospc));
     assert_eq!(rig.flush(&open), full);
     assert_eq!(rig.flush(&open), Ok(()));
     assert_eq!(rig.flush(&other), full);
@@ -285,11 +287,11 @@ fn a_write_after_a_failure_says_so_early() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
+        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Status(FULL)));
     rig.write(&open, 0, &[1; 4096]).unwrap();
     assert_eq!(
         rig.write(&open, 4096, &[1; 4096]),
-        Err(DataError::Status(NfsStat3::Nospc))
+        Err(DataError::Status(Fault::Nospc))
     );
     assert_eq!(rig.flush(&open), Ok(()), "it was told");
 }
@@ -299,9 +301,9 @@ fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server
-        .script(|seen| (seen.procedure == COMMIT).then_some(Fault::Status(5)));
+        .script(|seen| (seen.procedure == COMMIT).then_some(Misbehaviour::Status(5)));
     rig.write(&open, 0, &[1; 8192]).unwrap();
-    assert_eq!(rig.flush(&open), Err(DataError::Status(NfsStat3::Io)));
+    assert_eq!(rig.flush(&open), Err(DataError::Status(Fault::Io)));
     assert_eq!((rig.flush(&open), rig.plane.unwritten_bytes()), (Ok(()), 0));
 }
 
@@ -310,7 +312,7 @@ fn soft_timeouts_fail_the_write() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server
-        .script(|_| Some(Fault::Error(CallError::TimedOut { softerr: true })));
+        .script(|_| Some(Misbehaviour::Error(CallError::TimedOut { softerr: true })));
     rig.write(&open, 0, b"lost").unwrap();
     assert_eq!(
         rig.flush(&open),
@@ -328,14 +330,14 @@ fn short_writes_are_continued_and_impossible_counts_are_errors() {
     let rig = Rig::inline(&[], small());
     let open = rig.open();
     rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Short(1500)));
+        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(1500)));
     rig.write(&open, 0, &pattern(4096)).unwrap();
     rig.flush(&open).unwrap();
     assert_eq!(rig.server.state().disk, pattern(4096));
     let counts: Vec<u32> = rig.server.take_seen().iter().map(|seen| seen.2).collect();
     assert_eq!(counts, [4096, 2596, 1096, 0]);
     rig.server
-        .script(|seen| (seen.procedure == WRITE).then_some(Fault::Short(0)));
+        .script(|seen| (seen.procedure == WRITE).then_some(Misbehaviour::Short(0)));
     rig.write(&open, 0, b"x").unwrap();
     assert!(matches!(
         rig.flush(&open),
@@ -362,8 +364,8 @@ fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
         rig.write(&open, 100, &[2; 8192]).unwrap();
         let expected = [[1; 100].as_slice(), &[2; 8192]].concat();
         assert_eq!(rig.server.state().disk, expected);
-        rig.server.script(|_| Some(Fault::Status(FULL)));
-        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(NfsStat3::Nospc)));
+        rig.server.script(|_| Some(Misbehaviour::Status(FULL)));
+        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(Fault::Nospc)));
         assert_eq!(rig.flush(&open), Ok(()));
     }
 }

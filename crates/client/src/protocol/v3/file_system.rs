@@ -1,12 +1,11 @@
 //! FSSTAT, FSINFO and PATHCONF (RFC 1813 §3.3.18 to 3.3.20).
 
-use curt_proto::nfs3::{
-    Fattr, FileHandle, FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, NfsProcedure, PathconfOk,
-};
+use curt_proto::nfs3::{Fattr, FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, NfsProcedure, PathconfOk};
 use curt_rpc::client::CallError;
+use curt_types::{Attributes, FileHandle};
 
-use super::ask;
-use crate::protocol::{Attributes, Fsinfo, FsstatReply, NfsReply, Pathconf, RpcCaller, RpcClient};
+use super::{ask, nfs_fh3};
+use crate::protocol::{Fsinfo, FsstatReply, NfsReply, Pathconf, RpcCaller, RpcClient};
 
 /// FSSTAT: how full the file system is.
 ///
@@ -29,7 +28,14 @@ pub fn fsstat(
         };
         (space, ok.attributes.map(Attributes::from))
     };
-    ask(wire, asker, NfsProcedure::Fsstat, object, success, attributes)
+    ask(
+        wire,
+        asker,
+        NfsProcedure::Fsstat,
+        &nfs_fh3(object)?,
+        success,
+        attributes,
+    )
 }
 
 /// FSINFO: what the server can do, and likes best.
@@ -63,7 +69,7 @@ pub fn fsinfo(
         wire,
         asker,
         NfsProcedure::Fsinfo,
-        &FsinfoArguments { root: *root },
+        &FsinfoArguments { root: nfs_fh3(root)? },
         success,
         attributes,
     )
@@ -89,7 +95,14 @@ pub fn pathconf(
         };
         (limits, ok.attributes.map(Attributes::from))
     };
-    ask(wire, asker, NfsProcedure::Pathconf, object, success, attributes)
+    ask(
+        wire,
+        asker,
+        NfsProcedure::Pathconf,
+        &nfs_fh3(object)?,
+        success,
+        attributes,
+    )
 }
 
 fn attributes(fattr: Option<Fattr>) -> Option<Attributes> {

@@ -1,14 +1,15 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, 3.3.17).
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, NfsProcedure, NfsResult,
+    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsProcedure, NfsResult,
     ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
 };
 use curt_rpc::client::CallError;
+use curt_types::{Attributes, FileHandle};
 use curt_xdr::{Decode, DecodeError};
 
-use super::{read_results, send};
-use crate::protocol::{Attributes, NfsReply, ReaddirEntry, ReaddirPage, RpcCaller, RpcClient};
+use super::{nfs_fh3, read_results, send};
+use crate::protocol::{NfsReply, ReaddirEntry, ReaddirPage, RpcCaller, RpcClient};
 
 /// READDIR: names of a directory that follow `cookie`, in results of `count` bytes at most. `about`
 /// is the directory.
@@ -25,7 +26,7 @@ pub fn readdir(
 ) -> Result<NfsReply<ReaddirPage, Option<Attributes>>, CallError> {
     let procedure = NfsProcedure::Readdir;
     let arguments = ReaddirArguments {
-        directory: *directory,
+        directory: nfs_fh3(directory)?,
         cookie: Cookie(cookie),
         verifier,
         count,
@@ -48,11 +49,11 @@ pub fn readdir(
                 attributes,
             )
         }
-        NfsResult::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,
-        repeated_at: None,
+        lost_at: None,
         outcome,
         attributes: about,
     })
@@ -73,7 +74,7 @@ pub fn readdirplus(
     let procedure = NfsProcedure::ReaddirPlus;
     let (directory_count, max_count) = (count, count);
     let arguments = ReaddirPlusArguments {
-        directory: *directory,
+        directory: nfs_fh3(directory)?,
         cookie: Cookie(cookie),
         verifier,
         directory_count,
@@ -89,7 +90,7 @@ pub fn readdirplus(
                 fileid: entry.fileid.0,
                 name: entry.name.bytes().into(),
                 cookie: entry.cookie.0,
-                handle: entry.handle,
+                handle: entry.handle.map(FileHandle::from),
                 attributes: entry.attributes.map(Attributes::from),
             });
             (
@@ -97,11 +98,11 @@ pub fn readdirplus(
                 attributes,
             )
         }
-        NfsResult::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,
-        repeated_at: None,
+        lost_at: None,
         outcome,
         attributes: about,
     })

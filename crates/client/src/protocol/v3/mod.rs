@@ -5,7 +5,6 @@
 //! that makes no sense is [`CallError::Malformed`], with one log line. Must not know the purpose of
 //! a request.
 
-mod convert;
 mod file_system;
 mod listing;
 mod names;
@@ -17,8 +16,9 @@ mod tests;
 
 use std::{sync::Arc, time::Instant};
 
-use curt_proto::nfs3::{NfsProcedure, NfsResult, NfsStat3, PROGRAM, VERSION};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, VERSION};
 use curt_rpc::client::{CallError, ReplySink};
+use curt_types::{Fault, FileHandle};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
@@ -90,7 +90,7 @@ where
     let incoming = send(wire, asker, procedure, arguments, &[], RESULTS_SMALL)?;
     let outcome: NfsResult<T, F> = read_results(wire, procedure, incoming.reply.results())?;
     Ok(NfsReply {
-        repeated_at: incoming.repeated_at,
+        lost_at: incoming.lost_at,
         ..answer(incoming.sent_at, outcome, success, failure)
     })
 }
@@ -114,28 +114,34 @@ fn answer<T, F, R, A>(
             let (result, about) = success(value);
             NfsReply {
                 sent_at,
-                repeated_at: None,
+                lost_at: None,
                 outcome: Ok(result),
                 attributes: about,
             }
         }
         Err((status, failed)) => NfsReply {
             sent_at,
-            repeated_at: None,
-            outcome: Err(status),
+            lost_at: None,
+            outcome: Err(status.into()),
             attributes: failure(failed),
         },
     }
 }
 
 /// The answer to a request that cannot be sent, as a server would give it.
-fn refusal<R, A: Default>(wire: &RpcClient, status: NfsStat3) -> NfsReply<R, A> {
+fn refusal<R, A: Default>(wire: &RpcClient, fault: Fault) -> NfsReply<R, A> {
     NfsReply {
         sent_at: wire.now(),
-        repeated_at: None,
-        outcome: Err(status),
+        lost_at: None,
+        outcome: Err(fault),
         attributes: A::default(),
     }
+}
+
+/// A handle as this version's messages carry it. No server of this version gives a longer one, and
+/// none could decode it.
+fn nfs_fh3(handle: &FileHandle) -> Result<NfsFh3, CallError> {
+    NfsFh3::new(handle.as_bytes()).map_err(|_| CallError::GarbageArguments)
 }
 
 /// A value that its type allows and its place does not.

@@ -1,17 +1,18 @@
 //! LOOKUP and what makes, removes and moves names (RFC 1813 §3.3.3, 3.3.8 to 3.3.15).
 
 use curt_proto::nfs3::{
-    self, CreateArguments, CreateVerifier, DirOpArgs, Fattr, FileHandle, Filename, LinkArguments, LinkWcc,
-    LookupOk, MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsStat3, RenameArguments,
-    RenameWcc, SymlinkArguments, WccData,
+    self, CreateArguments, CreateVerifier, DirOpArgs, Fattr, Filename, LinkArguments, LinkWcc, LookupOk,
+    MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, RenameArguments, RenameWcc,
+    SymlinkArguments, WccData,
 };
 use curt_rpc::client::CallError;
+use curt_types::{Attributes, Fault, FileHandle, SetAttributes, Wcc};
 use curt_xdr::Encode;
 
-use super::{ask, refusal};
+use super::{ask, nfs_fh3, refusal};
 use crate::protocol::{
-    Attributes, CreateReply, CreateSemantics, LinkAttributes, LookupReply, MknodType, NfsReply,
-    RenameAttributes, RpcCaller, RpcClient, SetAttributes, Wcc,
+    CreateReply, CreateSemantics, LinkAttributes, LookupReply, MknodType, NfsReply, RenameAttributes,
+    RpcCaller, RpcClient,
 };
 
 /// LOOKUP: what `name` in `directory` leads to. `about` is the directory.
@@ -25,11 +26,11 @@ pub fn lookup(
     name: &[u8],
 ) -> Result<NfsReply<LookupReply, Option<Attributes>>, CallError> {
     let Some(arguments) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let success = |ok: LookupOk| {
         let found = LookupReply {
-            handle: ok.object,
+            handle: ok.object.into(),
             attributes: ok.attributes.map(Attributes::from),
         };
         (found, ok.directory.map(Attributes::from))
@@ -50,7 +51,7 @@ pub fn create(
     how: &CreateSemantics,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let how = match *how {
         CreateSemantics::Unchecked(set) => nfs3::CreateHow::Unchecked(set.into()),
@@ -72,7 +73,7 @@ pub fn mkdir(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     make(
         wire,
@@ -98,7 +99,7 @@ pub fn symlink(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(target)) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     make(
         wire,
@@ -125,7 +126,7 @@ pub fn mknod(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let set = (*set).into();
     let what = match node {
@@ -148,7 +149,7 @@ pub fn remove(
     name: &[u8],
 ) -> Result<NfsReply<(), Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     change(wire, asker, NfsProcedure::Remove, &place)
 }
@@ -164,7 +165,7 @@ pub fn rmdir(
     name: &[u8],
 ) -> Result<NfsReply<(), Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     change(wire, asker, NfsProcedure::Rmdir, &place)
 }
@@ -180,7 +181,7 @@ pub fn rename(
     to: (&FileHandle, &[u8]),
 ) -> Result<NfsReply<(), RenameAttributes>, CallError> {
     let (Some(from), Some(to)) = (place(from.0, from.1), place(to.0, to.1)) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let renamed = |wcc: RenameWcc| RenameAttributes {
         from: wcc.from.into(),
@@ -208,13 +209,16 @@ pub fn link(
     name: &[u8],
 ) -> Result<NfsReply<(), LinkAttributes>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let linked = |wcc: LinkWcc| LinkAttributes {
         file: wcc.attributes.map(Attributes::from),
         directory: wcc.directory.into(),
     };
-    let arguments = LinkArguments { file: *file, place };
+    let arguments = LinkArguments {
+        file: nfs_fh3(file)?,
+        place,
+    };
     ask(
         wire,
         asker,
@@ -228,7 +232,7 @@ pub fn link(
 /// A name in a directory; none if no message can carry it.
 fn place<'a>(directory: &FileHandle, name: &'a [u8]) -> Option<DirOpArgs<'a>> {
     Some(DirOpArgs {
-        directory: *directory,
+        directory: nfs_fh3(directory).ok()?,
         name: Filename::new(name).ok()?,
     })
 }
@@ -241,7 +245,7 @@ fn make(
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let success = |ok: nfs3::CreateOk| {
         let created = CreateReply {
-            handle: ok.object,
+            handle: ok.object.map(FileHandle::from),
             attributes: ok.attributes.map(Attributes::from),
         };
         (created, ok.directory.into())

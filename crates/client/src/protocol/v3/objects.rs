@@ -1,13 +1,14 @@
 //! NULL, GETATTR, SETATTR, ACCESS and READLINK (RFC 1813 §3.3.0 to 3.3.2, 3.3.4, 3.3.5).
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, NfsProcedure, NfsResult, NfsTime, ReadlinkOk,
+    AccessArguments, AccessMask, AccessOk, Fattr, NfsProcedure, NfsResult, NfsTime, ReadlinkOk,
     SetattrArguments, WccData,
 };
 use curt_rpc::client::CallError;
+use curt_types::{Attributes, FileHandle, SetAttributes, Timestamp, Wcc};
 
-use super::{RESULTS_NAME, RESULTS_SMALL, answer, ask, read_results, send};
-use crate::protocol::{Attributes, NfsReply, RpcCaller, RpcClient, SetAttributes, Timestamp, Wcc};
+use super::{RESULTS_NAME, RESULTS_SMALL, answer, ask, nfs_fh3, read_results, send};
+use crate::protocol::{NfsReply, RpcCaller, RpcClient};
 
 /// NULL: asks whether the server answers at all.
 ///
@@ -31,7 +32,7 @@ pub fn getattr(
         wire,
         asker,
         NfsProcedure::Getattr,
-        object,
+        &nfs_fh3(object)?,
         |fattr: Fattr| (fattr.into(), ()),
         |(): ()| (),
     )
@@ -50,7 +51,7 @@ pub fn setattr(
 ) -> Result<NfsReply<(), Wcc>, CallError> {
     let guard = guard.map(NfsTime::from);
     let arguments = SetattrArguments {
-        object: *object,
+        object: nfs_fh3(object)?,
         attributes: (*set).into(),
         guard,
     };
@@ -76,7 +77,7 @@ pub fn access(
     mask: u32,
 ) -> Result<NfsReply<u32, Option<Attributes>>, CallError> {
     let arguments = AccessArguments {
-        object: *object,
+        object: nfs_fh3(object)?,
         access: AccessMask(mask),
     };
     // A right that was not asked about is not granted by an answer.
@@ -94,7 +95,14 @@ pub fn readlink(
     asker: RpcCaller<'_>,
     link: &FileHandle,
 ) -> Result<NfsReply<Box<[u8]>, Option<Attributes>>, CallError> {
-    let incoming = send(wire, asker, NfsProcedure::Readlink, link, &[], RESULTS_NAME)?;
+    let incoming = send(
+        wire,
+        asker,
+        NfsProcedure::Readlink,
+        &nfs_fh3(link)?,
+        &[],
+        RESULTS_NAME,
+    )?;
     let outcome: NfsResult<ReadlinkOk<'_>, Option<Fattr>> =
         read_results(wire, NfsProcedure::Readlink, incoming.reply.results())?;
     let success = |ok: ReadlinkOk<'_>| (ok.target.bytes().into(), ok.attributes.map(Attributes::from));

@@ -3,16 +3,17 @@
 use std::{sync::Arc, time::Instant};
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Fattr, FileHandle, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk,
-    WccData, WriteHead, WriteOk, WriteVerifier,
+    CommitArguments, CommitOk, Fattr, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk, WccData,
+    WriteHead, WriteOk, WriteVerifier,
 };
 use curt_rpc::client::{CallError, CallReply, ReplySink};
+use curt_types::{Attributes, FileHandle, Stability, Wcc};
 use curt_xdr::decode_all;
 
-use super::{RESULTS_SMALL, answer, ask, invalid_value, read_results, send, send_with_sink};
+use super::{RESULTS_SMALL, answer, ask, invalid_value, nfs_fh3, read_results, send, send_with_sink};
 use crate::{
     data::SharedBytes,
-    protocol::{Attributes, NfsReply, RpcCaller, RpcClient, Stability, Wcc, WriteReply},
+    protocol::{NfsReply, RpcCaller, RpcClient, WriteReply},
 };
 
 /// What READ brings besides the data, in bytes: status, attributes, count, end, length.
@@ -127,7 +128,7 @@ fn send_read(
     taker: Option<&Arc<dyn ReplySink>>,
 ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
     let arguments = ReadArguments {
-        file: *file,
+        file: nfs_fh3(file)?,
         offset,
         count,
     };
@@ -156,7 +157,7 @@ fn send_read(
     let failure = |failed: ReadFail| failed.attributes.map(Attributes::from);
     let NfsReply {
         sent_at,
-        repeated_at,
+        lost_at,
         outcome,
         attributes: about,
     } = answer(incoming.sent_at, outcome, success, failure);
@@ -164,7 +165,7 @@ fn send_read(
         Err(status) => {
             return Ok(Some(NfsReply {
                 sent_at,
-                repeated_at,
+                lost_at,
                 outcome: Err(status),
                 attributes: about,
             }));
@@ -190,7 +191,7 @@ fn send_read(
     };
     Ok(Some(NfsReply {
         sent_at,
-        repeated_at,
+        lost_at,
         outcome: Ok(ReadData { bytes, end }),
         attributes: about,
     }))
@@ -210,7 +211,7 @@ pub fn write(
 ) -> Result<NfsReply<WriteReply, Wcc>, CallError> {
     let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let head = WriteHead {
-        file: *file,
+        file: nfs_fh3(file)?,
         offset,
         count,
         stable: stability.into(),
@@ -249,7 +250,7 @@ pub fn commit(
     file: &FileHandle,
 ) -> Result<NfsReply<WriteVerifier, Wcc>, CallError> {
     let arguments = CommitArguments {
-        file: *file,
+        file: nfs_fh3(file)?,
         offset: 0,
         count: 0,
     };

@@ -2,12 +2,9 @@
 
 use curt_trace::operations::ROUND_TRIP_BOUNDS;
 use curt_trace::prometheus::{Exposition, MetricType};
-use curt_trace::{OperationFigure, PROCEDURES, ProcedureFigures};
+use curt_trace::{OperationFigure, PROCEDURES, ProcedureFigures, metrics};
 
 use super::super::messages::MountReport;
-
-/// What all names begin with.
-const PREFIX: &str = "curt_mount";
 
 /// The text for a mount.
 #[must_use]
@@ -21,47 +18,26 @@ pub fn text(report: &MountReport) -> String {
         ("nfs_version", report.vers.as_str()),
         ("version", report.curt.as_str()),
     ];
-    out.one(
-        "curt_mount_info",
-        MetricType::Gauge,
-        "What is mounted where, by which version of Curt.",
-        &about,
-        1,
-    );
-    out.one(
-        "curt_mount_age_seconds",
-        MetricType::Gauge,
-        "Time since it was mounted.",
-        &[mount],
-        report.age_seconds,
-    );
+    metrics!(out, &about; "curt_mount_info" "Source, mount point and version of Curt." 1;);
+    metrics! { out, &[mount];
+        "curt_mount_age_seconds" "Time since the mount." report.age_seconds;
+        "curt_mount_transport_connections" "Connections to the server." report.transport.connections;
+        "curt_mount_transport_idle_seconds" "Time since the last request or reply." report.transport.idle_seconds;
+        "curt_mount_transport_most_requests_at_once"
+            "The most requests that were under way at once on one connection." report.transport.most_at_once;
+        "curt_mount_held_objects" "Files, directories and other objects that are known." report.held.objects;
+        "curt_mount_held_names" "Names that are known to be there." report.held.names;
+        "curt_mount_held_missing_names" "Names that are known to be missing." report.held.missing_names;
+        "curt_mount_held_listing_bytes" "Memory that listings take." report.held.listing_bytes;
+        "curt_mount_held_dirty_bytes"
+            "Bytes that are written and not on the server's disk yet." report.held.dirty_bytes;
+    }
     operations(&mut out, mount.1, report);
     out.table(
         "curt_mount_transport",
         &[(vec![mount], &report.transport.figures)],
     );
-    let now: [(&str, &str, u64); 3] = [
-        (
-            "connections",
-            "Connections to the server.",
-            report.transport.connections,
-        ),
-        (
-            "idle_seconds",
-            "Time since the last request or reply.",
-            report.transport.idle_seconds,
-        ),
-        (
-            "most_requests_at_once",
-            "The most requests that were under way at once on one connection.",
-            report.transport.most_at_once,
-        ),
-    ];
-    for (name, meaning, value) in now {
-        let name = format!("{PREFIX}_transport_{name}");
-        out.one(&name, MetricType::Gauge, meaning, &[mount], value);
-    }
-    out.table(PREFIX, &[(vec![mount], &report.counters.events)]);
+    out.table("curt_mount", &[(vec![mount], &report.counters.events)]);
     let mut family = out.family(
         "curt_mount_kernel_requests_total",
         MetricType::Counter,
@@ -70,7 +46,6 @@ pub fn text(report: &MountReport) -> String {
     for (operation, count) in &report.fuse {
         family.sample(&[mount, ("operation", operation)], count);
     }
-    held(&mut out, mount.1, report);
     out.text()
 }
 
@@ -87,7 +62,7 @@ fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
     let mut family = out.family(
         "curt_mount_round_trip_seconds",
         MetricType::Histogram,
-        "Time from a request's last transmission to its end, of procedures that were asked for.",
+        "Time from the last transmission of a request to its end, by procedure.",
     );
     for (procedure, figures) in &all {
         if figures.value(OperationFigure::Operations) == 0 {
@@ -97,39 +72,6 @@ fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
         let sum = figures.value(OperationFigure::RoundTrip);
         let labels = [("mount_point", place), ("procedure", *procedure)];
         family.histogram(&labels, &ROUND_TRIP_BOUNDS, &figures.round_trips, sum);
-    }
-}
-
-fn held(out: &mut Exposition, place: &str, report: &MountReport) {
-    let held = &report.held;
-    let now = [
-        (
-            "objects",
-            "Files, directories and other objects that are known.",
-            held.objects,
-        ),
-        ("names", "Names that are known to be there.", held.names),
-        (
-            "missing_names",
-            "Names that are known to be missing.",
-            held.missing_names,
-        ),
-        ("listing_bytes", "Memory that listings take.", held.listing_bytes),
-        (
-            "dirty_bytes",
-            "Bytes that are written and not on the server's disk yet.",
-            held.dirty_bytes,
-        ),
-    ];
-    for (name, meaning, value) in now {
-        let name = format!("{PREFIX}_held_{name}");
-        out.one(
-            &name,
-            MetricType::Gauge,
-            meaning,
-            &[("mount_point", place)],
-            value,
-        );
     }
 }
 

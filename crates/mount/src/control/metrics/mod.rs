@@ -1,9 +1,9 @@
 //! Figures for Prometheus: a small HTTP server on a unix socket or a port of this machine.
 //!
 //! [`MetricsAddress`] is the address, [`MetricsListener`] listens there, `http` parses requests,
-//! `peers` holds the connections, and `figures` writes a mount's figures. One thread serves all
-//! peers. Invariants: a slow peer holds one of [`PEERS_MAX`] places for seconds at most, and the
-//! memory of one answer; no peer can make the thread wait; no request changes anything.
+//! and `families` writes a mount's figures. Each peer has a thread. Invariants: a slow peer holds
+//! one of [`PEERS_MAX`] places for seconds at most, and the memory of one answer; a new peer takes
+//! the place of the oldest; no request changes anything.
 
 mod address;
 mod families;

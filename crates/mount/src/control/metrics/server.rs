@@ -1,17 +1,19 @@
-//! The listening socket and its connections: one thread, which never waits for one of them alone.
+//! The listening socket and its connections: a thread for each, so that none waits for another.
 
-use std::io;
-use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+use rustix::net::{SocketFlags, accept_with};
 use tracing::{debug, warn};
 
 use super::address::MetricsAddress;
@@ -21,13 +23,16 @@ use super::http::{self, HEAD_MAX};
 /// longest.
 pub const PEERS_MAX: usize = 16;
 
-/// How long a peer may take to ask, to take the answer, and to close its end.
+/// How long a peer may take to ask, to take the answer, and to close its end, in all.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long no connection is accepted when the system has no descriptor for it.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Returns the figures of this moment.
+type MetricsText = dyn Fn() -> String + Send + Sync;
 
 /// A socket that is listened on and not served yet.
 #[derive(Debug)]
@@ -119,15 +124,16 @@ impl MetricsListener {
     pub fn serve(
         self,
         begin: impl FnOnce() -> io::Result<()> + Send + 'static,
-        text: impl Fn() -> String + Send + 'static,
+        text: impl Fn() -> String + Send + Sync + 'static,
     ) -> io::Result<MetricsServer> {
         let (stop, stopped) = UnixStream::pair()?;
         let Self { listener, file, .. } = self;
+        let text: Arc<MetricsText> = Arc::new(text);
         let thread = thread::Builder::new()
             .name("metrics".to_owned())
             .stack_size(256 * 1024)
             .spawn(move || match begin() {
-                Ok(()) => serve(listener.as_fd(), stopped.as_fd(), &text),
+                Ok(()) => serve(&listener, &stopped, &text),
                 Err(error) => warn!(%error, "no figures are served"),
             })?;
         Ok(MetricsServer {
@@ -148,173 +154,105 @@ impl Drop for MetricsServer {
     }
 }
 
-/// A peer, and what the thread waits for.
+/// A peer, and the thread that answers it.
 struct HttpConnection {
-    socket: OwnedFd,
-    request: Vec<u8>,
-    answer: Vec<u8>,
-    sent: usize,
-    stage: HttpConnectionState,
-    deadline: Instant,
-    since: Instant,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HttpConnectionState {
-    Receiving,
-    Sending,
-    Closing,
-    Closed,
-}
-
-fn serve(listener: BorrowedFd<'_>, stopped: BorrowedFd<'_>, text: &dyn Fn() -> String) {
-    let mut peers: Vec<HttpConnection> = Vec::new();
-    let mut paused_until: Option<Instant> = None;
-    loop {
-        let now = Instant::now();
-        peers.retain(|peer| peer.stage != HttpConnectionState::Closed && peer.deadline > now);
-        if paused_until.is_some_and(|until| until <= now) {
-            paused_until = None;
-        }
-        let ready = match wait(listener, stopped, &peers, paused_until, now) {
-            Ok(ready) => ready,
-            Err(Errno::INTR) => continue,
-            Err(error) => return warn!(%error, "figures are not served any more"),
-        };
-        if ready[0] {
-            return;
-        }
-        for (peer, is_ready) in peers.iter_mut().zip(&ready[2..]) {
-            if *is_ready {
-                peer.advance(text);
-            }
-        }
-        if ready[1] {
-            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => admit(&mut peers, socket),
-                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => {
-                    debug!(%error, "nobody can connect for figures");
-                    paused_until = Some(Instant::now() + ACCEPT_PAUSE);
-                }
-            }
-        }
-    }
-}
-
-/// Which descriptors are ready: the stop signal, the listener, each peer.
-fn wait(
-    listener: BorrowedFd<'_>,
-    stopped: BorrowedFd<'_>,
-    peers: &[HttpConnection],
-    paused_until: Option<Instant>,
-    now: Instant,
-) -> Result<Vec<bool>, Errno> {
-    let listening = if paused_until.is_some() {
-        PollFlags::empty()
-    } else {
-        PollFlags::IN
-    };
-    let mut all = vec![
-        PollFd::from_borrowed_fd(stopped, PollFlags::IN),
-        PollFd::from_borrowed_fd(listener, listening),
-    ];
-    all.extend(peers.iter().map(|peer| {
-        let wanted = match peer.stage {
-            HttpConnectionState::Sending => PollFlags::OUT,
-            HttpConnectionState::Receiving | HttpConnectionState::Closing | HttpConnectionState::Closed => {
-                PollFlags::IN
-            }
-        };
-        PollFd::new(&peer.socket, wanted)
-    }));
-    let next = peers.iter().map(|peer| peer.deadline).chain(paused_until).min();
-    // A little later than the moment, so that it has come.
-    let timeout = next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1));
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    poll(&mut all, timeout.as_ref())?;
-    Ok(all.iter().map(|one| !one.revents().is_empty()).collect())
-}
-
-fn admit(peers: &mut Vec<HttpConnection>, socket: OwnedFd) {
-    let oldest = (0..peers.len()).min_by_key(|place| peers[*place].since);
-    if let Some(oldest) = oldest.filter(|_| peers.len() >= PEERS_MAX) {
-        peers.swap_remove(oldest);
-    }
-    let now = Instant::now();
-    peers.push(HttpConnection {
-        socket,
-        request: Vec::new(),
-        answer: Vec::new(),
-        sent: 0,
-        stage: HttpConnectionState::Receiving,
-        deadline: now + RECEIVE_TIMEOUT,
-        since: now,
-    });
+    socket: UnixStream,
+    thread: thread::JoinHandle<()>,
 }
 
 impl HttpConnection {
-    /// Does what can be done without waiting.
-    fn advance(&mut self, text: &dyn Fn() -> String) {
-        if self.stage == HttpConnectionState::Receiving {
-            self.receive(text);
+    /// Cuts the connection, which ends its thread.
+    fn cut(&self) {
+        // It may have ended already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+fn serve(listener: &OwnedFd, stopped: &UnixStream, text: &Arc<MetricsText>) {
+    let mut peers: VecDeque<HttpConnection> = VecDeque::new();
+    loop {
+        let mut ready = [
+            PollFd::new(stopped, PollFlags::IN),
+            PollFd::new(listener, PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return warn!(%error, "figures are not served any more"),
+            Ok(_) if !ready[0].revents().is_empty() => break,
+            Ok(_) => {}
         }
-        if self.stage == HttpConnectionState::Sending {
-            self.send_answer();
-        } else if self.stage == HttpConnectionState::Closing {
-            self.discard_input();
+        peers.retain(|peer| !peer.thread.is_finished());
+        match accept_with(listener, SocketFlags::CLOEXEC)
+            .map_err(Into::into)
+            .and_then(|socket| admit(socket, text))
+        {
+            Ok(peer) => peers.push_back(peer),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                debug!(%error, "nobody can connect for figures");
+                thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+        if peers.len() > PEERS_MAX
+            && let Some(oldest) = peers.pop_front()
+        {
+            oldest.cut();
         }
     }
+    for peer in peers {
+        peer.cut();
+        // It has no more to say than that it had a fault.
+        let _ = peer.thread.join();
+    }
+}
 
-    fn receive(&mut self, text: &dyn Fn() -> String) {
+fn admit(socket: OwnedFd, text: &Arc<MetricsText>) -> io::Result<HttpConnection> {
+    // Of whatever family it is: what is done with it is the same.
+    let socket = UnixStream::from(socket);
+    let (peer, text) = (socket.try_clone()?, Arc::clone(text));
+    let thread = thread::Builder::new()
+        .name("metrics-peer".to_owned())
+        .stack_size(256 * 1024);
+    let thread = thread.spawn(move || {
+        if let Err(error) = answer(&peer, &*text) {
+            debug!(%error, "figures were not taken");
+        }
+        let _ = peer.shutdown(Shutdown::Both);
+    })?;
+    Ok(HttpConnection { socket, thread })
+}
+
+/// Answers a request, within the time for each step.
+fn answer(mut peer: &UnixStream, text: &MetricsText) -> io::Result<()> {
+    let mut request = Vec::new();
+    let deadline = Instant::now() + RECEIVE_TIMEOUT;
+    let answer = loop {
         let mut bytes = [0; 1024];
-        let room = bytes.len().min(HEAD_MAX - self.request.len());
-        match recv(&self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => self.stage = HttpConnectionState::Closed,
-            Ok((_, count)) => {
-                self.request.extend_from_slice(&bytes[..count]);
-                if let Some(answer) = http::answer(&self.request, text) {
-                    self.answer = answer;
-                    self.enter_state(HttpConnectionState::Sending, SEND_TIMEOUT);
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.stage = HttpConnectionState::Closed,
+        let room = bytes.len().min(HEAD_MAX - request.len());
+        // A timeout of zero would be none.
+        let left = deadline.saturating_duration_since(Instant::now());
+        peer.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match peer.read(&mut bytes[..room])? {
+            0 => return Ok(()),
+            count => request.extend_from_slice(&bytes[..count]),
         }
-    }
-
-    fn send_answer(&mut self) {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match send(&self.socket, &self.answer[self.sent..], flags) {
-            Ok(count) => {
-                self.sent += count;
-                if self.sent == self.answer.len() {
-                    // Closed at once, what it still says would take the answer away from it.
-                    let _ = shutdown(&self.socket, Shutdown::Write);
-                    self.answer = Vec::new();
-                    self.enter_state(HttpConnectionState::Closing, CLOSE_TIMEOUT);
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.stage = HttpConnectionState::Closed,
+        if let Some(answer) = http::answer(&request, text) {
+            break answer;
         }
+    };
+    let deadline = Instant::now() + SEND_TIMEOUT;
+    let mut rest = &answer[..];
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        peer.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        rest = &rest[peer.write(rest)?..];
     }
-
-    fn discard_input(&mut self) {
-        match recv(&self.socket, &mut [0; 1024], RecvFlags::DONTWAIT) {
-            Ok((_, count)) if count > 0 => {}
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(_) | Err(_) => self.stage = HttpConnectionState::Closed,
-        }
-    }
-
-    fn enter_state(&mut self, stage: HttpConnectionState, patience: Duration) {
-        self.stage = stage;
-        self.deadline = Instant::now() + patience;
-    }
+    // Closed at once, what it still says would take the answer away from it.
+    peer.shutdown(Shutdown::Write)?;
+    peer.set_read_timeout(Some(CLOSE_TIMEOUT))?;
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    while peer.read(&mut [0; 1024])? > 0 && Instant::now() < deadline {}
+    Ok(())
 }
 
 #[cfg(test)]

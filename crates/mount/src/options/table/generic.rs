@@ -5,8 +5,8 @@ use super::super::settings::{AllowedUsers, Atime};
 use super::{flag, ignored, passed, refused};
 
 const NO_LABELS: &str = "security labels are not supported; leave it out";
-const NO_INTEREST: &str = "it means nothing to an NFS mount; leave it out";
-const DEFAULT_PERMISSIONS: &str = "the kernel would judge from mode bits what only the server may judge; leave it out, or use noaccesscheck";
+const NO_INTEREST: &str = "it has no meaning for an NFS mount; leave it out";
+const DEFAULT_PERMISSIONS: &str = "the kernel would check permissions by mode bits instead of asking the server; leave it out, or use noaccesscheck";
 
 macro_rules! generic {
     ($name:literal, $($field:ident = $value:expr),+) => {
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     refused("iversion", NO_INTEREST),
     ignored("noiversion", "NFS servers keep their own change attributes"),
     refused("lazytime", NO_INTEREST),
-    ignored("nolazytime", "times are the server's"),
+    ignored("nolazytime", "the server maintains the times"),
     refused("mand", NO_INTEREST),
     ignored("nomand", "there are no mandatory locks"),
     ignored("silent", "nothing is printed by the kernel"),

@@ -219,7 +219,7 @@ pub(super) const OTHER: &[OptionRow] = &[
     ignored("nointr", "every wait ends when its process is killed"),
     refused(
         "namlen",
-        "NFSv3 servers say themselves how long names may be; leave it out",
+        "NFSv3 servers report the maximum length of names (PATHCONF); leave it out",
     ),
     refused("clientaddr", OF_4),
     refused("migration", OF_4),

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use curt_policy::{AttributeState, CacheOptions, Facts, ObjectKind, ServerClock};
+use curt_policy::{AttributeState, CacheOptions, Facts, ServerClock};
+use curt_types::FileKind;
 
 use super::state::{Call, Change, Client, EARLY, LATE, Listed, Reply, Request, Server, State, Step, Thread};
 use crate::{
@@ -258,7 +259,7 @@ impl Directories {
     }
 
     fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(ObjectKind::Directory, server.changes.last)
+        self.setting.facts(FileKind::Directory, server.changes.last)
     }
 
     /// Is this what a look-up may be told that began at `began`?

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, ObjectKind, OpenDecision, OpenIntent,
-    OpenView, ServerClock,
+    AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, OpenDecision, OpenIntent, OpenView,
+    ServerClock,
     data::{self, PagesDecision},
     open,
 };
+use curt_types::FileKind;
 
 use super::state::{Block, Call, Client, Reply, Request, Server, State, Step, Thread};
 use crate::{
@@ -290,7 +291,7 @@ impl Files {
     }
 
     pub(super) fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(ObjectKind::Regular, server.changes.last)
+        self.setting.facts(FileKind::Regular, server.changes.last)
     }
 
     /// A WRITE of ours was answered.
@@ -383,7 +384,7 @@ fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -
         closed_after_writing: false,
         locked: false,
         access: AccessView {
-            local: Some(curt_policy::Rights::ALL),
+            local: Some(curt_types::Access::ALL),
             entry: None,
             foreign_data: false,
         },

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ObjectKind,
-    ServerClock,
+    AttributeState, CacheOptions, Facts, Moment, Mutation, NameDecision, NameIntent, NameView, ServerClock,
     names::{self, DentryState, LookupFinding, LookupTime},
 };
+use curt_types::FileKind;
 
 use super::state::{Call, Client, OTHER, Reply, Request, Server, State, Step, Thread, WANTED};
 use crate::{
@@ -299,7 +299,7 @@ impl Names {
     }
 
     pub(super) fn facts(&self, server: &Server) -> Facts {
-        self.setting.facts(ObjectKind::Directory, server.changes.last)
+        self.setting.facts(FileKind::Directory, server.changes.last)
     }
 
     pub(super) fn receive(

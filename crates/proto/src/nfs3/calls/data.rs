@@ -2,13 +2,13 @@
 
 use curt_xdr::{Encode, Opaque, Xdr};
 
-use crate::nfs3::{DATA_MAX, Fattr, FileHandle, WccData, WriteVerifier};
+use crate::nfs3::{DATA_MAX, Fattr, NfsFh3, WccData, WriteVerifier};
 
 /// READ's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ReadArguments {
     /// The file.
-    pub file: FileHandle,
+    pub file: NfsFh3,
     /// Where to begin, in bytes.
     pub offset: u64,
     /// How many bytes at most.
@@ -51,7 +51,7 @@ pub enum StableHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct WriteArguments<'a> {
     /// The file.
-    pub file: FileHandle,
+    pub file: NfsFh3,
     /// Where to begin, in bytes.
     pub offset: u64,
     /// How many bytes; should be the length of `data`.
@@ -66,7 +66,7 @@ pub struct WriteArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteHead {
     /// The file.
-    pub file: FileHandle,
+    pub file: NfsFh3,
     /// Where to begin, in bytes.
     pub offset: u64,
     /// How many bytes follow this head (then their padding).
@@ -102,7 +102,7 @@ pub struct WriteOk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CommitArguments {
     /// The file.
-    pub file: FileHandle,
+    pub file: NfsFh3,
     /// Where to begin, in bytes.
     pub offset: u64,
     /// How many bytes; 0 is all to the end.

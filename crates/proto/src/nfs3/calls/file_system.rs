@@ -3,7 +3,7 @@
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{Fattr, FileHandle, NfsTime};
+use crate::nfs3::{Fattr, NfsFh3, NfsTime};
 
 /// FSSTAT's result: the dynamic state of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
@@ -30,7 +30,7 @@ pub struct FsstatOk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct FsinfoArguments {
     /// The root of the file system, or any object in it.
-    pub root: FileHandle,
+    pub root: NfsFh3,
 }
 
 /// What a file system can do (`FSF3_*`).

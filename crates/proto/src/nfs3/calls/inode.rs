@@ -2,13 +2,13 @@
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{Fattr, FileHandle, NfsPath, NfsTime, Sattr};
+use crate::nfs3::{Fattr, NfsFh3, NfsPath, NfsTime, Sattr};
 
 /// SETATTR's arguments. It returns [`WccData`](crate::nfs3::WccData) either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct SetattrArguments {
     /// The file.
-    pub object: FileHandle,
+    pub object: NfsFh3,
     /// What to set.
     pub attributes: Sattr,
     /// Do it only if the file's ctime is this (`sattrguard3`).
@@ -58,7 +58,7 @@ impl AccessMask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct AccessArguments {
     /// The file.
-    pub object: FileHandle,
+    pub object: NfsFh3,
     /// The rights asked about.
     pub access: AccessMask,
 }

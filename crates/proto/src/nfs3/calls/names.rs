@@ -3,14 +3,14 @@
 
 use curt_xdr::Xdr;
 
-use crate::nfs3::{CreateVerifier, Fattr, FileHandle, Filename, NfsPath, Sattr, SpecData, WccData};
+use crate::nfs3::{CreateVerifier, Fattr, Filename, NfsFh3, NfsPath, Sattr, SpecData, WccData};
 
 /// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two
 /// return [`WccData`] of the directory either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct DirOpArgs<'a> {
     /// The directory.
-    pub directory: FileHandle,
+    pub directory: NfsFh3,
     /// The name in it.
     pub name: Filename<'a>,
 }
@@ -19,7 +19,7 @@ pub struct DirOpArgs<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct LookupOk {
     /// The file found.
-    pub object: FileHandle,
+    pub object: NfsFh3,
     /// Its attributes.
     pub attributes: Option<Fattr>,
     /// The directory's attributes.
@@ -55,7 +55,7 @@ pub struct CreateArguments<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CreateOk {
     /// The new file.
-    pub object: Option<FileHandle>,
+    pub object: Option<NfsFh3>,
     /// Its attributes.
     pub attributes: Option<Fattr>,
     /// The directory before and after.
@@ -134,7 +134,7 @@ pub struct RenameWcc {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct LinkArguments<'a> {
     /// The file that is.
-    pub file: FileHandle,
+    pub file: NfsFh3,
     /// Its further name.
     pub place: DirOpArgs<'a>,
 }

@@ -1,6 +1,6 @@
 //! Who begins, who waits, and in which order, as the shares of owners allow.
 
-use std::sync::atomic::AtomicUsize;
+use std::{sync::atomic::AtomicUsize, time::Instant};
 
 use super::*;
 
@@ -50,7 +50,7 @@ impl JobHandler<()> for Faulty {
 
 #[test]
 fn faults_cost_no_thread_and_no_share() {
-    let crew = Arc::new(WorkerPool::new(2, 2));
+    let crew = Arc::new(WorkerPool::new(2, 2, TimeSource::System));
     let work = Arc::new(Faulty::default());
     let share = Arc::new(ClientQuota::default());
     for job in 0..20 {
@@ -69,7 +69,7 @@ fn faults_cost_no_thread_and_no_share() {
 
 #[test]
 fn what_no_thread_can_be_started_for_is_refused() {
-    let mut crew = WorkerPool::new(2, 2);
+    let mut crew = WorkerPool::new(2, 2, TimeSource::System);
     // More than there are addresses.
     crew.stack_size = 1 << 60;
     let crew = Arc::new(crew);
@@ -84,7 +84,7 @@ fn what_no_thread_can_be_started_for_is_refused() {
 
 #[test]
 fn one_owner_never_has_more_than_its_share_and_leaves_room_for_others() {
-    let crew = Arc::new(WorkerPool::new(8, 3));
+    let crew = Arc::new(WorkerPool::new(8, 3, TimeSource::System));
     let gate = Arc::new(Gate::default());
     let shares = [Arc::new(ClientQuota::default()), Arc::new(ClientQuota::default())];
     let at_once: Vec<bool> = (0..20).map(|_| crew.dispatch(&gate, 0, &shares[0])).collect();
@@ -114,7 +114,7 @@ fn one_owner_never_has_more_than_its_share_and_leaves_room_for_others() {
 
 #[test]
 fn several_owners_who_take_what_they_can_leave_some_to_the_next() {
-    let crew = Arc::new(WorkerPool::new(64, 64));
+    let crew = Arc::new(WorkerPool::new(64, 64, TimeSource::System));
     let gate = Arc::new(Gate::default());
     for expected in [32, 16, 8, 4, 2, 1] {
         let share = Arc::new(ClientQuota::default());
@@ -134,7 +134,7 @@ fn several_owners_who_take_what_they_can_leave_some_to_the_next() {
 }
 #[test]
 fn what_waits_for_its_owners_share_begins_when_others_free_threads() {
-    let crew = Arc::new(WorkerPool::new(8, 8));
+    let crew = Arc::new(WorkerPool::new(8, 8, TimeSource::System));
     let gate = Arc::new(Gate::default());
     let shares = [Arc::new(ClientQuota::default()), Arc::new(ClientQuota::default())];
     let at_once = [1, 1, 1, 1, 0, 0, 0].map(|owner: usize| crew.dispatch(&gate, owner, &shares[owner]));

@@ -43,7 +43,7 @@ fn getattr_tells_everything_in_84_bytes() {
         (1 << 32) + 2,
         "file systems are told apart by fsid"
     );
-    assert_eq!(NOW.seconds, 1_000_000);
+    assert_eq!(NOW.seconds(), 1_000_000);
 }
 
 fn set(fixture: &Fixture, arguments: &SetattrArguments) -> NfsResult<WccData, WccData> {

@@ -1,9 +1,9 @@
 //! READ, WRITE, COMMIT.
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, Fattr, FileHandle, NfsProcedure,
-    NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk, Sattr, SetattrArguments, StableHow, WccData,
-    WriteArguments, WriteOk, WriteVerifier,
+    CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, Fattr, NfsFh3, NfsProcedure, NfsResult,
+    NfsStat3, ReadArguments, ReadFail, ReadOk, Sattr, SetattrArguments, StableHow, WccData, WriteArguments,
+    WriteOk, WriteVerifier,
 };
 use curt_vfs::{Error, FaultPoint};
 use curt_xdr::{Opaque, decode_all};
@@ -14,7 +14,7 @@ use crate::ExportRules;
 
 fn write(
     fixture: &Fixture,
-    file: FileHandle,
+    file: NfsFh3,
     offset: u64,
     data: &[u8],
     stability: StableHow,
@@ -34,7 +34,7 @@ fn write(
 }
 
 /// What READ says: the data, whether they end the file, and the file's attributes.
-fn read(fixture: &Fixture, file: FileHandle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), NfsStat3> {
+fn read(fixture: &Fixture, file: NfsFh3, offset: u64, count: u32) -> Result<(Vec<u8>, bool), NfsStat3> {
     let results = fixture
         .raw(6, &bytes_of(&ReadArguments { file, offset, count }))
         .unwrap();
@@ -51,7 +51,7 @@ fn read(fixture: &Fixture, file: FileHandle, offset: u64, count: u32) -> Result<
     }
 }
 
-fn commit(fixture: &Fixture, file: FileHandle) -> NfsResult<CommitOk, WccData> {
+fn commit(fixture: &Fixture, file: NfsFh3) -> NfsResult<CommitOk, WccData> {
     fixture.call(
         NfsProcedure::Commit,
         &CommitArguments {

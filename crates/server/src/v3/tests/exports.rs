@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk, Fattr,
-    FileHandle, LookupOk, NfsProcedure, NfsResult, NfsStat3, ReaddirPlusArguments, RenameArguments,
-    RenameWcc, Sattr, StableHow, WccData, WriteArguments, WriteOk,
+    CommitArguments, CommitOk, Cookie, CookieVerifier, CreateArguments, CreateHow, CreateOk, Fattr, LookupOk,
+    NfsFh3, NfsProcedure, NfsResult, NfsStat3, ReaddirPlusArguments, RenameArguments, RenameWcc, Sattr,
+    StableHow, WccData, WriteArguments, WriteOk,
 };
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_vfs::{FsCred, MemoryVfs, SetAttributes, Vfs};
+use curt_types::SetAttributes;
+use curt_vfs::{FsCred, MemoryVfs, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
@@ -127,7 +128,7 @@ fn a_listing_leaves_mounts_to_lookup() {
     );
 }
 
-fn list(fixture: &Fixture, directory: FileHandle) -> Vec<u8> {
+fn list(fixture: &Fixture, directory: NfsFh3) -> Vec<u8> {
     let arguments = ReaddirPlusArguments {
         directory,
         cookie: Cookie(0),
@@ -152,7 +153,7 @@ fn nordirplus_refuses_readdirplus_alone() {
     assert_eq!(list(&plain, plain.root())[..4], [0; 4]);
 }
 
-fn write(fixture: &Fixture, file: FileHandle, stability: StableHow) -> WriteOk {
+fn write(fixture: &Fixture, file: NfsFh3, stability: StableHow) -> WriteOk {
     let arguments = WriteArguments {
         file,
         offset: 0,
@@ -218,7 +219,7 @@ fn with_subtree_check_a_handle_is_good_where_the_file_was_found() {
     let open = fixture.make_directory(root, b"open", 0o777);
     let hidden = fixture.make_file(closed, b"file", 0o666);
     let seen = fixture.make_file(open, b"file", 0o666);
-    let status = |fixture: &Fixture, handle: FileHandle| {
+    let status = |fixture: &Fixture, handle: NfsFh3| {
         fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &handle).status()
     };
     fixture.become_user(5, 5);

@@ -6,23 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, FileHandle, Filename, LookupOk, MkdirArguments,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, LookupOk, MkdirArguments, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, PROGRAM, Sattr, VERSION, WccData,
 };
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::ServerCounters;
-use curt_vfs::{MemoryOptions, MemoryVfs, Timestamp, Vfs};
+use curt_types::Timestamp;
+use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Encode, decode_all};
 
 use crate::file_handle::{ExportId, HandleContents};
 use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 
-pub(super) const NOW: Timestamp = Timestamp {
-    seconds: 1_000_000,
-    nanoseconds: 7,
-};
+pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
 
 /// A server over trees in memory.
 pub(super) struct Fixture {
@@ -93,7 +91,7 @@ impl Fixture {
     }
 
     /// The handle of the root of export 1 or 2.
-    pub(super) fn root_of(&self, export: u32) -> FileHandle {
+    pub(super) fn root_of(&self, export: u32) -> NfsFh3 {
         let export = Arc::clone(self.service.exports.current().by_id(ExportId(export)).unwrap());
         let (id, file_system) = (export.id, export.file_system);
         self.service.key.sign(&HandleContents {
@@ -104,7 +102,7 @@ impl Fixture {
         })
     }
 
-    pub(super) fn root(&self) -> FileHandle {
+    pub(super) fn root(&self) -> NfsFh3 {
         self.root_of(1)
     }
 
@@ -152,7 +150,7 @@ impl Fixture {
         decode_all(&results).unwrap()
     }
 
-    pub(super) fn make_file(&self, directory: FileHandle, name: &[u8], mode: u32) -> FileHandle {
+    pub(super) fn make_file(&self, directory: NfsFh3, name: &[u8], mode: u32) -> NfsFh3 {
         let how = CreateHow::Guarded(Sattr {
             mode: Some(mode),
             ..Sattr::default()
@@ -164,7 +162,7 @@ impl Fixture {
         made(self.call(NfsProcedure::Create, &arguments))
     }
 
-    pub(super) fn make_directory(&self, directory: FileHandle, name: &[u8], mode: u32) -> FileHandle {
+    pub(super) fn make_directory(&self, directory: NfsFh3, name: &[u8], mode: u32) -> NfsFh3 {
         let attributes = Sattr {
             mode: Some(mode),
             ..Sattr::default()
@@ -176,26 +174,26 @@ impl Fixture {
         made(self.call(NfsProcedure::Mkdir, &arguments))
     }
 
-    pub(super) fn attributes(&self, file: FileHandle) -> Fattr {
+    pub(super) fn attributes(&self, file: NfsFh3) -> Fattr {
         match self.call::<Fattr, ()>(NfsProcedure::Getattr, &file) {
             NfsResult::Ok(fattr) => fattr,
             NfsResult::Failed(status, ()) => panic!("{status}"),
         }
     }
 
-    pub(super) fn lookup(&self, directory: FileHandle, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
+    pub(super) fn lookup(&self, directory: NfsFh3, name: &[u8]) -> NfsResult<LookupOk, Option<Fattr>> {
         self.call(NfsProcedure::Lookup, &place(directory, name))
     }
 }
 
-fn made(outcome: NfsResult<CreateOk, WccData>) -> FileHandle {
+fn made(outcome: NfsResult<CreateOk, WccData>) -> NfsFh3 {
     match outcome {
         NfsResult::Ok(created) => created.object.unwrap(),
         NfsResult::Failed(status, _) => panic!("{status}"),
     }
 }
 
-pub(super) fn place(directory: FileHandle, name: &[u8]) -> DirOpArgs<'_> {
+pub(super) fn place(directory: NfsFh3, name: &[u8]) -> DirOpArgs<'_> {
     DirOpArgs {
         directory,
         name: Filename::new(name).unwrap(),

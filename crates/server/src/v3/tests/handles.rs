@@ -1,6 +1,6 @@
 //! Handles that are not, or no longer, good: for every procedure.
 
-use curt_proto::nfs3::{FileHandle, NfsProcedure, NfsStat3};
+use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsStat3};
 use curt_vfs::{HandleScheme, NodeHandle};
 
 use super::fixture::{Fixture, bytes_of, rules};
@@ -8,7 +8,7 @@ use crate::ExportRules;
 use crate::file_handle::{ExportId, FileSystemId, HandleContents};
 
 /// Arguments of each procedure that begin with this handle and are well formed.
-fn arguments(procedure: NfsProcedure, handle: FileHandle) -> Vec<u8> {
+fn arguments(procedure: NfsProcedure, handle: NfsFh3) -> Vec<u8> {
     let mut bytes = bytes_of(&handle);
     let name = [0, 0, 0, 1, b'n', 0, 0, 0];
     match procedure {
@@ -62,7 +62,7 @@ fn arguments(procedure: NfsProcedure, handle: FileHandle) -> Vec<u8> {
     bytes
 }
 
-fn status(fixture: &Fixture, procedure: NfsProcedure, handle: FileHandle) -> Option<NfsStat3> {
+fn status(fixture: &Fixture, procedure: NfsProcedure, handle: NfsFh3) -> Option<NfsStat3> {
     let results = fixture
         .raw(procedure.number(), &arguments(procedure, handle))
         .unwrap();
@@ -98,18 +98,18 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
     let gone = NodeHandle::new(node.scheme(), node.kind(), &[0xee; 16]).unwrap();
     let kernel = NodeHandle::new(HandleScheme::Kernel, 1, node.bytes()).unwrap();
     let rows = [
-        ("empty", FileHandle::new(&[]).unwrap(), vec![NfsStat3::Badhandle]),
+        ("empty", NfsFh3::new(&[]).unwrap(), vec![NfsStat3::Badhandle]),
         (
             "short",
-            FileHandle::new(&root.as_bytes()[..19]).unwrap(),
+            NfsFh3::new(&root.as_bytes()[..19]).unwrap(),
             vec![NfsStat3::Badhandle],
         ),
         (
             "noise",
-            FileHandle::new(&[0xa5; 64]).unwrap(),
+            NfsFh3::new(&[0xa5; 64]).unwrap(),
             vec![NfsStat3::Badhandle],
         ),
-        ("forged", FileHandle::new(&forged).unwrap(), vec![NfsStat3::Stale]),
+        ("forged", NfsFh3::new(&forged).unwrap(), vec![NfsStat3::Stale]),
         ("no such export", sign(99, 1, node), vec![NfsStat3::Stale]),
         ("other file system", sign(1, 2, node), vec![NfsStat3::Stale]),
         (

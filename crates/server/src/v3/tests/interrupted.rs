@@ -1,14 +1,14 @@
 //! Calls that come again after the server was killed, over a directory of this machine: before the
 //! change, after it, and after the reply was saved.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, DirOpArgs, FileHandle, Filename, LinkArguments, LookupOk,
-    MkdirArguments, MknodArguments, MknodData, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments,
-    Sattr, SetattrArguments, SymlinkArguments, VERSION, WccData,
+    CreateArguments, CreateHow, CreateOk, DirOpArgs, Filename, LinkArguments, LookupOk, MkdirArguments,
+    MknodArguments, MknodData, NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments, Sattr,
+    SetattrArguments, SymlinkArguments, VERSION, WccData,
 };
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
@@ -26,7 +26,7 @@ use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 struct Run {
     service: NfsService,
     counters: Arc<ServerCounters>,
-    root: FileHandle,
+    root: NfsFh3,
 }
 
 /// When a run is killed.
@@ -115,7 +115,7 @@ impl Run {
         self.counters.events.value(counter)
     }
 
-    fn handle(&self, name: &str) -> FileHandle {
+    fn handle(&self, name: &str) -> NfsFh3 {
         let found = self.send(
             0,
             NfsProcedure::Lookup,
@@ -186,7 +186,7 @@ fn wait_for_the_clock(export: &Path) {
     }
 }
 
-fn mkdir(directory: FileHandle, name: &str) -> Vec<u8> {
+fn mkdir(directory: NfsFh3, name: &str) -> Vec<u8> {
     bytes_of(&MkdirArguments {
         place: place(directory, name.as_bytes()),
         attributes: Sattr {
@@ -458,6 +458,20 @@ fn a_truncation_that_was_answered_is_not_done_again_by_the_next_run() {
 
 /// SEMANTICS.md says so.
 // SEMANTICS: restart-5.
+// SEMANTICS: restart-2.
+#[test]
+fn an_object_that_has_more_rights_than_were_asked_for_is_anothers() {
+    let top = top();
+    let run = Run::begin(top.path());
+    let arguments = mkdir(run.root, "made");
+    run.killed(Killed::AfterTheChange, 1, NfsProcedure::Mkdir, &arguments);
+    let made = top.path().join("export/made");
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let run = Run::begin(top.path());
+    assert_eq!(run.status(1, NfsProcedure::Mkdir, &arguments), NfsStat3::Exist);
+    assert_eq!(run.counted(ServerCounter::ReplyCacheRecognised), 0);
+}
+
 #[test]
 fn what_was_undone_or_cannot_be_recognised_is_executed_again() {
     let top = top();

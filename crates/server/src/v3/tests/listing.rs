@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS.
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, FileHandle, NfsProcedure, NfsResult,
+    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsFh3, NfsProcedure, NfsResult,
     NfsStat3, ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
 };
 use curt_xdr::decode_all;
@@ -14,7 +14,7 @@ type Named = (Vec<u8>, u64);
 /// One READDIR: names with cookies, and whether the directory ended.
 fn readdir(
     fixture: &Fixture,
-    directory: FileHandle,
+    directory: NfsFh3,
     cookie: u64,
     count: u32,
 ) -> Result<(Vec<Named>, bool), NfsStat3> {
@@ -62,7 +62,7 @@ fn plus(fixture: &Fixture, arguments: &ReaddirPlusArguments) -> Result<(usize, u
     }
 }
 
-fn with_files(count: u32) -> (Fixture, FileHandle) {
+fn with_files(count: u32) -> (Fixture, NfsFh3) {
     let fixture = Fixture::new();
     let directory = fixture.make_directory(fixture.root(), b"directory", 0o755);
     for number in 0..count {
@@ -200,7 +200,7 @@ proptest::proptest! {
 }
 
 /// How many names a listing has in replies of up to `count` bytes.
-fn close_directory(fixture: &Fixture, directory: FileHandle, procedure: u32, count: u32) -> usize {
+fn close_directory(fixture: &Fixture, directory: NfsFh3, procedure: u32, count: u32) -> usize {
     let (mut names, mut cookie, verifier) = (0, Cookie(0), CookieVerifier::default());
     loop {
         let plain = ReaddirArguments {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curt_proto::nfs3::{Fattr, NfsProcedure, NfsStat3};
+use curt_rpc::clock::TimeSource;
 
 use super::exports::export;
 use super::fixture::{Fixture, memory, rules};
@@ -86,7 +87,7 @@ fn while_nobody_answers_who_would_know_clients_are_told_to_come_back() {
         exports: exports.iter().map(|(path, client)| of(path, client)).collect(),
         counters: Arc::default(),
     };
-    fixture.service = NfsService::with_names(setup, Box::new(Silent)).unwrap();
+    fixture.service = NfsService::with_environment(setup, Box::new(Silent), TimeSource::System).unwrap();
     let status = |fixture: &Fixture, export| {
         let root = fixture.root_of(export);
         fixture.call::<Fattr, ()>(NfsProcedure::Getattr, &root).status()
@@ -120,7 +121,11 @@ fn a_request_that_needs_a_name_is_told_to_come_back_and_holds_up_no_other() {
         counters: Arc::default(),
     };
     let released = Arc::new(AtomicBool::new(false));
-    let service = NfsService::with_names(setup, Box::new(Hanging(Arc::clone(&released))));
+    let service = NfsService::with_environment(
+        setup,
+        Box::new(Hanging(Arc::clone(&released))),
+        TimeSource::System,
+    );
     fixture.service = service.unwrap();
     let status = |fixture: &Fixture, export| {
         let root = fixture.root_of(export);

@@ -1,8 +1,8 @@
 //! LOOKUP, ACCESS, READLINK, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
 use curt_proto::nfs3::{
-    CreateArguments, CreateHow, CreateOk, CreateVerifier, Fattr, FileHandle, Ftype, LinkArguments, LinkWcc,
-    LookupOk, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadlinkOk,
+    CreateArguments, CreateHow, CreateOk, CreateVerifier, Fattr, Ftype, LinkArguments, LinkWcc, LookupOk,
+    MknodArguments, MknodData, NfsFh3, NfsPath, NfsProcedure, NfsResult, NfsStat3, ReadlinkOk,
     RenameArguments, RenameWcc, Sattr, SpecData, SymlinkArguments, WccData,
 };
 use curt_xdr::decode_all;
@@ -13,18 +13,13 @@ use crate::ExportRules;
 fn remove(
     fixture: &Fixture,
     procedure: NfsProcedure,
-    directory: FileHandle,
+    directory: NfsFh3,
     name: &[u8],
 ) -> NfsResult<WccData, WccData> {
     fixture.call(procedure, &place(directory, name))
 }
 
-fn create(
-    fixture: &Fixture,
-    directory: FileHandle,
-    name: &[u8],
-    how: CreateHow,
-) -> NfsResult<CreateOk, WccData> {
+fn create(fixture: &Fixture, directory: NfsFh3, name: &[u8], how: CreateHow) -> NfsResult<CreateOk, WccData> {
     fixture.call(
         NfsProcedure::Create,
         &CreateArguments {
@@ -34,11 +29,7 @@ fn create(
     )
 }
 
-fn rename(
-    fixture: &Fixture,
-    from: (FileHandle, &[u8]),
-    to: (FileHandle, &[u8]),
-) -> NfsResult<RenameWcc, RenameWcc> {
+fn rename(fixture: &Fixture, from: (NfsFh3, &[u8]), to: (NfsFh3, &[u8])) -> NfsResult<RenameWcc, RenameWcc> {
     let arguments = RenameArguments {
         from: place(from.0, from.1),
         to: place(to.0, to.1),
@@ -46,12 +37,7 @@ fn rename(
     fixture.call(NfsProcedure::Rename, &arguments)
 }
 
-fn link(
-    fixture: &Fixture,
-    file: FileHandle,
-    directory: FileHandle,
-    name: &[u8],
-) -> NfsResult<LinkWcc, LinkWcc> {
+fn link(fixture: &Fixture, file: NfsFh3, directory: NfsFh3, name: &[u8]) -> NfsResult<LinkWcc, LinkWcc> {
     fixture.call(
         NfsProcedure::Link,
         &LinkArguments {
@@ -364,7 +350,7 @@ fn nothing_leads_from_one_export_into_another() {
 fn the_good_one_of_two_handles_is_told_of() {
     let fixture = Fixture::new();
     let root = fixture.root();
-    let bad = FileHandle::new(b"bad").unwrap();
+    let bad = NfsFh3::new(b"bad").unwrap();
     let known = Some(fixture.attributes(root));
     for (from, to) in [(root, bad), (bad, root)] {
         let refused = rename(&fixture, (from, b"a"), (to, b"b"));

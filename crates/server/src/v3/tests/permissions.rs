@@ -1,15 +1,16 @@
 //! Who may do what: ACCESS and squashing, as seen through the procedures.
 
 use curt_proto::nfs3::{
-    AccessArguments, AccessMask, AccessOk, Fattr, FileHandle, NfsProcedure, NfsResult, NfsStat3,
+    AccessArguments, AccessMask, AccessOk, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3,
 };
+use curt_types::SetAttributes;
 
-use curt_vfs::{CreateMode, FsCred, SetAttributes, Vfs as _};
+use curt_vfs::{CreateMode, FsCred, Vfs as _};
 
 use super::fixture::{Fixture, rules};
 use crate::{ExportRules, Squash};
 
-fn access(fixture: &Fixture, object: FileHandle) -> u32 {
+fn access(fixture: &Fixture, object: NfsFh3) -> u32 {
     let arguments = AccessArguments {
         object,
         access: AccessMask::ALL,

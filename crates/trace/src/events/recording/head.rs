@@ -5,11 +5,8 @@ use std::io::{self, Read};
 
 use serde::{Deserialize, Serialize};
 
-use super::{RecordingError, read_word};
-use crate::events::{
-    event::{Event, EventSpan},
-    fields::FieldKind,
-};
+use super::{MAGIC, RecordingError, read_word};
+use crate::events::{event::Event, fields::FieldKind};
 
 /// The longest description, in bytes.
 pub(super) const HEAD_MAX: u64 = 1 << 20;
@@ -49,11 +46,23 @@ pub struct RecordedEvent {
     pub fields: Vec<RecordedField>,
 }
 
+/// The memory of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingLayout {
+    /// The shards of its buffer.
+    pub shards: usize,
+    /// The words of each, without its header.
+    pub shard_words: usize,
+}
+
 /// The description at the beginning of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingHead {
     /// The process.
     pub origin: RecordedProcess,
+    /// Of a ring: its memory follows, and no records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingLayout>,
     /// The events by their numbers.
     pub events: Vec<RecordedEvent>,
 }
@@ -63,22 +72,25 @@ impl RecordedEvent {
     #[must_use]
     pub fn of(event: Event) -> Self {
         let row = event.description();
-        let span = match row.span {
-            EventSpan::Instant => "instant",
-            EventSpan::Enter => "enter",
-            EventSpan::Exit => "exit",
-            EventSpan::Begin => "begin",
-            EventSpan::End => "end",
-        };
         let fields = row.fields.iter().map(|field| RecordedField {
             name: field.name.to_owned(),
             kind: field.kind.name().to_owned(),
         });
         Self {
             name: row.name.to_owned(),
-            span: span.to_owned(),
+            span: row.span.name().to_owned(),
             fields: fields.collect(),
         }
+    }
+}
+
+impl RecordedEvent {
+    /// What begins or ends, which two events have in common: the name without its last word.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        let endings = ["_enter", "_exit", "_call", "_reply", "_done"];
+        let name = endings.iter().find_map(|ending| self.name.strip_suffix(ending));
+        name.unwrap_or(&self.name)
     }
 }
 
@@ -86,8 +98,7 @@ impl RecordedField {
     /// Its kind; a number if it is not known.
     #[must_use]
     pub fn kind(&self) -> FieldKind {
-        let known = FieldKind::ALL.into_iter().find(|kind| kind.name() == self.kind);
-        known.unwrap_or(FieldKind::Number)
+        FieldKind::named(&self.kind).unwrap_or(FieldKind::Number)
     }
 }
 
@@ -97,14 +108,15 @@ impl RecordingHead {
     pub fn new(origin: RecordedProcess) -> Self {
         Self {
             origin,
+            ring: None,
             events: Event::ALL.iter().map(|event| RecordedEvent::of(*event)).collect(),
         }
     }
 
-    /// As JSON, padded to whole words, after its length.
+    /// The beginning of a recording: [`MAGIC`], and the description after its length.
     pub(in crate::events) fn words(&self) -> io::Result<Vec<u64>> {
         let text = serde_json::to_vec(self)?;
-        let mut words = vec![text.len() as u64];
+        let mut words = vec![MAGIC, text.len() as u64];
         words.extend(text.chunks(8).map(|bytes| {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -113,7 +125,15 @@ impl RecordingHead {
         Ok(words)
     }
 
-    pub(in crate::events) fn read(mut source: impl Read) -> Result<Self, RecordingError> {
+    /// Where the memory of a ring begins, in words, behind such a beginning.
+    pub(in crate::events) const fn memory_at(beginning: usize) -> usize {
+        /// Words of a page.
+        const PAGE_WORDS: usize = 512;
+        beginning.next_multiple_of(PAGE_WORDS)
+    }
+
+    /// The description, and how many words it took with the length before it.
+    pub(in crate::events) fn read(mut source: impl Read) -> Result<(Self, usize), RecordingError> {
         let length = read_word(&mut source)?.ok_or(RecordingError::CutOff)?;
         if length > HEAD_MAX {
             return Err(RecordingError::Head(format!(
@@ -127,6 +147,7 @@ impl RecordingHead {
         }
         let filling = length.next_multiple_of(8) - length;
         io::copy(&mut source.take(filling), &mut io::sink())?;
-        serde_json::from_slice(&text).map_err(|error| RecordingError::Head(error.to_string()))
+        let head = serde_json::from_slice(&text).map_err(|error| RecordingError::Head(error.to_string()))?;
+        Ok((head, 1 + text.len().div_ceil(8)))
     }
 }

@@ -3,6 +3,7 @@
 use super::head::HEAD_MAX;
 use super::*;
 use crate::events::Event;
+use crate::events::fields::FieldValue;
 
 fn origin() -> RecordedProcess {
     RecordedProcess {
@@ -20,6 +21,7 @@ fn records() -> Vec<u64> {
         event: Event::NfsLookupExit as u16,
         thread: 42,
         time: 1000,
+        object: 9,
     };
     let long = [b'x'; 300];
     for name in [&b"name"[..], b"", &long] {
@@ -36,7 +38,10 @@ fn records() -> Vec<u64> {
 
 fn bytes() -> Vec<u8> {
     let mut writer = RecordingWriter::new(origin()).expect("a writer");
-    writer.records(&records(), |thread| Some(format!("thread {thread}")));
+    writer.records(&records(), |subject| match subject {
+        RecordSubject::Thread(thread) => Some(format!("thread {thread}").into()),
+        RecordSubject::Object(_) => Some(b"/a".to_vec()),
+    });
     writer.complete_until(2000);
     writer.end(5);
     writer.take()
@@ -59,23 +64,24 @@ fn what_is_written_is_read() {
         &RecordingHead::new(origin())
     );
     let items = items(&bytes).expect("it is whole");
-    assert_eq!(items.len(), 6);
-    assert_eq!(items[0], RecordingItem::Thread(42, "thread 42".to_owned()));
-    let RecordingItem::Event(first) = &items[1] else {
+    assert_eq!(items.len(), 7);
+    assert_eq!(items[0], RecordingItem::Object(9, b"/a".to_vec()));
+    assert_eq!(items[1], RecordingItem::Thread(42, "thread 42".to_owned()));
+    let RecordingItem::Event(first) = &items[2] else {
         panic!("{items:?}")
     };
     assert_eq!(
-        (first.time, first.thread, first.event),
-        (1000, 42, Event::NfsLookupExit as usize)
+        (first.time, first.thread, first.object, first.event),
+        (1000, 42, 9, Event::NfsLookupExit as usize)
     );
     assert_eq!(first.values[1], RecordedValue::Text(b"name".to_vec(), false));
     assert_eq!(first.values[3], RecordedValue::Signed(-2));
-    let RecordingItem::Event(long) = &items[3] else {
+    let RecordingItem::Event(long) = &items[4] else {
         panic!("{items:?}")
     };
     assert_eq!(long.values[1], RecordedValue::Text(vec![b'x'; TEXT_MAX], true));
-    assert_eq!(items[4], RecordingItem::CompleteUntil(2000));
-    assert_eq!(items[5], RecordingItem::End { told: 3, lost: 5 });
+    assert_eq!(items[5], RecordingItem::CompleteUntil(2000));
+    assert_eq!(items[6], RecordingItem::End { told: 3, lost: 5 });
 }
 
 #[test]
@@ -88,7 +94,7 @@ fn what_was_read_is_written_as_it_was() {
     let mut writer = RecordingWriter::of(&RecordingHead::new(origin())).expect("a writer");
     for item in &events {
         if let RecordingItem::Event(record) = item {
-            writer.record(record);
+            writer.record(&record.words);
         }
     }
     assert_eq!(items(&writer.take()).expect("it is whole"), events);
@@ -99,7 +105,7 @@ fn a_recording_that_ends_anywhere_is_cut_off_there() {
     let bytes = bytes();
     for end in 8..bytes.len() {
         match items(&bytes[..end]) {
-            Ok(read) => assert!(read.len() < 6, "{end}"),
+            Ok(read) => assert!(read.len() < 7, "{end}"),
             Err(error) => assert!(matches!(error, RecordingError::CutOff), "{end}: {error}"),
         }
     }
@@ -134,7 +140,7 @@ fn lengths_are_held_against_limits() {
     assert!(matches!(items(&raw(&words)), Err(RecordingError::CutOff)));
     let mut writer = RecordingWriter::new(RecordedProcess::default()).expect("a writer");
     let head = writer.take();
-    for length in [0, 1, WORDS_MAX as u64 + 1, 0xffff] {
+    for length in [0, 1, 2, WORDS_MAX as u64 + 1, 0xffff] {
         let bytes = [head.clone(), raw(&[length, 0])].concat();
         assert!(
             matches!(items(&bytes), Err(RecordingError::Spoilt(1))),
@@ -154,18 +160,16 @@ fn events_and_marks_of_another_version_are_read_or_passed_over() {
             kind: "grams".to_owned(),
         }],
     }];
-    let mut words = vec![MAGIC];
-    words.extend(head.words().expect("words"));
+    let mut words = head.words().expect("words");
     let mark = RecordHeader {
         event: MARKS + 99,
-        thread: 0,
-        time: 0,
+        ..RecordHeader::default()
     };
     record::encode(&mark, &[], |word| words.push(word));
     let event = RecordHeader {
         event: 0,
         thread: 1,
-        time: 2,
+        ..RecordHeader::default()
     };
     record::encode(&event, &[FieldValue::Number(12)], |word| words.push(word));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

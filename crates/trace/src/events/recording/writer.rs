@@ -2,21 +2,30 @@
 
 use std::{collections::BTreeSet, io};
 
-use super::{EventRecord, MAGIC, RecordedProcess, RecordedValue, RecordingHead};
+use super::{RecordedProcess, RecordingHead};
 use crate::events::{
     fields::FieldValue,
-    record::{self, MARK_COMPLETE_UNTIL, MARK_END, MARK_THREAD, MARKS, RecordHeader, TEXT_MAX},
+    record::{self, MARK_COMPLETE_UNTIL, MARK_END, MARK_OBJECT, MARK_THREAD, RecordHeader},
     sinks,
 };
 
-/// How many threads' names are written; of further threads only the numbers.
-const THREADS_MAX: usize = 4096;
+/// Of how many threads and objects it is remembered that they are named; then they are named again.
+const NAMED_MAX: usize = 1 << 16;
+
+/// What an event is attributed to, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordSubject {
+    /// A thread, which has a name.
+    Thread(u32),
+    /// An object, which has a path.
+    Object(u64),
+}
 
 /// Writes a recording into memory.
 #[derive(Debug, Default)]
 pub struct RecordingWriter {
     bytes: Vec<u8>,
-    threads: BTreeSet<u32>,
+    named: BTreeSet<RecordSubject>,
     events: u64,
 }
 
@@ -35,81 +44,73 @@ impl RecordingWriter {
     /// None that we know.
     pub fn of(head: &RecordingHead) -> io::Result<Self> {
         let mut writer = Self::default();
-        writer.put([MAGIC]);
         writer.put(head.words()?);
         Ok(writer)
     }
 
-    /// Adds a thread's name.
-    pub fn name_thread(&mut self, thread: u32, name: &str) {
-        let mark = RecordHeader {
-            event: MARK_THREAD,
-            thread,
-            time: 0,
+    /// Adds the name of a thread, or the path of an object.
+    pub fn name(&mut self, subject: RecordSubject, name: &[u8]) {
+        let mark = match subject {
+            RecordSubject::Thread(thread) => RecordHeader {
+                event: MARK_THREAD,
+                thread,
+                ..RecordHeader::default()
+            },
+            RecordSubject::Object(object) => RecordHeader {
+                event: MARK_OBJECT,
+                object,
+                ..RecordHeader::default()
+            },
         };
-        self.mark(&mark, &[FieldValue::Text(name.as_bytes())]);
+        self.mark(&mark, &[FieldValue::Text(name)]);
     }
 
     /// Adds an event that was read.
-    pub fn record(&mut self, record: &EventRecord) {
-        // One byte more than fits, so that what was cut off is marked as such again.
-        let longer = |value: &RecordedValue| match value {
-            RecordedValue::Text(text, true) if text.len() == TEXT_MAX => Some([&text[..], b"\0"].concat()),
-            RecordedValue::Text(..) | RecordedValue::Number(_) | RecordedValue::Signed(_) => None,
-        };
-        let marked: Vec<_> = record.values.iter().map(longer).collect();
-        let values = record.values.iter().zip(&marked);
-        let values: Vec<_> = values
-            .map(|(value, marked)| marked.as_deref().map_or_else(|| value.value(), FieldValue::Text))
-            .collect();
-        // It came out of a description that has no more.
-        let event = u16::try_from(record.event).unwrap_or(MARKS);
-        let header = RecordHeader {
-            event,
-            thread: record.thread,
-            time: record.time,
-        };
-        self.mark(&header, &values);
+    pub fn record(&mut self, words: &[u64]) {
+        self.put(words.iter().copied());
         self.events += 1;
     }
 
-    /// Adds records as they came out of a [`Watch`](crate::events::Watch). `name` returns the name
-    /// of a thread that is new.
-    pub fn records(&mut self, records: &[u64], name: impl Fn(u32) -> Option<String>) {
+    /// Adds records as they came out of an [`EventWatch`](crate::events::EventWatch). `name`
+    /// returns the name of a thread that is new, and the path of an object that is new.
+    pub fn records(&mut self, records: &[u64], name: impl Fn(RecordSubject) -> Option<Vec<u8>>) {
         let mut rest = records;
-        while let [first, time, ..] = rest {
-            let (header, length) = RecordHeader::of(*first, *time);
-            let Some((record, after)) = rest.split_at_checked(length.max(1)) else {
+        while let Some(header) = RecordHeader::of(rest) {
+            let Some((record, after)) = rest.split_at_checked(record::length(rest[0]).max(1)) else {
                 break;
             };
-            let is_new = self.threads.len() < THREADS_MAX && self.threads.insert(header.thread);
-            if is_new && let Some(name) = name(header.thread) {
-                self.name_thread(header.thread, &name);
+            let object = (header.object != 0).then_some(RecordSubject::Object(header.object));
+            for subject in object.into_iter().chain([RecordSubject::Thread(header.thread)]) {
+                if self.named.len() >= NAMED_MAX {
+                    self.named.clear();
+                }
+                if self.named.insert(subject)
+                    && let Some(name) = name(subject)
+                {
+                    self.name(subject, &name);
+                }
             }
-            self.put(record.iter().copied());
-            self.events += 1;
+            self.record(record);
             rest = after;
         }
     }
 
     /// Adds the mark that all events before `time` have been written.
     pub fn complete_until(&mut self, time: u64) {
-        self.mark(
-            &RecordHeader {
-                event: MARK_COMPLETE_UNTIL,
-                thread: 0,
-                time,
-            },
-            &[],
-        );
+        let header = RecordHeader {
+            event: MARK_COMPLETE_UNTIL,
+            time,
+            ..RecordHeader::default()
+        };
+        self.mark(&header, &[]);
     }
 
     /// Ends.
     pub fn end(&mut self, lost: u64) {
         let header = RecordHeader {
             event: MARK_END,
-            thread: 0,
             time: sinks::now(),
+            ..RecordHeader::default()
         };
         self.mark(
             &header,

@@ -6,36 +6,21 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::super::event::{Event, EventFrequency};
+use crate::words::word_table;
 
-/// Which events a ring keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RingLevel {
-    /// None.
-    Off,
-    /// Those that happen rarely.
-    Rare,
-    /// Also those that messages on the wire cause.
-    #[default]
-    Request,
-    /// All.
-    Operation,
+word_table! {
+    /// Which events a ring keeps.
+    #[derive(Default)]
+    RingLevel {
+        Off "off" "None.";
+        Rare "rare" "Those that happen rarely.";
+        #[default]
+        Request "request" "Also those that messages on the wire cause.";
+        Operation "operation" "All.";
+    }
 }
 
 impl RingLevel {
-    /// Every level.
-    pub const ALL: [Self; 4] = [Self::Off, Self::Rare, Self::Request, Self::Operation];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Rare => "rare",
-            Self::Request => "request",
-            Self::Operation => "operation",
-        }
-    }
-
     /// The events of this level.
     #[must_use]
     pub fn events(self) -> Vec<Event> {
@@ -66,9 +51,6 @@ impl FromStr for RingLevel {
     type Err = UnknownRingLevel;
 
     fn from_str(word: &str) -> Result<Self, UnknownRingLevel> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.name() == word)
-            .ok_or(UnknownRingLevel)
+        Self::named(word).ok_or(UnknownRingLevel)
     }
 }

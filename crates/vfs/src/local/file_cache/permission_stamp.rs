@@ -12,9 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use curt_types::{Attributes, Timestamp};
 use parking_lot::Mutex;
-
-use crate::attributes::{Attributes, Timestamp};
 
 /// A file's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

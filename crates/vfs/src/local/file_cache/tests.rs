@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 
+use curt_types::{Attributes, Device, FileKind, Timestamp};
+
 use super::*;
-use crate::attributes::{Attributes, Device, FileKind, Timestamp};
 use crate::handle::HandleScheme;
 
 const USER: FsCred<'static> = FsCred::new(1000, 1000, &[5, 6]);
@@ -16,10 +17,7 @@ fn handle(number: u32) -> NodeHandle {
 }
 
 fn attributes(mode: u32, ctime: i64, mtime: i64) -> Attributes {
-    let at = |seconds| Timestamp {
-        seconds,
-        nanoseconds: 0,
-    };
+    let at = |seconds| Timestamp::new(seconds, 0);
     Attributes {
         kind: FileKind::Regular,
         mode,

@@ -1,9 +1,7 @@
 //! The operations by way of a `Vfs`.
 
-use curt_vfs::{
-    AccessRights, CreateMode, Device, Error, FsCred, NodeHandle, ReaddirDetail, SetAttributes, SetTime,
-    SpecialFile, Stability, Timestamp, Vfs, Visit,
-};
+use curt_types::{Access, Device, SetAttributes, SetTime, Stability, Timestamp};
+use curt_vfs::{CreateMode, Error, FsCred, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
 use rustix::io::Errno;
 
 use super::Operation::*;
@@ -58,7 +56,7 @@ pub(super) fn by_vfs(
     give(&d, case.directory_uid, 1000, case.directory_mode);
     let value = act(vfs, caller, operation, (&d, &f, &other));
     let errno = value.err().map(|error| error.errno().unwrap());
-    let triple = |node: curt_vfs::Attributes| (node.mode, node.uid, node.gid);
+    let triple = |node: curt_types::Attributes| (node.mode, node.uid, node.gid);
     let made = vfs
         .lookup(&root, &d, b"new")
         .value
@@ -120,10 +118,7 @@ fn act_on_file(
         Err(error) => Err(error),
     };
     let nothing = SetAttributes::default();
-    let time = SetTime::To(Timestamp {
-        seconds: EXACTLY,
-        nanoseconds: 0,
-    });
+    let time = SetTime::Time(Timestamp::new(EXACTLY, 0));
     match operation {
         Read => vfs.read(caller, f, 0, 1, &mut Vec::new()).value.map(|_| ()),
         Write => vfs
@@ -144,8 +139,8 @@ fn act_on_file(
             ..nothing
         }),
         TouchNow => set(&SetAttributes {
-            atime: SetTime::Now,
-            mtime: SetTime::Now,
+            atime: SetTime::ServerTime,
+            mtime: SetTime::ServerTime,
             ..nothing
         }),
         TouchExactly => set(&SetAttributes {
@@ -153,9 +148,9 @@ fn act_on_file(
             mtime: time,
             ..nothing
         }),
-        AccessRead => access(AccessRights::READ),
-        AccessWrite => access(AccessRights::MODIFY),
-        AccessExecute => access(AccessRights::EXECUTE),
+        AccessRead => access(Access::READ),
+        AccessWrite => access(Access::MODIFY),
+        AccessExecute => access(Access::EXECUTE),
         _ => unreachable!("it is about a name"),
     }
 }

@@ -3,9 +3,10 @@
 use curt_proto::nfs3::{
     self, AccessMask, AccessOk, CookieVerifier, NfsPath, ReadlinkOk, RenameWcc, WccData, WriteVerifier,
 };
+use curt_types::{SetAttributes, Stability};
 
 use super::*;
-use crate::protocol::{CreateSemantics, MknodType, SetAttributes, Stability};
+use crate::protocol::{CreateSemantics, MknodType};
 
 /// What one procedure is tried with: its name, results that are right for it, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);
@@ -43,7 +44,7 @@ fn objects(try_one: TryOne<'_>) {
         setattr(&rig.wire, rig.asker(), &file, &set, None).map(|a| a.outcome.is_ok())
     });
     let found = nfs3::LookupOk {
-        object: file,
+        object: wire_handle("file"),
         attributes: Some(fattr()),
         directory: Some(fattr()),
     };
@@ -102,7 +103,7 @@ fn making(try_one: TryOne<'_>) {
     let directory = handle("directory");
     let set = SetAttributes::default();
     let made = nfs3::CreateOk {
-        object: Some(handle("file")),
+        object: Some(wire_handle("file")),
         attributes: Some(fattr()),
         directory: wcc_data(),
     };

@@ -8,19 +8,20 @@ use std::{sync::Arc, time::Duration};
 
 use curt_proto::nfs3::{
     self, AccessArguments, AccessMask, AccessOk, Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus,
-    Fattr, FileHandle, Fileid, Filename, Ftype, ListingEncoder, NfsTime, ReaddirArguments, SetattrArguments,
+    Fattr, Fileid, Filename, Ftype, ListingEncoder, NfsFh3, NfsTime, ReaddirArguments, SetattrArguments,
     WccAttr, WccData,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
+use curt_types::{Attributes, Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::{
     environment::Clock,
-    protocol::{Attributes, CreateSemantics, OperationFigure, SetAttributes, SetTime, Timestamp},
+    protocol::{CreateSemantics, OperationFigure},
 };
 
 #[derive(Debug)]
@@ -102,6 +103,10 @@ fn handle(name: &str) -> FileHandle {
     FileHandle::new(name.as_bytes()).unwrap()
 }
 
+fn wire_handle(name: &str) -> NfsFh3 {
+    NfsFh3::new(name.as_bytes()).unwrap()
+}
+
 fn fattr() -> Fattr {
     let time = |seconds| NfsTime {
         seconds,
@@ -142,7 +147,7 @@ fn name() -> Filename<'static> {
 
 fn place() -> nfs3::DirOpArgs<'static> {
     nfs3::DirOpArgs {
-        directory: handle("directory"),
+        directory: wire_handle("directory"),
         name: name(),
     }
 }
@@ -162,7 +167,7 @@ fn listing(out: &mut Vec<u8>, plus: bool) {
                 name,
                 cookie,
                 attributes: Some(fattr()),
-                handle: Some(handle(text)),
+                handle: Some(wire_handle(text)),
             };
             encoder.push_plus(&entry).unwrap();
         } else {
@@ -180,20 +185,20 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
     let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes),
-        (Err(NfsStat3::Noent), Some(attributes))
+        (Err(Fault::Noent), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
     let how = CreateSemantics::Guarded(SetAttributes::default());
     let answer = create(&rig.wire, rig.asker(), &handle("directory"), b"name", &how).unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes.after),
-        (Err(NfsStat3::Exist), Some(attributes))
+        (Err(Fault::Exist), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
     let answer = read(&rig.wire, rig.asker(), &handle("file"), 0, 10).unwrap();
     assert_eq!(
         (answer.outcome.map(drop), answer.attributes),
-        (Err(NfsStat3::Io), Some(attributes))
+        (Err(Fault::Io), Some(attributes))
     );
 }
 
@@ -201,10 +206,7 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
 fn arguments_are_what_was_asked_for() {
     let rig = Rig::new();
     rig.answers(&NfsResult::<_, ()>::Ok(wcc_data()));
-    let time = Timestamp {
-        seconds: 77,
-        nanoseconds: 8,
-    };
+    let time = Timestamp::new(77, 8);
     let set = SetAttributes {
         mode: Some(0o4755),
         size: Some(3),
@@ -218,7 +220,7 @@ fn arguments_are_what_was_asked_for() {
         nanoseconds: 8,
     };
     rig.sent(&SetattrArguments {
-        object: handle("file"),
+        object: wire_handle("file"),
         attributes: nfs3::Sattr {
             mode: Some(0o4755),
             uid: None,
@@ -238,7 +240,7 @@ fn arguments_are_what_was_asked_for() {
     let granted = access(&rig.wire, rig.asker(), &handle("file"), 0x21).unwrap();
     assert_eq!(granted.outcome, Ok(0x21), "what was not asked for is not granted");
     rig.sent(&AccessArguments {
-        object: handle("file"),
+        object: wire_handle("file"),
         access: AccessMask(0x21),
     });
 }
@@ -265,7 +267,7 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
     let names: Vec<_> = page
         .names
         .iter()
-        .map(|name| (&*name.name, name.cookie, name.handle))
+        .map(|name| (&*name.name, name.cookie, name.handle.clone()))
         .collect();
     assert_eq!(
         names,
@@ -281,7 +283,7 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
     let verifier = CookieVerifier([9; 8]);
     readdir(&rig.wire, rig.asker(), &handle("directory"), 5, verifier, 4096).unwrap();
     rig.sent(&ReaddirArguments {
-        directory: handle("directory"),
+        directory: wire_handle("directory"),
         cookie: Cookie(5),
         verifier,
         count: 4096,
@@ -349,6 +351,6 @@ fn names_that_no_message_can_carry_are_refused_unsent() {
     let rig = Rig::new();
     let long = vec![b'x'; 70_000];
     let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), &long).unwrap();
-    assert_eq!(answer.outcome, Err(NfsStat3::Nametoolong));
+    assert_eq!(answer.outcome, Err(Fault::Nametoolong));
     assert_eq!(rig.wire.statistics().operations(), 0);
 }

@@ -1,0 +1,245 @@
+//! The kernel ignores attributes that arrive after a notification. Owns the inodes whose pages the
+//! kernel has yet to invalidate, and when it is to be notified. It has no clock and no thread.
+//!
+//! After a notification the kernel ignores the attributes in every reply to an earlier request
+//! (Linux, `fuse_change_attributes`): for that caller the file keeps its old size, so that a read
+//! ends too early or a mapping is cut off. A change is often found by just such a request, and its
+//! reply carries the new size, at which the kernel drops the file's pages by itself. So the
+//! notification is sent a little later than the reply, and never while a request for the inode's
+//! attributes is being answered.
+//!
+//! Kernels: Linux to 6.18, the newest that was tested. Shown by
+//! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/growth.rs). It can
+//! go when a notification carries the new attributes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use curt_client::InodeId;
+
+/// How long the reply by which a change was found has to reach the kernel.
+const REPLY_TIME: Duration = Duration::from_millis(20);
+/// When the kernel is notified although a reply gave it another size: it may have had that size
+/// already, from its own writes.
+const REMINDER_DELAY: Duration = Duration::from_secs(1);
+/// How long other requests for attributes can delay a notification, at most.
+const DELAY_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct PendingInvalidations {
+    inodes: HashMap<InodeId, InodeInvalidation>,
+    /// The same in the order in which they are due.
+    dues: BTreeSet<(Instant, u64)>,
+    /// The inodes whose attributes are being answered, and in how many requests.
+    answering: HashMap<InodeId, usize>,
+}
+
+/// What is invalid of one inode.
+#[derive(Clone, Copy, Debug)]
+struct InodeInvalidation {
+    due: Instant,
+    /// From then on the kernel is notified even if requests are being answered.
+    latest: Instant,
+    reason: InvalidationReason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InvalidationReason {
+    /// No reply carries what the kernel has to know.
+    NotInReply,
+    /// The size was this before; a reply with another one suffices.
+    SizeBefore(u64),
+    /// Such a reply was sent.
+    Reminder,
+}
+
+impl PendingInvalidations {
+    pub(crate) fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// The contents of `inode` changed. `size_before`: the size that the kernel knows, if a reply
+    /// may show it the change.
+    pub(crate) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
+        let reason = size_before.map_or(InvalidationReason::NotInReply, InvalidationReason::SizeBefore);
+        let delay = size_before.map_or(Duration::ZERO, |_| REPLY_TIME);
+        let due = now + delay;
+        let new = InodeInvalidation {
+            due,
+            latest: due + DELAY_MAX,
+            reason,
+        };
+        let void = match self.remove(inode) {
+            Some(known) if known.reason != InvalidationReason::Reminder => InodeInvalidation {
+                due: known.due.min(due),
+                latest: known.latest.min(new.latest),
+                // The kernel has heard what it had heard before the first.
+                reason: if reason == InvalidationReason::NotInReply {
+                    reason
+                } else {
+                    known.reason
+                },
+            },
+            _ => new,
+        };
+        self.insert(inode, void);
+    }
+
+    /// A reply gives the kernel this size of `inode`; the kernel drops pages by itself if it knew
+    /// another. `compares`: it also does if only the time differs, so that no notification is
+    /// needed.
+    pub(crate) fn note_replied_size(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
+        let Some(InodeInvalidation {
+            reason: InvalidationReason::SizeBefore(before),
+            ..
+        }) = self.inodes.get(&inode)
+        else {
+            return;
+        };
+        if *before == size {
+            return;
+        }
+        self.remove(inode);
+        if !compares {
+            let due = now + REMINDER_DELAY;
+            let reminder = InodeInvalidation {
+                due,
+                latest: due + DELAY_MAX,
+                reason: InvalidationReason::Reminder,
+            };
+            self.insert(inode, reminder);
+        }
+    }
+
+    /// Forgets `inode`; whether it was pending.
+    pub(crate) fn take(&mut self, inode: InodeId) -> bool {
+        self.remove(inode).is_some()
+    }
+
+    pub(crate) fn begin_answering(&mut self, inode: InodeId) {
+        *self.answering.entry(inode).or_default() += 1;
+    }
+
+    pub(crate) fn end_answering(&mut self, inode: InodeId) {
+        if let Some(count) = self.answering.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                self.answering.remove(&inode);
+            }
+        }
+    }
+
+    /// Takes out an inode of which the kernel is to be notified now; otherwise says when to check
+    /// again, if ever.
+    pub(crate) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
+        loop {
+            let Some(&(due, number)) = self.dues.first() else {
+                return Err(None);
+            };
+            if due > now {
+                return Err(Some(due));
+            }
+            let inode = InodeId(number);
+            let Some(void) = self.remove(inode) else {
+                continue;
+            };
+            if !self.answering.contains_key(&inode) || void.latest <= now {
+                return Ok(inode);
+            }
+            let due = now + REPLY_TIME;
+            self.insert(inode, InodeInvalidation { due, ..void });
+        }
+    }
+
+    fn insert(&mut self, inode: InodeId, void: InodeInvalidation) {
+        self.inodes.insert(inode, void);
+        self.dues.insert((void.due, inode.0));
+    }
+
+    fn remove(&mut self, inode: InodeId) -> Option<InodeInvalidation> {
+        let void = self.inodes.remove(&inode)?;
+        self.dues.remove(&(void.due, inode.0));
+        Some(void)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: InodeId = InodeId(7);
+    const OTHER: InodeId = InodeId(8);
+
+    #[test]
+    fn what_no_reply_tells_is_told_at_once_and_the_rest_when_the_reply_had_its_time() {
+        let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        pending.add(OTHER, None, now);
+        assert_eq!(pending.next(now), Ok(OTHER));
+        assert_eq!(pending.next(now), Err(Some(now + REPLY_TIME)));
+        assert_eq!(pending.next(now + REPLY_TIME), Ok(FILE));
+        assert_eq!((pending.next(now + REPLY_TIME), pending.len()), (Err(None), 0));
+    }
+
+    #[test]
+    fn a_reply_with_another_size_leaves_a_reminder_or_nothing() {
+        let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
+        for (compares, rest) in [(true, Err(None)), (false, Err(Some(now + REMINDER_DELAY)))] {
+            pending.add(FILE, Some(100), now);
+            pending.note_replied_size(FILE, 100, compares, now);
+            assert_eq!(pending.next(now), Err(Some(now + REPLY_TIME)), "that is no news");
+            pending.note_replied_size(FILE, 20_000, compares, now);
+            assert_eq!(pending.next(now + REPLY_TIME), rest);
+        }
+        assert_eq!(pending.next(now + REMINDER_DELAY), Ok(FILE));
+    }
+
+    #[test]
+    fn a_second_change_is_heard_by_whoever_heard_nothing_of_the_first() {
+        let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        pending.add(FILE, Some(200), now);
+        pending.note_replied_size(FILE, 100, true, now);
+        assert_eq!(
+            pending.next(now + REPLY_TIME),
+            Ok(FILE),
+            "the kernel had 100 all the time"
+        );
+        pending.add(FILE, Some(100), now);
+        pending.note_replied_size(FILE, 200, false, now);
+        pending.add(FILE, Some(200), now);
+        assert_eq!(
+            pending.next(now),
+            Err(Some(now + REPLY_TIME)),
+            "the reminder gives way"
+        );
+        pending.note_replied_size(FILE, 300, true, now);
+        assert_eq!(pending.next(now + REMINDER_DELAY), Err(None));
+    }
+
+    #[test]
+    fn nobody_is_told_while_attributes_are_answered_but_not_for_ever() {
+        let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
+        pending.begin_answering(FILE);
+        pending.begin_answering(FILE);
+        pending.end_answering(FILE);
+        pending.add(FILE, Some(100), now);
+        pending.add(OTHER, Some(100), now);
+        let later = now + REPLY_TIME;
+        assert_eq!(pending.next(later), Ok(OTHER));
+        assert_eq!(pending.next(later), Err(Some(later + REPLY_TIME)));
+        pending.end_answering(FILE);
+        assert_eq!(pending.next(later + REPLY_TIME), Ok(FILE));
+        pending.begin_answering(FILE);
+        pending.add(FILE, Some(100), now);
+        assert_eq!(pending.next(now + REPLY_TIME + DELAY_MAX), Ok(FILE));
+    }
+
+    #[test]
+    fn what_is_taken_is_told_by_the_taker_alone() {
+        let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
+        pending.add(FILE, Some(100), now);
+        assert!(pending.take(FILE) && !pending.take(FILE));
+        assert_eq!(pending.next(now + REMINDER_DELAY), Err(None));
+    }
+}

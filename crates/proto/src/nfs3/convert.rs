@@ -1,0 +1,200 @@
+//! Conversions between the types of the wire and those of the domain.
+
+use curt_types::{
+    Attributes, Device, FileHandle, FileKind, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
+};
+
+use super::{Fattr, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
+
+impl From<NfsTime> for Timestamp {
+    fn from(time: NfsTime) -> Self {
+        Self::new(i64::from(time.seconds), time.nanoseconds)
+    }
+}
+
+impl From<Timestamp> for NfsTime {
+    /// nfstime3 has unsigned seconds (RFC 1813 §2.5): times before 1970 and after 2106 become its
+    /// first and its last second, as in Linux' client.
+    fn from(time: Timestamp) -> Self {
+        match u32::try_from(time.seconds()) {
+            Ok(seconds) => Self {
+                seconds,
+                nanoseconds: time.nanoseconds(),
+            },
+            Err(_) => Self {
+                seconds: if time.seconds() < 0 { 0 } else { u32::MAX },
+                nanoseconds: 0,
+            },
+        }
+    }
+}
+
+impl From<Fattr> for Attributes {
+    fn from(fattr: Fattr) -> Self {
+        Self {
+            kind: fattr.kind.into(),
+            mode: fattr.mode & 0o7777,
+            nlink: fattr.nlink,
+            uid: fattr.uid,
+            gid: fattr.gid,
+            size: fattr.size,
+            used: fattr.used,
+            rdev: Device {
+                major: fattr.rdev.major,
+                minor: fattr.rdev.minor,
+            },
+            fsid: fattr.fsid,
+            fileid: fattr.fileid.0,
+            atime: fattr.atime.into(),
+            mtime: fattr.mtime.into(),
+            ctime: fattr.ctime.into(),
+        }
+    }
+}
+
+impl From<Ftype> for FileKind {
+    fn from(kind: Ftype) -> Self {
+        match kind {
+            Ftype::Regular => Self::Regular,
+            Ftype::Directory => Self::Directory,
+            Ftype::BlockDevice => Self::BlockDevice,
+            Ftype::CharacterDevice => Self::CharacterDevice,
+            Ftype::Symlink => Self::Symlink,
+            Ftype::Socket => Self::Socket,
+            Ftype::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<FileKind> for Ftype {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::Regular,
+            FileKind::Directory => Self::Directory,
+            FileKind::BlockDevice => Self::BlockDevice,
+            FileKind::CharacterDevice => Self::CharacterDevice,
+            FileKind::Symlink => Self::Symlink,
+            FileKind::Socket => Self::Socket,
+            FileKind::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<NfsFh3> for FileHandle {
+    #[inline]
+    fn from(handle: NfsFh3) -> Self {
+        Self::new(handle.as_bytes()).expect("64 bytes are less than 128")
+    }
+}
+
+impl From<WccData> for Wcc {
+    fn from(wcc: WccData) -> Self {
+        let before = |before: WccAttr| PreOpAttr {
+            size: before.size,
+            mtime: before.mtime.into(),
+            ctime: before.ctime.into(),
+        };
+        Self {
+            before: wcc.before.map(before),
+            after: wcc.after.map(Attributes::from),
+        }
+    }
+}
+
+impl From<SetTime> for TimeHow {
+    fn from(set: SetTime) -> Self {
+        match set {
+            SetTime::Keep => Self::DontChange,
+            SetTime::ServerTime => Self::SetToServerTime,
+            SetTime::Time(time) => Self::SetToClientTime(time.into()),
+        }
+    }
+}
+
+impl From<SetAttributes> for Sattr {
+    fn from(set: SetAttributes) -> Self {
+        Self {
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.into(),
+            mtime: set.mtime.into(),
+        }
+    }
+}
+
+impl From<Stability> for StableHow {
+    fn from(stability: Stability) -> Self {
+        match stability {
+            Stability::Unstable => Self::Unstable,
+            Stability::DataSync => Self::DataSync,
+            Stability::FileSync => Self::FileSync,
+        }
+    }
+}
+
+impl From<StableHow> for Stability {
+    fn from(stability: StableHow) -> Self {
+        match stability {
+            StableHow::Unstable => Self::Unstable,
+            StableHow::DataSync => Self::DataSync,
+            StableHow::FileSync => Self::FileSync,
+        }
+    }
+}
+
+impl From<Device> for SpecData {
+    fn from(device: Device) -> Self {
+        Self {
+            major: device.major,
+            minor: device.minor,
+        }
+    }
+}
+
+impl From<SpecData> for Device {
+    fn from(numbers: SpecData) -> Self {
+        Self {
+            major: numbers.major,
+            minor: numbers.minor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // SEMANTICS: posix-4.
+    #[test]
+    fn times_that_the_protocol_cannot_say_become_the_nearest() {
+        let nfs = |seconds, nanoseconds| NfsTime::from(Timestamp::new(seconds, nanoseconds));
+        assert_eq!(
+            nfs(-1, 5),
+            NfsTime {
+                seconds: 0,
+                nanoseconds: 0
+            }
+        );
+        assert_eq!(
+            nfs(i64::from(u32::MAX), 5),
+            NfsTime {
+                seconds: u32::MAX,
+                nanoseconds: 5
+            }
+        );
+        assert_eq!(
+            nfs(1 << 32, 5),
+            NfsTime {
+                seconds: u32::MAX,
+                nanoseconds: 0
+            }
+        );
+        let odd = Timestamp::from(NfsTime {
+            seconds: 1,
+            nanoseconds: u32::MAX,
+        });
+        assert_eq!(odd, Timestamp::new(1, 999_999_999));
+    }
+}

@@ -1,0 +1,215 @@
+//! Answering calls of the server over the client's connection (RFC 8881 section 2.10.3.1).
+//!
+//! Owns the thread that a connection with a service has. While calls of the client wait, their
+//! callers read the connection as always, so that no reply passes through another thread; the
+//! thread only executes what they find. While none waits, it reads itself.
+//!
+//! It does not learn from the callers when they come and go, because that would cost each call a
+//! wake-up. Where it sees that there were calls, it looks again after [`BUSY_INTERVAL`]: a call of
+//! the server that comes right after the last reply is seen that much later.
+//!
+//! Invariants: calls are executed in the order in which they came, one at a time; no lock is held
+//! while one is executed, which may make calls over this connection; what is received meanwhile is
+//! bounded by the queue, and a server that sends more loses the connection.
+
+use std::{io, sync::Arc, thread, time::Duration};
+
+use rustix::event::PollFlags;
+
+use super::{
+    connection::{ClientConnection, ClientConnectionState},
+    outgoing::{OutgoingRecord, RecordWriter},
+};
+use crate::connection::{
+    Answered, CallContext, CallHandler,
+    waiter::{CallWaiter, PollOutcome, WakeupFd},
+};
+
+/// How long the thread leaves a connection alone on which there were calls.
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long it sleeps at most; whatever there is to do wakes it.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// So many bytes may wait for whoever writes before replies wait as well.
+const PENDING_MAX: usize = 256 << 10;
+
+/// What an answer needs beside what the service does.
+const STACK_SIZE: usize = 1 << 20;
+
+impl ClientConnection {
+    /// Has calls of the server answered by `handler`, until the connection is closed.
+    pub(super) fn serve_callbacks(self: &Arc<Self>, handler: CallHandler) -> io::Result<()> {
+        let wakeup = Arc::new(WakeupFd::new()?);
+        let connection = Arc::clone(self);
+        let thread = thread::Builder::new()
+            .name("curt-callback".into())
+            .stack_size(STACK_SIZE);
+        self.lock().callbacks.open();
+        thread.spawn(move || CallbackServer::new(&connection, &handler, &wakeup).run())?;
+        Ok(())
+    }
+}
+
+/// The thread.
+struct CallbackServer<'a> {
+    connection: &'a ClientConnection,
+    handler: &'a CallHandler,
+    waiter: Arc<CallWaiter>,
+    wakeup: &'a Arc<WakeupFd>,
+    /// How many calls of the client there had been at the last look.
+    sends_seen: u64,
+    reply: Vec<u8>,
+}
+
+/// What the thread does next.
+enum CallbackStep {
+    End,
+    Answer(Vec<u8>),
+    /// Somebody left behind what has to be written.
+    Write(RecordWriter),
+    /// Others read the connection.
+    Pause,
+    Watch,
+}
+
+impl<'a> CallbackServer<'a> {
+    fn new(connection: &'a ClientConnection, handler: &'a CallHandler, wakeup: &'a Arc<WakeupFd>) -> Self {
+        let waiter = CallWaiter::current();
+        connection.lock().callbacks.set_waiter(Arc::clone(&waiter));
+        Self {
+            connection,
+            handler,
+            waiter,
+            wakeup,
+            sends_seen: 0,
+            reply: Vec::new(),
+        }
+    }
+
+    fn run(mut self) {
+        loop {
+            let step = self.next_step(&mut self.connection.lock());
+            match step {
+                CallbackStep::End => return,
+                CallbackStep::Answer(call) => self.answer(&call),
+                CallbackStep::Write(writer) => self.write(writer),
+                CallbackStep::Pause => self.waiter.park(BUSY_INTERVAL),
+                CallbackStep::Watch => {
+                    let socket = &self.connection.socket;
+                    let polled = self.waiter.poll(socket, PollFlags::IN, self.wakeup, SLEEP_MAX);
+                    if polled == PollOutcome::Ready {
+                        self.read();
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_step(&mut self, state: &mut ClientConnectionState) -> CallbackStep {
+        if state.closed {
+            return CallbackStep::End;
+        }
+        if let Some(call) = state.callbacks.pop() {
+            return CallbackStep::Answer(call);
+        }
+        if !state.writing && !state.pending.is_empty() {
+            state.writing = true;
+            return CallbackStep::Write(RecordWriter::new(std::mem::take(&mut state.pending), false));
+        }
+        let sends = state.statistics.sends;
+        let was_idle = std::mem::replace(&mut self.sends_seen, sends) == sends;
+        if !was_idle || !state.calls.is_empty() {
+            return CallbackStep::Pause;
+        }
+        // Said under the lock: whoever changes the state from now on signals the descriptor.
+        self.waiter.prepare_poll(self.wakeup);
+        CallbackStep::Watch
+    }
+
+    /// Receives what has arrived, unless callers do.
+    fn read(&self) {
+        let mut state = self.connection.lock();
+        if !state.calls.is_empty() {
+            return;
+        }
+        let Some(mut inbox) = state.receive_buffer.take() else {
+            return;
+        };
+        drop(state);
+        self.connection.receive(&mut inbox);
+        let mut state = self.connection.lock();
+        state.receive_buffer = Some(inbox);
+        state.wake_next_owners();
+    }
+
+    fn answer(&mut self, call: &[u8]) {
+        let connection = self.connection;
+        let (Some(peer), Some(local)) = (connection.peer(), connection.local()) else {
+            return connection.lost("it has no addresses");
+        };
+        self.reply.clear();
+        let mut context = CallContext::detached(peer, local);
+        let log = |what: &str| tracing::warn!("server {peer}: {what}");
+        match self.handler.answer(call, &mut context, &mut self.reply, &log) {
+            Ok(Answered::Reply(_)) => self.send(),
+            Ok(Answered::Nothing) => {}
+            Err(defect) => log(&format!("no RPC call: {defect}")),
+        }
+    }
+
+    /// Sends the reply, or leaves it to whoever writes.
+    fn send(&mut self) {
+        loop {
+            let mut state = self.connection.lock();
+            if state.closed {
+                return;
+            }
+            if !state.writing {
+                state.writing = true;
+                let mut bytes = std::mem::take(&mut state.pending);
+                drop(state);
+                bytes.append(&mut self.reply);
+                return self.write(RecordWriter::new(bytes, false));
+            }
+            if state.pending.len() <= PENDING_MAX {
+                state.pending.append(&mut self.reply);
+                return;
+            }
+            drop(state);
+            self.waiter.park(BUSY_INTERVAL);
+        }
+    }
+
+    /// Writes until nothing is left. Meanwhile reads what callers do not read: the server may wait
+    /// for that before it receives.
+    fn write(&self, writer: RecordWriter) {
+        let connection = self.connection;
+        let nothing = OutgoingRecord::new(&[], &[], &[]);
+        let mut writer = Some(writer);
+        while let Some(current) = &mut writer {
+            match current.push(&connection.socket, &nothing) {
+                Err(errno) => return connection.lost(&errno.to_string()),
+                Ok(true) => writer = connection.lock().next_output(),
+                Ok(false) => {
+                    let state = connection.lock();
+                    if state.closed {
+                        return;
+                    }
+                    let mut events = PollFlags::OUT;
+                    events.set(
+                        PollFlags::IN,
+                        state.calls.is_empty() && state.receive_buffer.is_some(),
+                    );
+                    self.waiter.prepare_poll(self.wakeup);
+                    drop(state);
+                    self.waiter
+                        .poll(&connection.socket, events, self.wakeup, BUSY_INTERVAL);
+                    if events.contains(PollFlags::IN) {
+                        self.read();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Answering a call: verifying it, having the service execute it, protecting the reply.
+//!
+//! Owns what both ends of a connection do with a call that they receive. Must not know where the
+//! reply goes. Invariant: whatever arrives, and whatever a service does, there is at most one reply
+//! to it, whole.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use curt_xdr::DecodeError;
+
+use super::{CallContext, RpcService, SendfileRange};
+use crate::{
+    message::{
+        self, AcceptStatus, CallDecodeError, CallFailure, CallMessage, RejectedReply, SignedCall,
+        encode_accepted,
+    },
+    record,
+    security::{
+        auth::OpaqueAuth,
+        flavor::{AuthFlavor, AuthNone, FlavorAcceptor},
+    },
+};
+
+/// Who answers the calls that one end of a connection receives.
+#[derive(Clone)]
+pub struct CallHandler {
+    /// Executes them.
+    pub service: Arc<dyn RpcService>,
+    /// Protects calls of other flavors than AUTH_NONE and AUTH_SYS. Without it such calls come to
+    /// the service as they are.
+    pub acceptor: Option<Arc<dyn FlavorAcceptor>>,
+}
+
+/// What was answered.
+pub(crate) enum Answered {
+    /// The reply was appended; it is to have this piece of a file.
+    Reply(Option<(usize, SendfileRange)>),
+    /// There is to be no reply.
+    Nothing,
+}
+
+impl CallHandler {
+    /// One without further flavors.
+    #[must_use]
+    pub const fn of(service: Arc<dyn RpcService>) -> Self {
+        Self {
+            service,
+            acceptor: None,
+        }
+    }
+
+    /// Answers the call in `message`: appends the record of the reply to `out`. `log` is given what
+    /// is wrong with the call.
+    ///
+    /// # Errors
+    /// It is no call, and nothing can answer it.
+    pub(crate) fn answer(
+        &self,
+        message: &[u8],
+        context: &mut CallContext<'_>,
+        out: &mut Vec<u8>,
+        log: &dyn Fn(&str),
+    ) -> Result<Answered, DecodeError> {
+        let start = out.len();
+        let body = record::begin_record(out);
+        let mut piece = None;
+        match SignedCall::decode(message) {
+            Ok(signed) => match self.execute(&signed, context, out, log) {
+                Answered::Reply(range) => piece = range,
+                Answered::Nothing => {
+                    out.truncate(start);
+                    return Ok(Answered::Nothing);
+                }
+            },
+            Err(CallDecodeError::NotACall(defect)) => {
+                out.truncate(start);
+                return Err(defect);
+            }
+            Err(defect) => {
+                log(&defect.to_string());
+                match defect {
+                    CallDecodeError::RpcVersion { xid, .. } => {
+                        message::encode_denied(out, xid, message::RPC_MISMATCH);
+                    }
+                    CallDecodeError::Authentication { xid, status } => {
+                        message::encode_denied(out, xid, RejectedReply::Authentication(status));
+                    }
+                    CallDecodeError::NotACall(_) => unreachable!("it is returned above"),
+                }
+            }
+        }
+        let beyond = piece.as_ref().map_or(0, |(_, piece)| piece.length());
+        record::finish_record(out, body, beyond);
+        Ok(Answered::Reply(piece))
+    }
+
+    /// Has the call executed, and appends the reply without its mark.
+    fn execute(
+        &self,
+        signed: &SignedCall<'_>,
+        context: &mut CallContext<'_>,
+        out: &mut Vec<u8>,
+        log: &dyn Fn(&str),
+    ) -> Answered {
+        let (start, call) = (out.len(), signed.call);
+        let accepted = match (&self.acceptor, call.credential) {
+            (Some(acceptor), OpaqueAuth::Other { flavor, body }) => acceptor.accept(flavor, body).map(Some),
+            _ => Ok(None),
+        };
+        let (failure, flavor) = match &accepted {
+            Ok(flavor) => {
+                let flavor = flavor.as_deref().unwrap_or(&AuthNone);
+                match self.execute_verified(signed, flavor, context, out) {
+                    Ok(()) => return Answered::Reply(context.take_file_range()),
+                    Err(failure) => (failure, flavor),
+                }
+            }
+            Err(failure) => (*failure, &AuthNone as &dyn AuthFlavor),
+        };
+        out.truncate(start);
+        let status = match failure {
+            CallFailure::NoReply => return Answered::Nothing,
+            CallFailure::Denied(status) => {
+                message::encode_denied(out, call.xid, RejectedReply::Authentication(status));
+                return Answered::Reply(None);
+            }
+            CallFailure::ProgramUnavailable => AcceptStatus::ProgramUnavailable,
+            CallFailure::ProgramMismatch(versions) => AcceptStatus::ProgramMismatch(versions),
+            CallFailure::ProcedureUnavailable => AcceptStatus::ProcedureUnavailable,
+            CallFailure::GarbageArguments => {
+                log(&format!(
+                    "the arguments of program {} version {} procedure {} cannot be decoded",
+                    call.program, call.version, call.procedure
+                ));
+                AcceptStatus::GarbageArguments
+            }
+            CallFailure::SystemError => AcceptStatus::SystemError,
+        };
+        encode_accepted(out, call.xid, status, flavor);
+        Answered::Reply(None)
+    }
+
+    /// The same, if the call comes from its caller; the reply is that of a success.
+    fn execute_verified(
+        &self,
+        signed: &SignedCall<'_>,
+        flavor: &dyn AuthFlavor,
+        context: &mut CallContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let verified = flavor.verify(signed.signed, signed.verifier);
+        verified.map_err(CallFailure::Denied)?;
+        let arguments = if flavor.wraps() {
+            context.forbid_sendfile();
+            let unwrapped = flavor.unwrap(signed.call.arguments);
+            unwrapped.map_err(|_| CallFailure::GarbageArguments)?
+        } else {
+            Cow::Borrowed(signed.call.arguments)
+        };
+        encode_accepted(out, signed.call.xid, AcceptStatus::Success, flavor);
+        let results = out.len();
+        let call = CallMessage {
+            arguments: &arguments,
+            ..signed.call
+        };
+        self.call_service(&call, context, out)?;
+        if flavor.wraps() {
+            flavor.wrap(out, results);
+        }
+        Ok(())
+    }
+
+    /// Has the service answer; a fault of its own is an answer too.
+    fn call_service(
+        &self,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CallFailure> {
+        let answered = catch_unwind(AssertUnwindSafe(|| self.service.call(call, context, out)));
+        answered.unwrap_or_else(|_| {
+            tracing::error!(
+                "panic in program {} version {} procedure {}: replying SYSTEM_ERR to {}",
+                call.program,
+                call.version,
+                call.procedure,
+                context.peer(),
+            );
+            Err(CallFailure::SystemError)
+        })
+    }
+}
+
+impl fmt::Debug for CallHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallHandler")
+            .field("acceptor", &self.acceptor)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,187 @@
+//! Cancelling a call that waits, from another thread.
+//!
+//! Owns a flag and the list of wakers registered with it. Invariant: a thread that registers its
+//! waker before it reads the flag cannot miss that the flag is raised. Must not know what is waited
+//! for.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Wakes a thread that waits, so that it checks its condition again. Spurious wake-ups do no harm.
+pub trait Wake: Send + Sync {
+    /// Makes the thread check its condition again. Must neither block nor raise an [`Interrupt`].
+    fn wake(&self);
+}
+
+/// Lets calls be interrupted: clones share one state, so that one clone is given to a call and
+/// another is kept to raise. [`Interrupt::default`] is one that is never raised and costs nothing.
+#[derive(Clone, Default)]
+pub struct Interrupt(Option<Arc<InterruptState>>);
+
+#[derive(Default)]
+struct InterruptState {
+    raised: AtomicBool,
+    wakers: Mutex<RegisteredWakers>,
+}
+
+#[derive(Default)]
+struct RegisteredWakers {
+    last: u64,
+    wakers: Vec<(u64, Arc<dyn Wake>)>,
+}
+
+impl Interrupt {
+    /// One that can be raised.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// One that is never raised.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self(None)
+    }
+
+    /// Ends every call that waits with this interrupt, now or later, with
+    /// [`super::CallError::Interrupted`]. Cannot be undone. Does nothing to [`Interrupt::never`].
+    pub fn raise(&self) {
+        let Some(shared) = &self.0 else { return };
+        // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is
+        // woken, whoever registers after it sees the flag.
+        shared.raised.store(true, Ordering::SeqCst);
+        for (_, waker) in &shared.wakers.lock().wakers {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
+    }
+
+    /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at
+    /// [`Interrupt::is_raised`] after registering and before each wait.
+    pub fn register(&self, waker: Arc<dyn Wake>) -> WakerRegistration<'_> {
+        let id = self.0.as_ref().map_or(0, |shared| {
+            let mut waiting = shared.wakers.lock();
+            waiting.last += 1;
+            let id = waiting.last;
+            waiting.wakers.push((id, waker));
+            id
+        });
+        WakerRegistration { interrupt: self, id }
+    }
+
+    /// Waits until it is raised, at most `duration`; says whether it was.
+    #[must_use]
+    pub fn wait_for(&self, duration: Duration) -> bool {
+        let alarm = Arc::new(CondvarWaker::default());
+        let waker: Arc<dyn Wake> = alarm.clone();
+        let _registration = self.register(waker);
+        let mut woken = alarm.woken.lock();
+        if !self.is_raised() {
+            alarm
+                .condvar
+                .wait_while_for(&mut woken, |woken| !*woken, duration);
+        }
+        drop(woken);
+        self.is_raised()
+    }
+}
+
+#[derive(Default)]
+struct CondvarWaker {
+    woken: Mutex<bool>,
+    condvar: Condvar,
+}
+
+impl Wake for CondvarWaker {
+    fn wake(&self) {
+        *self.woken.lock() = true;
+        self.condvar.notify_all();
+    }
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupt")
+            .field("never", &self.0.is_none())
+            .field("raised", &self.is_raised())
+            .finish()
+    }
+}
+
+/// Keeps a waker registered with an [`Interrupt`].
+#[must_use = "the waker is forgotten when this is dropped"]
+pub struct WakerRegistration<'a> {
+    interrupt: &'a Interrupt,
+    id: u64,
+}
+
+impl Drop for WakerRegistration<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.interrupt.0 {
+            shared.wakers.lock().wakers.retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+impl fmt::Debug for WakerRegistration<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn raising_ends_every_wait_on_every_clone() {
+        let interrupt = Interrupt::new();
+        thread::scope(|scope| {
+            let waits: Vec<_> = (0..8)
+                .map(|_| {
+                    let clone = interrupt.clone();
+                    scope.spawn(move || clone.wait_for(Duration::from_secs(60)))
+                })
+                .collect();
+            interrupt.raise();
+            for wait in waits {
+                assert!(wait.join().expect("the wait does not panic"));
+            }
+        });
+        assert!(interrupt.is_raised());
+    }
+
+    #[test]
+    fn never_is_never_raised() {
+        let interrupt = Interrupt::never();
+        interrupt.raise();
+        assert!(!interrupt.is_raised());
+        assert!(!interrupt.wait_for(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_dropped_registration_is_forgotten() {
+        let interrupt = Interrupt::new();
+        let alarm = Arc::new(CondvarWaker::default());
+        drop(interrupt.register(alarm.clone()));
+        interrupt.raise();
+        assert!(!*alarm.woken.lock());
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls of the server over a client's connection.
+//!
+//! Owns nothing: the calls that wait are in a table of the connection. Whoever reads the connection
+//! passes the replies on, also the thread that waits for idle connections: a reply needs no serving
+//! thread, of which the client may have used up its share. Invariants: a call ends with its reply,
+//! its timeout or its connection, and holds no lock while it waits.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use curt_xdr::put_fixed;
+
+use super::{connection::ServerConnection, inner::RpcServerInner, sending::SendOutcome};
+use crate::{
+    connection::{
+        Backchannel, CallError, CallReply, RpcRequest,
+        pending_call::{PendingCall, unwrap_reply},
+        waiter::CallWaiter,
+    },
+    message::is_reply,
+    security::credential::CallFlavor,
+};
+
+impl ServerConnection {
+    /// Passes a message to its caller, if it is a reply; whether somebody waited for it.
+    pub(super) fn deliver_reply(&self, message: &[u8]) -> bool {
+        is_reply(message) && self.calls.lock().deliver(message)
+    }
+
+    /// Whether a reply for which nobody waits may have come too late, and is to be dropped. On a
+    /// connection that was never called it is nonsense.
+    pub(super) fn is_late_reply(&self, message: &[u8]) -> bool {
+        let is_late = is_reply(message) && self.calls.lock().were_made();
+        if is_late {
+            self.log_misbehaviour("a reply to no call that waits");
+        }
+        is_late
+    }
+}
+
+/// The way back over one connection.
+pub(super) struct ConnectionBackchannel {
+    server: Weak<RpcServerInner>,
+    connection: Weak<ServerConnection>,
+}
+
+impl ConnectionBackchannel {
+    pub(super) fn of(
+        server: &Arc<RpcServerInner>,
+        connection: &Arc<ServerConnection>,
+    ) -> Arc<dyn Backchannel> {
+        Arc::new(Self {
+            server: Arc::downgrade(server),
+            connection: Arc::downgrade(connection),
+        })
+    }
+}
+
+impl Backchannel for ConnectionBackchannel {
+    fn call(&self, request: &RpcRequest<'_>, timeout: Duration) -> Result<CallReply, CallError> {
+        let server = self.server.upgrade().ok_or(CallError::Closed)?;
+        let connection = self.connection.upgrade().ok_or(CallError::Closed)?;
+        let waiter = CallWaiter::current();
+        let flavor = CallFlavor::of(request.credential);
+        let call = PendingCall::new(Arc::clone(&waiter), request.results_max, flavor.context(), None);
+        let xid = connection.calls.lock().insert(call)?;
+        let pending = RegisteredCall {
+            connection: &connection,
+            xid,
+        };
+        let mut record = Vec::new();
+        let bulk = request.encode(&mut record, xid, flavor.get());
+        put_fixed(&mut record, bulk);
+        let deadline = server.clock.now() + timeout;
+        match connection.send([&record, &[]], &server.limits) {
+            SendOutcome::All => {}
+            SendOutcome::Queued => server.idle_set.arm_for_room(&connection),
+            SendOutcome::Closed => return Err(CallError::Closed),
+        }
+        loop {
+            if let Some(outcome) = pending.take_outcome() {
+                return unwrap_reply(outcome?, flavor.get(), request.results_max);
+            }
+            let left = server.clock.until(deadline);
+            if left.is_zero() {
+                return Err(CallError::TimedOut { softerr: false });
+            }
+            waiter.park(left);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        let connection = self.connection.upgrade();
+        connection.is_some_and(|connection| !connection.calls.lock().is_closed())
+    }
+}
+
+/// A call that is among those of its connection for as long as this lives.
+struct RegisteredCall<'a> {
+    connection: &'a ServerConnection,
+    xid: u32,
+}
+
+impl RegisteredCall<'_> {
+    fn take_outcome(&self) -> Option<Result<CallReply, CallError>> {
+        self.connection.calls.lock().take_outcome(self.xid)
+    }
+}
+
+impl Drop for RegisteredCall<'_> {
+    fn drop(&mut self) {
+        self.connection.calls.lock().remove(self.xid);
+    }
+}

@@ -1,0 +1,124 @@
+//! Times of files.
+
+use core::{fmt, num::NonZeroU64};
+
+/// A time in a file's attributes: nanoseconds since 1970-01-01 UTC, from 1678 to 2261. Times
+/// outside that range become its nearest end.
+///
+/// It has 8 bytes, and so has an `Option` of it, because an inode keeps several. NFSv3 itself ends
+/// in 2106 (RFC 1813 §2.5, nfstime3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(
+    /// Nanoseconds with the sign bit inverted, so that they are in the order of the times. Zero
+    /// would be the least of all, which is out of range.
+    NonZeroU64,
+);
+
+/// Inverts the sign bit.
+const SIGN: u64 = 1 << 63;
+/// Nanoseconds of one second.
+const SECOND: i64 = 1_000_000_000;
+/// The last nanosecond of a second.
+const NANOSECONDS_MAX: u32 = 999_999_999;
+
+impl Timestamp {
+    /// The time at these seconds since 1970 and nanoseconds within the second. Servers have been
+    /// seen to send more nanoseconds than a second has: those are cut to 999,999,999.
+    #[must_use]
+    pub const fn new(seconds: i64, nanoseconds: u32) -> Self {
+        const EARLIEST: i64 = i64::MIN / SECOND + 1;
+        const LATEST: i64 = i64::MAX / SECOND - 1;
+        let seconds = if seconds < EARLIEST {
+            EARLIEST
+        } else if seconds > LATEST {
+            LATEST
+        } else {
+            seconds
+        };
+        let nanoseconds = if nanoseconds > NANOSECONDS_MAX {
+            NANOSECONDS_MAX
+        } else {
+            nanoseconds
+        };
+        Self::from_nanoseconds(seconds * SECOND + nanoseconds as i64)
+    }
+
+    /// The time so many nanoseconds after 1970.
+    #[must_use]
+    pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
+        match NonZeroU64::new(nanoseconds.cast_unsigned() ^ SIGN) {
+            Some(ordered) => Self(ordered),
+            None => Self(NonZeroU64::MIN),
+        }
+    }
+
+    /// Whole seconds since 1970, negative before.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.as_nanoseconds().div_euclid(SECOND)
+    }
+
+    /// Nanoseconds within the second, 0 to 999,999,999.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the remainder is at least 0 and less than a second"
+    )]
+    pub const fn nanoseconds(self) -> u32 {
+        self.as_nanoseconds().rem_euclid(SECOND) as u32
+    }
+
+    /// Nanoseconds since 1970.
+    #[must_use]
+    pub const fn as_nanoseconds(self) -> i64 {
+        (self.0.get() ^ SIGN).cast_signed()
+    }
+}
+
+impl Default for Timestamp {
+    /// The beginning of 1970.
+    fn default() -> Self {
+        Self::from_nanoseconds(0)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({}.{:09})", self.seconds(), self.nanoseconds())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_parts_and_their_order() {
+        let times = [
+            (-2, 999_999_999),
+            (-1, 0),
+            (-1, 1),
+            (0, 0),
+            (0, 1),
+            (1, 0),
+            (1 << 32, 5),
+        ];
+        for (seconds, nanoseconds) in times {
+            let time = Timestamp::new(seconds, nanoseconds);
+            assert_eq!((time.seconds(), time.nanoseconds()), (seconds, nanoseconds));
+        }
+        assert!(times.is_sorted_by_key(|(seconds, nanoseconds)| Timestamp::new(*seconds, *nanoseconds)));
+    }
+
+    #[test]
+    fn times_out_of_range_become_the_nearest_end() {
+        let (first, last) = (Timestamp::new(i64::MIN, 0), Timestamp::new(i64::MAX, u32::MAX));
+        assert!(first < Timestamp::new(-9_000_000_000, 0));
+        assert!(last > Timestamp::new(9_000_000_000, 0));
+        assert_eq!(Timestamp::new(1, u32::MAX), Timestamp::new(1, 999_999_999));
+        let least = Timestamp::from_nanoseconds(i64::MIN);
+        assert_eq!(least.as_nanoseconds(), i64::MIN + 1);
+        assert!(least < first);
+        assert_eq!(size_of::<Option<Timestamp>>(), 8);
+    }
+}

@@ -1,0 +1,137 @@
+//! Where events go that are shown: lines, JSON, a recording, a trace of Chrome's format.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use curt_trace::events::chrome::ChromeTraceWriter;
+use curt_trace::events::formatter::EventFormatter;
+use curt_trace::events::recording::RecordingHead;
+use curt_trace::events::{EventFilter, EventRecord, RecordSubject, RecordingWriter};
+
+/// As what events are shown, and where.
+#[derive(Debug, Clone)]
+pub(super) enum OutputTarget {
+    Text,
+    Json,
+    Record(PathBuf),
+    Perfetto(PathBuf),
+}
+
+/// Which are shown, and how many.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    pub(super) filter: EventFilter,
+    pub(super) count: u64,
+}
+
+/// Shows events.
+pub(super) struct EventOutput {
+    head: RecordingHead,
+    limits: Limits,
+    report: EventFormatter,
+    sink: EventSink,
+    shown: u64,
+}
+
+enum EventSink {
+    Lines { out: BufWriter<Stdout>, json: bool },
+    Record(BufWriter<File>, Box<RecordingWriter>),
+    Chrome(Box<ChromeTraceWriter<BufWriter<File>>>),
+}
+
+impl EventOutput {
+    /// Begins.
+    pub(super) fn begin(head: &RecordingHead, target: &OutputTarget, limits: &Limits) -> Result<Self> {
+        let create = |path: &PathBuf| {
+            let file = File::create(path).with_context(|| path.display().to_string())?;
+            Ok::<_, anyhow::Error>(BufWriter::new(file))
+        };
+        let lines = |json| EventSink::Lines {
+            out: BufWriter::new(io::stdout()),
+            json,
+        };
+        let sink = match target {
+            OutputTarget::Text => lines(false),
+            OutputTarget::Json => lines(true),
+            OutputTarget::Record(path) => {
+                EventSink::Record(create(path)?, Box::new(RecordingWriter::of(head)?))
+            }
+            OutputTarget::Perfetto(path) => {
+                EventSink::Chrome(Box::new(ChromeTraceWriter::new(create(path)?, head)?))
+            }
+        };
+        Ok(Self {
+            head: head.clone(),
+            limits: limits.clone(),
+            report: EventFormatter::new(head),
+            sink,
+            shown: 0,
+        })
+    }
+
+    /// Takes note of a thread's name.
+    pub(super) fn name_thread(&mut self, thread: u32, name: String) {
+        if let EventSink::Record(_, writer) = &mut self.sink {
+            writer.name(RecordSubject::Thread(thread), name.as_bytes());
+        }
+        self.report.name_thread(thread, name);
+    }
+
+    /// Takes note of an object's path.
+    pub(super) fn name_object(&mut self, object: u64, path: Vec<u8>) {
+        if let EventSink::Record(_, writer) = &mut self.sink {
+            writer.name(RecordSubject::Object(object), &path);
+        }
+        self.limits.filter.name_object(object, path);
+    }
+
+    /// Shows an event if it is one of those that are wanted.
+    pub(super) fn add(&mut self, record: &EventRecord) -> Result<()> {
+        let Some(shape) = self.head.events.get(record.event) else {
+            return Ok(());
+        };
+        if !self.limits.filter.passes(record, shape) || self.is_enough() {
+            return Ok(());
+        }
+        self.shown += 1;
+        match &mut self.sink {
+            EventSink::Lines { out, json: false } => writeln!(out, "{}", self.report.line(record, shape))?,
+            EventSink::Lines { out, json: true } => writeln!(out, "{}", self.report.json(record, shape))?,
+            EventSink::Record(out, writer) => {
+                writer.record(&record.words);
+                out.write_all(&writer.take())?;
+            }
+            EventSink::Chrome(chrome) => chrome.add(record, shape, &self.report)?,
+        }
+        Ok(())
+    }
+
+    /// Whether as many were shown as were asked for.
+    pub(super) fn is_enough(&self) -> bool {
+        self.shown >= self.limits.count
+    }
+
+    /// Lets whoever reads see what was shown until now.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        if let EventSink::Lines { out, .. } = &mut self.sink {
+            out.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends, with so many lost; returns how many were shown.
+    pub(super) fn end(self, lost: u64) -> Result<u64> {
+        match self.sink {
+            EventSink::Lines { mut out, .. } => out.flush()?,
+            EventSink::Record(mut out, mut writer) => {
+                writer.end(lost);
+                out.write_all(&writer.take())?;
+                out.flush()?;
+            }
+            EventSink::Chrome(chrome) => drop(chrome.finish()?),
+        }
+        Ok(self.shown)
+    }
+}
