@@ -2,48 +2,41 @@
 //!
 //! Owns the one table.
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
-use crate::data::DataError;
+use crate::{data::DataError, protocol::Fault};
 
 /// The errno for a status.
 #[must_use]
-pub fn of_status(status: NfsStat3) -> Errno {
+pub fn of_status(status: Fault) -> Errno {
     match status {
-        NfsStat3::Perm => Errno::PERM,
-        NfsStat3::Noent => Errno::NOENT,
-        NfsStat3::Nxio => Errno::NXIO,
-        NfsStat3::Acces => Errno::ACCESS,
-        NfsStat3::Exist => Errno::EXIST,
-        NfsStat3::Xdev => Errno::XDEV,
-        NfsStat3::Nodev => Errno::NODEV,
-        NfsStat3::Notdir => Errno::NOTDIR,
-        NfsStat3::Isdir => Errno::ISDIR,
-        NfsStat3::Inval => Errno::INVAL,
-        NfsStat3::Fbig => Errno::FBIG,
-        NfsStat3::Nospc => Errno::NOSPC,
-        NfsStat3::Rofs => Errno::ROFS,
-        NfsStat3::Mlink => Errno::MLINK,
-        NfsStat3::Nametoolong => Errno::NAMETOOLONG,
-        NfsStat3::Notempty => Errno::NOTEMPTY,
-        NfsStat3::Dquot => Errno::DQUOT,
+        Fault::Perm => Errno::PERM,
+        Fault::Noent => Errno::NOENT,
+        Fault::Nxio => Errno::NXIO,
+        Fault::Acces => Errno::ACCESS,
+        Fault::Exist => Errno::EXIST,
+        Fault::Xdev => Errno::XDEV,
+        Fault::Nodev => Errno::NODEV,
+        Fault::Notdir => Errno::NOTDIR,
+        Fault::Isdir => Errno::ISDIR,
+        Fault::Inval => Errno::INVAL,
+        Fault::Fbig => Errno::FBIG,
+        Fault::Nospc => Errno::NOSPC,
+        Fault::Rofs => Errno::ROFS,
+        Fault::Mlink => Errno::MLINK,
+        Fault::Nametoolong => Errno::NAMETOOLONG,
+        Fault::Notempty => Errno::NOTEMPTY,
+        Fault::Dquot => Errno::DQUOT,
         // A handle that the server does not know is no more of use than one of a removed file:
         // looking up again helps both.
-        NfsStat3::Stale | NfsStat3::Badhandle => Errno::STALE,
-        NfsStat3::Remote => Errno::REMOTE,
-        NfsStat3::Notsupp | NfsStat3::Badtype => Errno::OPNOTSUPP,
+        Fault::Stale | Fault::Badhandle => Errno::STALE,
+        Fault::Remote => Errno::REMOTE,
+        Fault::Notsupp | Fault::Badtype => Errno::OPNOTSUPP,
         // The guard of a SETATTR did not hold: somebody else was quicker.
-        NfsStat3::NotSync => Errno::BUSY,
-        // Ok is no refusal; JUKEBOX is asked again below; a cookie and a size are between us and
-        // the server.
-        NfsStat3::Ok
-        | NfsStat3::Io
-        | NfsStat3::BadCookie
-        | NfsStat3::Toosmall
-        | NfsStat3::Serverfault
-        | NfsStat3::Jukebox => Errno::IO,
+        Fault::NotSync => Errno::BUSY,
+        // JUKEBOX is asked again below; a cookie and a size are between us and the server.
+        Fault::Io | Fault::BadCookie | Fault::Toosmall | Fault::Serverfault | Fault::Jukebox => Errno::IO,
     }
 }
 
@@ -80,14 +73,14 @@ mod tests {
 
     #[test]
     fn every_status_has_a_number_and_the_common_ones_their_own() {
-        for status in NfsStat3::ALL {
-            assert_ne!(of_status(*status).raw_os_error(), 0, "{status:?}");
+        for status in curt_proto::nfs3::NfsStat3::ALL {
+            assert_ne!(of_status((*status).into()).raw_os_error(), 0, "{status:?}");
         }
-        assert_eq!(of_status(NfsStat3::Nospc), Errno::NOSPC);
-        assert_eq!(of_status(NfsStat3::Badhandle), Errno::STALE);
+        assert_eq!(of_status(Fault::Nospc), Errno::NOSPC);
+        assert_eq!(of_status(Fault::Badhandle), Errno::STALE);
         assert_eq!(of_call(CallError::TimedOut { softerr: false }), Errno::IO);
         assert_eq!(of_call(CallError::TimedOut { softerr: true }), Errno::TIMEDOUT);
         assert_eq!(of_call(CallError::Interrupted), Errno::INTR);
-        assert_eq!(of_data(DataError::Status(NfsStat3::Dquot)), Errno::DQUOT);
+        assert_eq!(of_data(DataError::Status(Fault::Dquot)), Errno::DQUOT);
     }
 }

@@ -50,11 +50,11 @@ impl ErrorRecord {
 
 #[cfg(test)]
 mod tests {
-    use curt_proto::nfs3::NfsStat3;
+    use crate::protocol::Fault;
 
     use super::*;
 
-    const FULL: DataError = DataError::Status(NfsStat3::Nospc);
+    const FULL: DataError = DataError::Status(Fault::Nospc);
 
     #[test]
     fn each_open_file_is_told_once() {

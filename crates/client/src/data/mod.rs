@@ -35,12 +35,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::{FileHandle, NfsStat3, WriteVerifier};
+use curt_proto::nfs3::{FileHandle, WriteVerifier};
 use curt_rpc::client::CallError;
 
 use crate::{
     api::InodeEventFields,
-    protocol::{Attributes, Wcc},
+    protocol::{Attributes, Fault, Wcc},
 };
 
 pub use file::FileData;
@@ -131,7 +131,7 @@ fn trace_failure<T>(
 pub enum DataError {
     /// The server refused.
     #[error("the server answered {0:?}")]
-    Status(NfsStat3),
+    Status(Fault),
     /// The server did not answer, or not understandably.
     #[error(transparent)]
     Call(#[from] CallError),

@@ -8,7 +8,6 @@ use curt_policy::{
     Epoch, Moment, MutationTicket, NameLabel, Rights, complete,
     listing::{ListingDecision, ListingView, decide_listing},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
@@ -19,7 +18,7 @@ use crate::{
     credentials::InternedCaller,
     errno,
     inode::Inode,
-    protocol::{NfsReply, ReaddirPage, RpcCaller, v3},
+    protocol::{Fault, ListRequest, NfsReply, ReaddirPage, RpcCaller},
 };
 
 /// What is missing of a listing.
@@ -68,7 +67,7 @@ pub(crate) struct ReaddirReply {
 #[derive(Debug)]
 pub(super) enum ReaddirError {
     /// The server refused; when that was asked.
-    Refused(NfsStat3, Moment),
+    Refused(Fault, Moment),
     /// It did not answer, or not in a way that makes sense.
     Failed(CallError),
     /// It gave neither a name nor the end, twice.
@@ -218,23 +217,25 @@ impl ReaddirRequester {
         };
         let (handle, ReaddirCookie { cookie, verifier }) = (inode.handle(), place);
         let plus = decision == ListingDecision::Plus;
-        let answer = match decision {
-            ListingDecision::Plus => {
-                core.count(ClientCounter::ListingPlus);
-                v3::readdirplus(&core.rpc, asker, handle, cookie, verifier, size)
-            }
-            ListingDecision::Plain => {
-                core.count(ClientCounter::ListingPlain);
-                v3::readdir(&core.rpc, asker, handle, cookie, verifier, size)
-            }
+        core.count(if plus {
+            ClientCounter::ListingPlus
+        } else {
+            ClientCounter::ListingPlain
+        });
+        let request = ListRequest {
+            cookie,
+            verifier,
+            size,
+            plus,
         };
+        let answer = core.protocol.list(asker, handle, request);
         // RFC 1813 §3.3.17: a server need not have it.
         if plus
             && matches!(
                 &answer,
                 Err(CallError::ProcedureUnavailable)
                     | Ok(NfsReply {
-                        outcome: Err(NfsStat3::Notsupp),
+                        outcome: Err(Fault::Notsupp),
                         ..
                     })
             )

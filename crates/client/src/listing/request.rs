@@ -7,7 +7,6 @@ use curt_policy::{
     Rights,
     listing::{self, ListingDecision},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use rustix::io::Errno;
 
@@ -26,6 +25,7 @@ use crate::{
     listing::{absence, priming},
     op::Op,
     ops::attributes,
+    protocol::Fault,
     superblock::Superblock,
 };
 
@@ -97,9 +97,7 @@ fn handle_reply(
 ) -> Result<ListingExtension, Errno> {
     match reply {
         Ok(fetched) => absorb_reply(op.sb, requester, sequence, fetched),
-        Err(ReaddirError::Refused(NfsStat3::BadCookie | NfsStat3::NotSync, _))
-            if sequence.end().cookie != 0 =>
-        {
+        Err(ReaddirError::Refused(Fault::BadCookie | Fault::NotSync, _)) if sequence.end().cookie != 0 => {
             op.sb.count(ClientCounter::ListingBadCookie);
             probe!(NfsReaddirBadCookie {
                 dir: requester.inode.fileid_if_enabled(Event::NfsReaddirBadCookie),
@@ -129,9 +127,9 @@ pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, sequence: &Arc<Dir
         let fetched = requester.fetch(gap, decision.bound(size), decision, ahead.interrupt());
         let is_answer = match &fetched {
             Ok(fetched) => !fetched.is_without_progress(),
-            // Another refusal may be about who op, and another reader may take it.
+            // Another refusal may be about who asked, and another reader may take it.
             Err(ReaddirError::Refused(status, _)) => {
-                matches!(status, NfsStat3::BadCookie | NfsStat3::NotSync)
+                matches!(status, Fault::BadCookie | Fault::NotSync)
             }
             Err(ReaddirError::Failed(_) | ReaddirError::Stuck) => false,
         };
@@ -209,7 +207,7 @@ pub(super) fn fetch_retrying_size(
     loop {
         let larger = listing::next_size(size, most);
         match requester.fetch(gap, size, decision, &op.interrupt) {
-            Err(ReaddirError::Refused(NfsStat3::Toosmall, _)) if larger > size => size = larger,
+            Err(ReaddirError::Refused(Fault::Toosmall, _)) if larger > size => size = larger,
             Ok(fetched) if fetched.is_without_progress() => {
                 if was_empty {
                     tracing::warn!(

@@ -125,7 +125,7 @@ pub fn mount(
             interrupt: ends,
         };
         let limits = v3::fsinfo(&wire, asker, &answer.root).map_err(failed)?;
-        let limits = limits.outcome.map_err(MountError::Nfs)?;
+        let limits = limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))?;
         // Some servers do not know PATHCONF for all file systems; a mount is possible without.
         let paths = v3::pathconf(&wire, asker, &answer.root).map_err(failed)?;
         Ok((limits, paths.outcome.unwrap_or_default()))

@@ -10,7 +10,6 @@ use curt_policy::{
     Absorbed, Moment, Rights,
     names::{self as rules, DentryUpdate, LookupFinding as Said},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::CallError;
 use rustix::io::Errno;
 
@@ -20,7 +19,7 @@ use crate::{
     listing::LocalChange,
     op::Op,
     ops::{attributes, names},
-    protocol::{NfsReply, Wcc},
+    protocol::{Fault, NfsReply, Wcc},
     superblock::Superblock,
 };
 
@@ -119,7 +118,7 @@ pub(crate) fn change_name<T>(
     directory: &Arc<Inode>,
     name: &[u8],
     send: impl FnOnce() -> Result<NfsReply<T, Wcc>, CallError>,
-) -> Result<(Result<T, NfsStat3>, NameChangeOutcome), Errno> {
+) -> Result<(Result<T, Fault>, NameChangeOutcome), Errno> {
     let change = NameChange::begin(op.sb, directory, name);
     let answer = send().map_err(errno::of_call)?;
     let ended = change.end(&answer.attributes, &answer);
@@ -178,13 +177,13 @@ pub(crate) fn refused_change(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-    status: NfsStat3,
+    status: Fault,
     ended: NameChangeOutcome,
 ) -> Errno {
     // What was kept of the name is forgotten by now.
     let change = LocalChange::Refused {
         name,
-        exists: status == NfsStat3::Exist,
+        exists: status == Fault::Exist,
         stands: ended.absorbed.stands,
     };
     directory

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::Interrupt;
 use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
@@ -18,7 +17,7 @@ use crate::{
         attributes,
         change::{self, NameChangeOutcome},
     },
-    protocol::v3,
+    protocol::Fault,
     superblock::Superblock,
 };
 
@@ -49,13 +48,16 @@ pub(crate) fn remove_at_server(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-) -> Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno> {
+) -> Result<(Result<(), Fault>, NameChangeOutcome), Errno> {
     let dir = |event| directory.fileid_if_enabled(event);
     probe!(NfsRemoveEnter {
         dir: dir(Event::NfsRemoveEnter),
         name
     });
-    let send = || v3::remove(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name);
+    let send = || {
+        op.protocol()
+            .remove(op.rpc_caller(), directory.handle(), name, false)
+    };
     let answer = change::change_name(op, directory, name, send);
     probe!(NfsRemoveExit {
         dir: dir(Event::NfsRemoveExit),
@@ -80,9 +82,9 @@ pub(crate) fn remove_silly(sb: &Superblock, inode: &Arc<Inode>, silly: &SillyNam
         error: event_status(&answer)
     });
     let name = silly.name.escape_ascii();
-    let is_removed = matches!(answer, Ok((Ok(()) | Err(NfsStat3::Noent), _)));
+    let is_removed = matches!(answer, Ok((Ok(()) | Err(Fault::Noent), _)));
     match answer {
-        Ok((Ok(()) | Err(NfsStat3::Noent), _)) => note_removed(op, inode),
+        Ok((Ok(()) | Err(Fault::Noent), _)) => note_removed(op, inode),
         Ok((Err(status), _)) => {
             tracing::warn!(%name, error = %errno::of_status(status), "a removed file stays behind")
         }
@@ -207,7 +209,7 @@ impl Drop for OpenGuard<'_> {
 }
 
 /// As an event tells it: 0, or a negative errno.
-fn event_status(answer: &Result<(Result<(), NfsStat3>, NameChangeOutcome), Errno>) -> i32 {
+fn event_status(answer: &Result<(Result<(), Fault>, NameChangeOutcome), Errno>) -> i32 {
     match answer {
         Ok((Ok(()), _)) => 0,
         Ok((Err(status), _)) => -errno::of_status(*status).raw_os_error(),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use rustix::io::Errno;
 
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
         change::{self, NameChange, NameChangeOutcome, prove_change},
         create, lookup, retransmitted,
     },
-    protocol::v3,
+    protocol::Fault,
 };
 
 /// Gives the file `id` the further name `name` in `directory`.
@@ -40,8 +39,9 @@ pub(crate) fn link_at_server(
 ) -> Result<NameChangeOutcome, Errno> {
     let before = inode.attributes();
     let change = NameChange::begin(op.sb, directory, name);
-    let wire = &op.sb.core.rpc;
-    let answer = v3::link(wire, op.rpc_caller(), inode.handle(), directory.handle(), name);
+    let answer = op
+        .protocol()
+        .link(op.rpc_caller(), inode.handle(), directory.handle(), name);
     let answer = answer.map_err(|error| {
         inode.distrust_attributes();
         errno::of_call(error)
@@ -57,7 +57,7 @@ pub(crate) fn link_at_server(
             prove_change(op, directory, ended);
             Ok(ended)
         }
-        Err(NfsStat3::Exist) if retransmitted::is_own_link(op, inode, before, directory, name, ended) => {
+        Err(Fault::Exist) if retransmitted::is_own_link(op, inode, before, directory, name, ended) => {
             prove_change(op, directory, ended);
             Ok(ended)
         }

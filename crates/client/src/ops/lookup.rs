@@ -11,7 +11,6 @@ use curt_policy::{
     lookup::{LookupDecision, LookupView, decide_cached_lookup},
     names::{self as rules, DentryState as Known, DentryUpdate, LookupFinding, LookupReason, LookupTime},
 };
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use rustix::io::Errno;
 
@@ -30,7 +29,7 @@ use crate::{
         names::{self, ResolvedName},
         open_retry,
     },
-    protocol::v3,
+    protocol::Fault,
     superblock::Superblock,
 };
 
@@ -569,8 +568,10 @@ pub(crate) fn send_lookup(
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
-    let answer =
-        v3::lookup(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name).map_err(errno::of_call)?;
+    let answer = op
+        .protocol()
+        .find(op.rpc_caller(), directory.handle(), name)
+        .map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted = answer
         .attributes
@@ -599,7 +600,7 @@ pub(crate) fn send_lookup(
             names::note_false_negative(op.sb, directory, former.as_ref(), label);
             Ok(ResolvedName::Object(inode, label))
         }
-        Err(NfsStat3::Noent) => {
+        Err(Fault::Noent) => {
             directory.prove(&op.identity, Rights::LOOKUP, sent_at);
             op.sb.count(ClientCounter::NegMiss);
             Ok(ResolvedName::Missing(learn(op.sb, &learning, None)))

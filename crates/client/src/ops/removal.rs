@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use rustix::io::Errno;
 
-use crate::ops::{
-    change::{NameChangeOutcome, prove_change},
-    names::ResolvedName,
+use crate::{
+    ops::{
+        change::{NameChangeOutcome, prove_change},
+        names::ResolvedName,
+    },
+    protocol::Fault,
 };
 
 /// What a name leads to that is about to be removed or replaced.
@@ -32,11 +34,11 @@ pub(crate) fn own_or_refused(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     target: Option<&Arc<Inode>>,
-    outcome: Result<(), NfsStat3>,
+    outcome: Result<(), Fault>,
     ended: NameChangeOutcome,
-) -> Result<(), NfsStat3> {
+) -> Result<(), Fault> {
     match outcome {
-        Err(NfsStat3::Noent) if retransmitted::is_own_removal(op, directory, target, ended) => {
+        Err(Fault::Noent) if retransmitted::is_own_removal(op, directory, target, ended) => {
             prove_change(op, directory, ended);
             Ok(())
         }

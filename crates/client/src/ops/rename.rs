@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use curt_policy::ObjectKind;
-use curt_proto::nfs3::NfsStat3;
 use curt_trace::{ClientCounter, events::Event, probe};
 use rustix::io::Errno;
 
@@ -21,7 +20,7 @@ use crate::{
         removal::{self, RemovalTarget},
         retransmitted,
     },
-    protocol::v3,
+    protocol::Fault,
     superblock::Superblock,
 };
 
@@ -124,8 +123,9 @@ pub fn rename(
         RemovalTarget::Closed(removal) => Some(removal.of()),
         RemovalTarget::Missing => None,
     };
+    let keeps_removed_files = op.protocol().keeps_removed_files();
     let replaced_open = match &target {
-        RemovalTarget::Open(target) if !is_moved(target) => Some(target),
+        RemovalTarget::Open(target) if !is_moved(target) && !keeps_removed_files => Some(target),
         RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
     };
     // Its last close would remove it, and it is to have its name again if the server refuses.
@@ -203,18 +203,14 @@ pub(crate) fn rename_at_server(
     let replaced = op.sb.dentries.find(to.0.id(), to.1).and_then(|kept| kept.child);
     let change_from = NameChange::begin(op.sb, from.0, from.1);
     let change_to = NameChange::begin(op.sb, to.0, to.1);
-    let wire = &op.sb.core.rpc;
-    let answer = v3::rename(
-        wire,
-        op.rpc_caller(),
-        (from.0.handle(), from.1),
-        (to.0.handle(), to.1),
-    );
+    let answer = op
+        .protocol()
+        .rename(op.rpc_caller(), (from.0.handle(), from.1), (to.0.handle(), to.1));
     let answer = answer.map_err(errno::of_call)?;
     let ended_from = change_from.end(&answer.attributes.from, &answer);
     let ended_to = change_to.end(&answer.attributes.to, &answer);
     let outcome = match (answer.outcome, &source) {
-        (Err(NfsStat3::Noent), Some(source))
+        (Err(Fault::Noent), Some(source))
             if retransmitted::is_own_rename(op, source, former, to, ended_to) =>
         {
             Ok(())

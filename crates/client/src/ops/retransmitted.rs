@@ -7,69 +7,14 @@
 use std::sync::Arc;
 
 use curt_policy::retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains};
-use curt_proto::nfs3::NfsStat3;
 
 use crate::{
     inode::{Inode, convert},
     op::Op,
     ops::{attributes, change::NameChangeOutcome, lookup, names::ResolvedName},
-    protocol::{Attributes, Device, FileType, MknodType, v3},
+    protocol::{Attributes, CreateRequest, Fault, FileType},
     superblock::Superblock,
 };
-
-/// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Making<'a> {
-    kind: FileType,
-    mode: u32,
-    /// Of a symbolic link.
-    text: &'a [u8],
-    device: Device,
-}
-
-impl<'a> Making<'a> {
-    /// An empty file.
-    pub(super) fn file(mode: u32) -> Self {
-        Self {
-            kind: FileType::Regular,
-            mode,
-            text: &[],
-            device: Device::default(),
-        }
-    }
-
-    /// An empty directory.
-    pub(super) fn directory(mode: u32) -> Self {
-        Self {
-            kind: FileType::Directory,
-            ..Self::file(mode)
-        }
-    }
-
-    /// A symbolic link with this text.
-    pub(super) fn link(text: &'a [u8]) -> Self {
-        Self {
-            kind: FileType::Symlink,
-            text,
-            ..Self::file(0o777)
-        }
-    }
-
-    /// A device, named pipe or socket.
-    pub(super) fn node(node: MknodType, mode: u32) -> Self {
-        let (kind, device) = match node {
-            MknodType::Character(device) => (FileType::Character, device),
-            MknodType::Block(device) => (FileType::Block, device),
-            MknodType::Socket => (FileType::Socket, Device::default()),
-            MknodType::Fifo => (FileType::Fifo, Device::default()),
-        };
-        Self {
-            kind,
-            device,
-            ..Self::file(mode)
-        }
-    }
-}
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange {
@@ -92,7 +37,7 @@ pub(super) fn own_object(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-    making: &Making<'_>,
+    making: &CreateRequest<'_>,
     ended: NameChangeOutcome,
 ) -> Option<Arc<Inode>> {
     let execution = execution(op.sb, directory, ended)?;
@@ -125,7 +70,7 @@ fn object_at(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Option<Arc<Ino
 }
 
 fn has_text(op: &Op<'_>, link: &Inode, text: &[u8]) -> bool {
-    let answer = v3::readlink(&op.sb.core.rpc, op.rpc_caller(), link.handle());
+    let answer = op.protocol().readlink(op.rpc_caller(), link.handle());
     answer.is_ok_and(|answer| answer.outcome.is_ok_and(|found| *found == *text))
 }
 
@@ -169,7 +114,7 @@ pub(crate) fn is_own_removal(
 
 fn remains(op: &Op<'_>, target: &Inode) -> Remains {
     let before = target.attributes();
-    let Ok(answer) = v3::getattr(&op.sb.core.rpc, op.rpc_caller(), target.handle()) else {
+    let Ok(answer) = op.protocol().attributes(op.rpc_caller(), target.handle()) else {
         return Remains::Unknown;
     };
     match answer.outcome {
@@ -180,7 +125,7 @@ fn remains(op: &Op<'_>, target: &Inode) -> Remains {
                 _ => Remains::Links(links(before, &now)),
             }
         }
-        Err(NfsStat3::Stale | NfsStat3::Badhandle) => Remains::Nothing,
+        Err(Fault::Stale | Fault::Badhandle) => Remains::Nothing,
         Err(_) => Remains::Unknown,
     }
 }

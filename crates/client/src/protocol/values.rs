@@ -3,9 +3,13 @@
 //! Owns the plain values that plans return. They carry what the server said and nothing that was
 //! believed before.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
-use curt_proto::nfs3::{CookieVerifier, FileHandle, NfsStat3, WriteVerifier};
+use curt_proto::nfs3::{CookieVerifier, FileHandle, WriteVerifier};
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
+
+use super::{Fault, RpcCaller};
+use crate::data::SharedBytes;
 
 /// A point in a server's time: seconds and nanoseconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,8 +118,8 @@ pub struct NfsReply<T, A> {
     /// Of a call that was sent more than once: by when an earlier copy was executed, if it was.
     /// `None`: it was sent once, or can be repeated.
     pub repeated_at: Option<Instant>,
-    /// The result, or the status by which the server refused.
-    pub outcome: Result<T, NfsStat3>,
+    /// The result, or why the server refused.
+    pub outcome: Result<T, Fault>,
     /// Attributes of the objects that the call was about.
     pub attributes: A,
 }
@@ -138,20 +142,11 @@ pub struct LinkAttributes {
     pub directory: Wcc,
 }
 
-/// An object found by LOOKUP.
+/// An object that was found or made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupReply {
     /// Its handle.
     pub handle: FileHandle,
-    /// Its attributes, if the server gave them.
-    pub attributes: Option<Attributes>,
-}
-
-/// An object made by CREATE, MKDIR, SYMLINK or MKNOD; who gets no handle has to look the name up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreateReply {
-    /// Its handle, if the server gave it.
-    pub handle: Option<FileHandle>,
     /// Its attributes, if the server gave them.
     pub attributes: Option<Attributes>,
 }
@@ -185,19 +180,7 @@ pub struct SetAttributes {
     pub mtime: SetTime,
 }
 
-/// How CREATE treats a name that exists (RFC 1813 §3.3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateSemantics {
-    /// Take what is there, set the attributes.
-    Unchecked(SetAttributes),
-    /// Fail with EXIST.
-    Guarded(SetAttributes),
-    /// Fail with EXIST unless the same verifier made it: a repeated call succeeds. Attributes have
-    /// to be set afterwards.
-    Exclusive([u8; 8]),
-}
-
-/// What MKNOD makes.
+/// What mknod(2) makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MknodType {
     /// A character device.
@@ -338,4 +321,128 @@ impl Pathconf {
             0 | NAME_MAX.. => NAME_MAX,
         }
     }
+}
+
+/// What is to be made under a name that must be new.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateRequest<'a> {
+    /// What it is.
+    pub kind: FileType,
+    /// Permission bits, set-id and sticky bits.
+    pub mode: u32,
+    /// The text of a symbolic link.
+    pub text: &'a [u8],
+    /// The numbers of a device.
+    pub device: Device,
+    /// Of a file: the server has to recognise the request if it is sent twice.
+    pub is_exclusive: bool,
+}
+
+impl<'a> CreateRequest<'a> {
+    /// An empty file.
+    #[must_use]
+    pub fn file(mode: u32) -> Self {
+        Self {
+            kind: FileType::Regular,
+            mode,
+            text: &[],
+            device: Device::default(),
+            is_exclusive: false,
+        }
+    }
+
+    /// An empty directory.
+    #[must_use]
+    pub fn directory(mode: u32) -> Self {
+        Self {
+            kind: FileType::Directory,
+            ..Self::file(mode)
+        }
+    }
+
+    /// A symbolic link with this text.
+    #[must_use]
+    pub fn symlink(text: &'a [u8]) -> Self {
+        Self {
+            kind: FileType::Symlink,
+            text,
+            ..Self::file(0o777)
+        }
+    }
+
+    /// A device, named pipe or socket.
+    #[must_use]
+    pub fn node(node: MknodType, mode: u32) -> Self {
+        let (kind, device) = match node {
+            MknodType::Character(device) => (FileType::Character, device),
+            MknodType::Block(device) => (FileType::Block, device),
+            MknodType::Socket => (FileType::Socket, Device::default()),
+            MknodType::Fifo => (FileType::Fifo, Device::default()),
+        };
+        Self {
+            kind,
+            device,
+            ..Self::file(mode)
+        }
+    }
+}
+
+/// Which names of a directory are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRequest {
+    /// Behind which.
+    pub cookie: u64,
+    /// The epoch of the cookie.
+    pub verifier: CookieVerifier,
+    /// In results of so many bytes at most.
+    pub size: u32,
+    /// With handles and attributes.
+    pub plus: bool,
+}
+
+/// By what a server knows that a file is open, and for whom: it goes with each READ, WRITE and
+/// COMMIT. NFSv3 has no opens: there it is in whose name data are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenContext {
+    /// Who opened the file: a number of this client for a user and their groups.
+    pub owner: u32,
+    /// The credential of its requests.
+    pub credential: Arc<RpcCredential>,
+}
+
+/// Who asks through an open file, and how the asking is called off.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCaller<'a> {
+    /// The open file.
+    pub open: &'a OpenContext,
+    /// Ends the wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl<'a> OpenCaller<'a> {
+    /// As any other caller.
+    #[must_use]
+    pub fn rpc(&self) -> RpcCaller<'a> {
+        RpcCaller {
+            credential: &self.open.credential,
+            interrupt: self.interrupt,
+        }
+    }
+}
+
+/// The result of a READ.
+#[derive(Clone, Debug)]
+pub struct ReadData {
+    /// The bytes: as many as were asked for, or fewer; none only at the end.
+    pub bytes: SharedBytes,
+    /// The file ends behind them.
+    pub end: bool,
+}
+
+/// Processes a READ's bytes in the receive buffer.
+pub trait ReadSink: Send + Sync {
+    /// `bytes` were read; `end` says whether the file ends behind them. Returns `false` to leave
+    /// them to the caller. As
+    /// [`curt_rpc::client::ReplySink::consume`]: on another thread, which must not be kept waiting.
+    fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
 }

@@ -1,6 +1,5 @@
 //! Reading, with read-ahead and without.
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::client::{CallError, Interrupt};
 use curt_trace::ClientCounter;
 
@@ -167,7 +166,7 @@ fn refusals_reach_the_reader_and_a_busy_server_is_waited_for() {
     rig.server.script(|_| Some(Fault::Status(13)));
     assert_eq!(
         rig.read(&rig.open(), 0, 4),
-        Err(DataError::Status(NfsStat3::Acces))
+        Err(DataError::Status(crate::protocol::Fault::Acces))
     );
     let mut busy = 3;
     rig.server.script(move |_| {

@@ -1,8 +1,8 @@
 //! Writing behind, committing, and errors.
 
+use crate::protocol::OpenContext;
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::CallError,
@@ -104,14 +104,18 @@ fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
     let mut segments = Segments::default();
     let blocks = Arc::new(BlockPool::new(4096, 0));
     let [alice, bob] = [1, 2].map(|uid| {
-        Arc::new(RpcCredential::Sys(AuthSysCredential {
+        let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"here"),
             uid,
             gid: uid,
             groups: AuthSysGids::default(),
-        }))
+        });
+        Arc::new(OpenContext {
+            owner: uid,
+            credential: Arc::new(credential),
+        })
     });
-    let origin = |first, writer: &Arc<RpcCredential>| WriteOrigin {
+    let origin = |first, writer: &Arc<OpenContext>| WriteOrigin {
         first,
         writer: Arc::clone(writer),
         keeps: false,
@@ -264,7 +268,7 @@ fn a_full_disk_is_told_once_to_each_open_file() {
     rig.server
         .script(|seen| (seen.procedure == WRITE).then_some(Fault::Status(FULL)));
     rig.write(&open, 0, b"lost").unwrap();
-    let full = Err(DataError::Status(NfsStat3::Nospc));
+    let full = Err(DataError::Status(crate::protocol::Fault::Nospc));
     assert_eq!(rig.flush(&open), full);
     assert_eq!(rig.flush(&open), Ok(()));
     assert_eq!(rig.flush(&other), full);
@@ -289,7 +293,7 @@ fn a_write_after_a_failure_says_so_early() {
     rig.write(&open, 0, &[1; 4096]).unwrap();
     assert_eq!(
         rig.write(&open, 4096, &[1; 4096]),
-        Err(DataError::Status(NfsStat3::Nospc))
+        Err(DataError::Status(crate::protocol::Fault::Nospc))
     );
     assert_eq!(rig.flush(&open), Ok(()), "it was told");
 }
@@ -301,7 +305,10 @@ fn a_commit_that_fails_is_told_and_what_it_covered_is_not_called_written() {
     rig.server
         .script(|seen| (seen.procedure == COMMIT).then_some(Fault::Status(5)));
     rig.write(&open, 0, &[1; 8192]).unwrap();
-    assert_eq!(rig.flush(&open), Err(DataError::Status(NfsStat3::Io)));
+    assert_eq!(
+        rig.flush(&open),
+        Err(DataError::Status(crate::protocol::Fault::Io))
+    );
     assert_eq!((rig.flush(&open), rig.plane.unwritten_bytes()), (Ok(()), 0));
 }
 
@@ -363,7 +370,10 @@ fn synchronous_and_direct_writes_are_on_disk_when_they_return() {
         let expected = [[1; 100].as_slice(), &[2; 8192]].concat();
         assert_eq!(rig.server.state().disk, expected);
         rig.server.script(|_| Some(Fault::Status(FULL)));
-        assert_eq!(rig.write(&open, 0, b"x"), Err(DataError::Status(NfsStat3::Nospc)));
+        assert_eq!(
+            rig.write(&open, 0, b"x"),
+            Err(DataError::Status(crate::protocol::Fault::Nospc))
+        );
         assert_eq!(rig.flush(&open), Ok(()));
     }
 }

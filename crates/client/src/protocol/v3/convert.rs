@@ -1,10 +1,36 @@
 //! Conversions between the protocol's types and the client's.
 
-use curt_proto::nfs3::{self, Fattr, Ftype, NfsTime, Sattr, WccData};
+use curt_proto::nfs3::{self, Fattr, Ftype, NfsStat3, NfsTime, Sattr, WccData};
 
 use crate::protocol::{
-    Attributes, Device, FileType, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
+    Attributes, Device, Fault, FileType, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
 };
+
+macro_rules! faults {
+    ($($name:ident)*) => {
+        impl From<NfsStat3> for Fault {
+            fn from(status: NfsStat3) -> Self {
+                match status {
+                    $(NfsStat3::$name => Self::$name,)*
+                    // Ok is no refusal.
+                    NfsStat3::Ok => Self::Serverfault,
+                }
+            }
+        }
+
+        impl From<Fault> for NfsStat3 {
+            fn from(fault: Fault) -> Self {
+                match fault { $(Fault::$name => Self::$name),* }
+            }
+        }
+    };
+}
+
+faults! {
+    Perm Noent Io Nxio Acces Exist Xdev Nodev Notdir Isdir
+    Inval Fbig Nospc Rofs Mlink Nametoolong Notempty Dquot Stale Remote
+    Badhandle NotSync BadCookie Notsupp Toosmall Badtype Jukebox Serverfault
+}
 
 /// The largest number of nanoseconds in a second's part; servers have been seen to send more.
 const NANOSECONDS_MAX: u32 = 999_999_999;

@@ -48,7 +48,7 @@ pub fn readdir(
                 attributes,
             )
         }
-        NfsResult::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,
@@ -97,7 +97,7 @@ pub fn readdirplus(
                 attributes,
             )
         }
-        NfsResult::Failed(status, fattr) => (Err(status), fattr.map(Attributes::from)),
+        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
     };
     Ok(NfsReply {
         sent_at: incoming.sent_at,

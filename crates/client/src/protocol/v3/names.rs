@@ -2,16 +2,16 @@
 
 use curt_proto::nfs3::{
     self, CreateArguments, CreateVerifier, DirOpArgs, Fattr, FileHandle, Filename, LinkArguments, LinkWcc,
-    LookupOk, MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, NfsStat3, RenameArguments,
-    RenameWcc, SymlinkArguments, WccData,
+    LookupOk, MkdirArguments, MknodArguments, MknodData, NfsPath, NfsProcedure, RenameArguments, RenameWcc,
+    SymlinkArguments, WccData,
 };
 use curt_rpc::client::CallError;
 use curt_xdr::Encode;
 
-use super::{ask, refusal};
+use super::{CreateReply, CreateSemantics, ask, refusal};
 use crate::protocol::{
-    Attributes, CreateReply, CreateSemantics, LinkAttributes, LookupReply, MknodType, NfsReply,
-    RenameAttributes, RpcCaller, RpcClient, SetAttributes, Wcc,
+    Attributes, Fault, LinkAttributes, LookupReply, MknodType, NfsReply, RenameAttributes, RpcCaller,
+    RpcClient, SetAttributes, Wcc,
 };
 
 /// LOOKUP: what `name` in `directory` leads to. `about` is the directory.
@@ -25,7 +25,7 @@ pub fn lookup(
     name: &[u8],
 ) -> Result<NfsReply<LookupReply, Option<Attributes>>, CallError> {
     let Some(arguments) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let success = |ok: LookupOk| {
         let found = LookupReply {
@@ -50,7 +50,7 @@ pub fn create(
     how: &CreateSemantics,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let how = match *how {
         CreateSemantics::Unchecked(set) => nfs3::CreateHow::Unchecked(set.into()),
@@ -72,7 +72,7 @@ pub fn mkdir(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     make(
         wire,
@@ -98,7 +98,7 @@ pub fn symlink(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(target)) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     make(
         wire,
@@ -125,7 +125,7 @@ pub fn mknod(
     set: &SetAttributes,
 ) -> Result<NfsReply<CreateReply, Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let set = (*set).into();
     let what = match node {
@@ -148,7 +148,7 @@ pub fn remove(
     name: &[u8],
 ) -> Result<NfsReply<(), Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     change(wire, asker, NfsProcedure::Remove, &place)
 }
@@ -164,7 +164,7 @@ pub fn rmdir(
     name: &[u8],
 ) -> Result<NfsReply<(), Wcc>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     change(wire, asker, NfsProcedure::Rmdir, &place)
 }
@@ -180,7 +180,7 @@ pub fn rename(
     to: (&FileHandle, &[u8]),
 ) -> Result<NfsReply<(), RenameAttributes>, CallError> {
     let (Some(from), Some(to)) = (place(from.0, from.1), place(to.0, to.1)) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let renamed = |wcc: RenameWcc| RenameAttributes {
         from: wcc.from.into(),
@@ -208,7 +208,7 @@ pub fn link(
     name: &[u8],
 ) -> Result<NfsReply<(), LinkAttributes>, CallError> {
     let Some(place) = place(directory, name) else {
-        return Ok(refusal(wire, NfsStat3::Nametoolong));
+        return Ok(refusal(wire, Fault::Nametoolong));
     };
     let linked = |wcc: LinkWcc| LinkAttributes {
         file: wcc.attributes.map(Attributes::from),

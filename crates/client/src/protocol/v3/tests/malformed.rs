@@ -1,11 +1,12 @@
 //! Results that no procedure returns.
 
+use super::super::CreateSemantics;
 use curt_proto::nfs3::{
     self, AccessMask, AccessOk, CookieVerifier, NfsPath, ReadlinkOk, RenameWcc, WccData, WriteVerifier,
 };
 
 use super::*;
-use crate::protocol::{CreateSemantics, MknodType, SetAttributes, Stability};
+use crate::protocol::{MknodType, SetAttributes, Stability};
 
 /// What one procedure is tried with: its name, results that are right for it, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);

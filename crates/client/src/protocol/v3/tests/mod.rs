@@ -4,6 +4,8 @@
 
 mod malformed;
 
+use super::CreateSemantics;
+use crate::protocol::Fault;
 use std::{sync::Arc, time::Duration};
 
 use curt_proto::nfs3::{
@@ -20,7 +22,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     environment::Clock,
-    protocol::{Attributes, CreateSemantics, OperationFigure, SetAttributes, SetTime, Timestamp},
+    protocol::{Attributes, OperationFigure, SetAttributes, SetTime, Timestamp},
 };
 
 #[derive(Debug)]
@@ -180,20 +182,20 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
     let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes),
-        (Err(NfsStat3::Noent), Some(attributes))
+        (Err(Fault::Noent), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
     let how = CreateSemantics::Guarded(SetAttributes::default());
     let answer = create(&rig.wire, rig.asker(), &handle("directory"), b"name", &how).unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes.after),
-        (Err(NfsStat3::Exist), Some(attributes))
+        (Err(Fault::Exist), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
     let answer = read(&rig.wire, rig.asker(), &handle("file"), 0, 10).unwrap();
     assert_eq!(
         (answer.outcome.map(drop), answer.attributes),
-        (Err(NfsStat3::Io), Some(attributes))
+        (Err(Fault::Io), Some(attributes))
     );
 }
 
@@ -349,6 +351,6 @@ fn names_that_no_message_can_carry_are_refused_unsent() {
     let rig = Rig::new();
     let long = vec![b'x'; 70_000];
     let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), &long).unwrap();
-    assert_eq!(answer.outcome, Err(NfsStat3::Nametoolong));
+    assert_eq!(answer.outcome, Err(Fault::Nametoolong));
     assert_eq!(rig.wire.statistics().operations(), 0);
 }
