@@ -92,8 +92,8 @@ pub struct Superblock {
 const DEPTH_MAX: usize = 256;
 
 impl Superblock {
-    /// A client of an export whose root handle is known; `protocol` is the way to the server, signed as
-    /// `security` says.
+    /// A mounted export whose root handle is known; `protocol` asks its server, with credentials
+    /// as `security` says.
     ///
     /// # Errors
     /// The root's attributes cannot be had.

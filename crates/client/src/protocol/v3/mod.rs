@@ -1,5 +1,5 @@
-//! NFS version 3 (RFC 1813): one function per procedure, and [`NfsV3`], which carries out a client's
-//! intents with them.
+//! NFS version 3 (RFC 1813): one function per procedure, and [`NfsV3`], which carries out a
+//! client's intents with them.
 //!
 //! Owns encoding arguments and decoding results. Each function sends one request, repeats it while
 //! the server answers JUKEBOX, and returns the results as plain values, failures included. A reply
