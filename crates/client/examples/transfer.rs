@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_client::protocol::v3::NfsV3;
 use curt_client::{
     Caller, ClientOptions, Environment, LookupResult, MountedRoot, OpenFlags, Superblock,
     caller::RpcSecurity,
@@ -93,7 +94,7 @@ fn mount(server: &str, export: &str) -> Result<Superblock, Box<dyn Error>> {
     };
     Ok(Superblock::new(
         &root,
-        mounted.rpc,
+        NfsV3::new(mounted.rpc),
         security,
         &behaviour,
         &environment,

@@ -30,7 +30,7 @@ use crate::{
     environment::Clock,
     fileid_map::FileidMap,
     inode::InodeRegistry,
-    protocol::{Fsinfo, RpcClient},
+    protocol::{Fsinfo, Protocol},
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.
@@ -38,7 +38,7 @@ const FILE_SYSTEMS_MAX: usize = 1024;
 
 /// The shared part of a mount.
 pub(crate) struct MountCore {
-    pub(crate) rpc: Arc<RpcClient>,
+    pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) data: Arc<DataPlane>,
     pub(crate) counters: Arc<ClientCounters>,
     pub(crate) identities: CallerInterner,
@@ -75,7 +75,7 @@ struct ServerBoot {
 
 /// What a [`MountCore`] is made of.
 pub(crate) struct MountCoreParts {
-    pub(crate) rpc: Arc<RpcClient>,
+    pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) data: Arc<DataPlane>,
     pub(crate) counters: Arc<ClientCounters>,
     pub(crate) identities: CallerInterner,
@@ -93,7 +93,7 @@ impl MountCore {
         let now = parts.clock.now();
         let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
         Arc::new(Self {
-            rpc: parts.rpc,
+            protocol: parts.protocol,
             data: parts.data,
             counters: parts.counters,
             identities: parts.identities,

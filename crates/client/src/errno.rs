@@ -36,8 +36,7 @@ pub fn of_fault(fault: Fault) -> Errno {
         Fault::Notsupp | Fault::Badtype => Errno::OPNOTSUPP,
         // The guard of a SETATTR did not hold: somebody else was quicker.
         Fault::NotSync => Errno::BUSY,
-        // JUKEBOX is asked again below; a cookie and a size are between us and
-        // the server.
+        // JUKEBOX is asked again below; a cookie and a size are between us and the server.
         Fault::Io | Fault::BadCookie | Fault::Toosmall | Fault::Serverfault | Fault::Jukebox => Errno::IO,
     }
 }

@@ -9,7 +9,11 @@ use curt_policy::{CacheOptions, Moment};
 use curt_rpc::client::Interrupt;
 
 use crate::{
-    credentials::InternedCaller, identity::Caller, inode::OpTime, protocol::RpcCaller, superblock::Superblock,
+    credentials::InternedCaller,
+    identity::Caller,
+    inode::OpTime,
+    protocol::{Protocol, RpcCaller},
+    superblock::Superblock,
 };
 
 /// How often an operation decides anew before it fails.
@@ -88,6 +92,11 @@ impl<'a> Op<'a> {
                 self.uses_cache.set(true);
             }
         })
+    }
+
+    /// How its intents are carried out.
+    pub(crate) fn protocol(&self) -> &'a dyn Protocol {
+        &*self.sb.core.protocol
     }
 
     pub(crate) fn rpc_caller(&self) -> RpcCaller<'_> {

@@ -34,7 +34,7 @@ use crate::{
     listing::ListingMemory,
     looked_up::LookedUpInodes,
     open_unlink::NameLocks,
-    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient, Statistics, v3},
+    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient, Statistics},
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
@@ -92,20 +92,20 @@ pub struct Superblock {
 const DEPTH_MAX: usize = 256;
 
 impl Superblock {
-    /// A client of an export whose root handle is known; its requests go over `wire`, signed as
-    /// `security` says.
+    /// A mounted export whose root handle is known; `protocol` asks its server, with credentials
+    /// as `security` says.
     ///
     /// # Errors
     /// The root's attributes cannot be had.
     pub fn new(
         root: &MountedRoot,
-        wire: Arc<RpcClient>,
+        protocol: Arc<dyn Protocol>,
         security: RpcSecurity,
         behaviour: &ClientOptions,
         environment: &Environment,
     ) -> Result<Self, Errno> {
         let counters = Arc::new(ClientCounters {
-            watchers: Arc::clone(wire.watchers()),
+            watchers: Arc::clone(protocol.rpc().watchers()),
             ..ClientCounters::default()
         });
         let identities = CallerInterner::new(security);
@@ -115,11 +115,11 @@ impl Superblock {
             credential: &us.credential,
             interrupt: &never,
         };
-        let answer = v3::getattr(&wire, asker, &root.handle).map_err(errno::of_call)?;
+        let answer = protocol.attributes(asker, &root.handle).map_err(errno::of_call)?;
         let attributes = answer.outcome.map_err(errno::of_fault)?;
         let clock = Arc::clone(&environment.clock);
         let plane = DataPlane::new(
-            Arc::clone(&wire),
+            Arc::clone(&protocol),
             behaviour.data,
             Arc::clone(&counters),
             Arc::clone(&clock),
@@ -129,7 +129,7 @@ impl Superblock {
             SoftRevalidation::new(limit, Arc::clone(&clock), Arc::clone(&environment.background))
         });
         let core = MountCore::new(MountCoreParts {
-            rpc: wire,
+            protocol,
             data: plane,
             counters: Arc::clone(&counters),
             identities,
@@ -212,7 +212,7 @@ impl Superblock {
     #[must_use]
     pub fn counters(&self) -> ClientSnapshot {
         ClientSnapshot {
-            requests: self.core.rpc.statistics().snapshot().calls(),
+            requests: self.core.protocol.rpc().statistics().snapshot().calls(),
             events: self.core.counters.events.snapshot(),
         }
     }
@@ -226,7 +226,7 @@ impl Superblock {
     /// Requests with their bytes and times, per procedure.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
-        self.core.rpc.statistics()
+        self.core.protocol.rpc().statistics()
     }
 
     /// The server's PATHCONF.
@@ -251,14 +251,14 @@ impl Superblock {
     /// The way to the server.
     #[must_use]
     pub fn wire(&self) -> &Arc<RpcClient> {
-        &self.core.rpc
+        self.core.protocol.rpc()
     }
 
     /// For how long a request has been waiting without any reply from the server; `None` while none
     /// waits.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
-        self.core.rpc.transport().silent_for()
+        self.core.protocol.rpc().transport().silent_for()
     }
 
     /// How many objects, names that are there, and names that are missing are known.

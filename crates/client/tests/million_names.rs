@@ -13,7 +13,7 @@ use curt_client::{
     MountedRoot, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{Fsinfo, Pathconf, RpcClient},
+    protocol::{Fsinfo, Pathconf, RpcClient, v3::NfsV3},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode, TimeoutRange};
 use curt_proto::nfs3::NfsProcedure;
@@ -134,7 +134,14 @@ fn client() -> Superblock {
         cache,
         ..ClientOptions::default()
     };
-    Superblock::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap()
+    Superblock::new(
+        &root,
+        NfsV3::new(wire),
+        RpcSecurity::sys(),
+        &behaviour,
+        &environment,
+    )
+    .unwrap()
 }
 
 // SEMANTICS: posix-7.

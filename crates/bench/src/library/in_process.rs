@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
-use curt_client::protocol::{RpcCaller, RpcClient, v3};
+use curt_client::protocol::{
+    RpcCaller, RpcClient,
+    v3::{self, NfsV3},
+};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
@@ -249,8 +252,14 @@ impl InProcessServer {
             Arc::<ScriptedClock>::clone(&self.clock),
         ));
         let root = ask_root(&wire)?;
-        let client =
-            Superblock::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
+        let client = Superblock::new(
+            &root,
+            NfsV3::new(wire),
+            RpcSecurity::sys(),
+            behaviour,
+            &environment,
+        )
+        .map_err(refused)?;
         Ok(InProcessMount {
             client,
             requests,

@@ -15,8 +15,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::dirty_limit::DirtyLimit;
-use super::file::{FileCore, lock_counted};
+use super::{
+    dirty_limit::DirtyLimit,
+    file::{FileCore, lock_counted},
+};
 
 /// The bounds of one mount: unwritten and clean bytes.
 #[derive(Debug)]

@@ -15,13 +15,15 @@ use std::{
 };
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::auth::RpcCredential;
 use parking_lot::MutexGuard;
 
 use super::{
     cache::DataBounds, errors::ErrorRecord, monitor::Monitor, segment::SegmentUsage, segments::Segments,
 };
-use crate::data::{DataError, SharedBytes};
+use crate::{
+    data::{DataError, SharedBytes},
+    protocol::OpenContext,
+};
 
 /// A READ under way.
 #[derive(Debug)]
@@ -131,7 +133,7 @@ pub(super) struct FileState {
     /// Of these, those whose losses have been made good.
     pub(super) restarts_settled: u64,
     /// The credential of the last writer, which COMMIT uses.
-    pub(super) last_writer: Option<Arc<RpcCredential>>,
+    pub(super) last_writer: Option<Arc<OpenContext>>,
     pub(super) errors: ErrorRecord,
     /// Its number in the mount's list of files with unwritten bytes.
     pub(super) unwritten_number: Option<u64>,

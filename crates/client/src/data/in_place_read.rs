@@ -22,10 +22,7 @@ use super::{
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::{
-    RpcCaller,
-    v3::{self, ReadSink},
-};
+use crate::protocol::{OpenCaller, ReadSink};
 
 /// The destination of a read.
 pub trait ReadTarget: Send + Sync {
@@ -146,8 +143,8 @@ impl DataPlane {
             let straight = target
                 .filter(|_| whole)
                 .map(|target| self.in_place_read(owner, &fetch, range.clone(), target));
-            let asker = RpcCaller {
-                credential: &open.credential,
+            let asker = OpenCaller {
+                open: &open.context,
                 interrupt,
             };
             let Some(fetched) = self.read_once(owner, &fetch, asker, straight.as_ref())? else {
@@ -166,7 +163,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &ReadInFlight,
-        asker: RpcCaller<'_>,
+        asker: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let (offset, count) = (fetch.range.start, fetch.range.end - fetch.range.start);
@@ -201,7 +198,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &ReadInFlight,
-        asker: RpcCaller<'_>,
+        asker: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let range = &fetch.range;
@@ -209,13 +206,13 @@ impl DataPlane {
             .unwrap_or(u32::MAX)
             .min(self.options.read_size);
         let _about = scope::for_object(owner.number());
-        let (wire, handle) = (&self.rpc, owner.handle());
-        let answer = match straight {
-            None => v3::read(wire, asker, handle, range.start, count)?,
-            Some(by) => match v3::read_to_sink(wire, asker, handle, range.start, count, by)? {
-                None => return Ok(None),
-                Some(answer) => answer,
-            },
+        let sink = straight.map(|by| Arc::clone(by) as Arc<dyn ReadSink>);
+        let range = range.start..range.start + u64::from(count);
+        let answer = self
+            .protocol
+            .read(asker, owner.handle(), range.clone(), sink.as_ref())?;
+        let Some(answer) = answer else {
+            return Ok(None);
         };
         owner.absorb_read(answer.attributes.as_ref(), answer.sent_at);
         let data = answer.outcome.map_err(DataError::Status)?;

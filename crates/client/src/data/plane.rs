@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_rpc::{auth::RpcCredential, client::Interrupt};
+use curt_rpc::client::Interrupt;
 use curt_trace::ClientCounters;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
@@ -29,12 +29,12 @@ use super::{
 };
 use crate::{
     environment::{Background, Clock},
-    protocol::RpcClient,
+    protocol::{OpenContext, Protocol},
 };
 
 /// The data half of a mount.
 pub struct DataPlane {
-    pub(super) rpc: Arc<RpcClient>,
+    pub(super) protocol: Arc<dyn Protocol>,
     pub(super) options: DataOptions,
     pub(super) bounds: Arc<DataBounds>,
     /// Memory for what is written.
@@ -75,18 +75,10 @@ pub struct OpenMode {
 /// The data half of one open file.
 #[derive(Debug)]
 pub struct OpenData {
-    pub(super) credential: Arc<RpcCredential>,
+    pub(super) context: Arc<OpenContext>,
     pub(super) mode: OpenMode,
     pub(super) cursor: ErrorCursor,
     pub(super) readahead: Mutex<ReadaheadState>,
-}
-
-impl OpenData {
-    /// The credential of its requests: the opener's.
-    #[must_use]
-    pub fn credential(&self) -> &Arc<RpcCredential> {
-        &self.credential
-    }
 }
 
 /// Bytes that were given up when the mount ended.
@@ -103,10 +95,10 @@ pub struct UnsentData {
 }
 
 impl DataPlane {
-    /// Makes the data half of a mount whose requests go over `wire`.
+    /// Makes the data half of a mount whose requests `protocol` sends.
     #[must_use]
     pub fn new(
-        wire: Arc<RpcClient>,
+        protocol: Arc<dyn Protocol>,
         options: DataOptions,
         counters: Arc<ClientCounters>,
         clock: Arc<dyn Clock>,
@@ -116,7 +108,7 @@ impl DataPlane {
         let cache = DataCache::new(options.cache_bytes);
         let block = usize::try_from(options.write_size).unwrap_or(usize::MAX);
         Arc::new(Self {
-            rpc: wire,
+            protocol,
             options,
             bounds: Arc::new(DataBounds { ledger, cache }),
             // As many as one COMMIT sets free where a writer never pauses: half the bound.
@@ -138,10 +130,10 @@ impl DataPlane {
 
     /// The data half of a file that is opened now.
     #[must_use]
-    pub fn open(&self, file: &FileData, credential: Arc<RpcCredential>, mode: OpenMode) -> OpenData {
+    pub fn open(&self, file: &FileData, context: Arc<OpenContext>, mode: OpenMode) -> OpenData {
         let cursor = file.core.lock().errors.cursor();
         OpenData {
-            credential,
+            context,
             mode,
             cursor,
             readahead: Mutex::default(),
@@ -164,7 +156,7 @@ impl DataPlane {
     /// Bytes that are to be read ahead of a sequential reader now.
     pub(super) fn window(&self) -> u64 {
         let by_reader = self.reader_ahead.load(Relaxed);
-        readahead::window(self.rpc.latency(), self.options.read_ahead, by_reader)
+        readahead::window(self.protocol.rpc().latency(), self.options.read_ahead, by_reader)
     }
 
     /// Dirty and uncommitted bytes of all files.

@@ -23,7 +23,7 @@ use super::{
     segment::SegmentUsage,
     shared_bytes::ReadBytes,
 };
-use crate::protocol::RpcCaller;
+use crate::protocol::OpenCaller;
 
 /// READs of one file under way at once, read-ahead included.
 const FETCHES_MAX: usize = 16;
@@ -141,8 +141,8 @@ impl DataPlane {
                     reading.restart(owner, restarts < RESTARTS_MAX);
                 }
                 ReadStep::Send(fetch, gap_start) => {
-                    let asker = RpcCaller {
-                        credential: &open.credential,
+                    let asker = OpenCaller {
+                        open: &open.context,
                         interrupt,
                     };
                     let Some(fetched) = self.send_or_read_in_place(owner, &fetch, asker, &reading, target)?
@@ -193,7 +193,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &Arc<ReadInFlight>,
-        asker: RpcCaller<'_>,
+        asker: OpenCaller<'_>,
         reading: &ReadProgress,
         target: Option<&Arc<dyn ReadTarget>>,
     ) -> Result<Option<FetchedRange>, DataError> {
@@ -326,11 +326,11 @@ impl DataPlane {
         for fetch in started {
             self.counters.count(ClientCounter::ReadAhead);
             let (plane, owner) = (Arc::clone(self), Arc::clone(owner));
-            let credential = Arc::clone(&open.credential);
+            let context = Arc::clone(&open.context);
             let task = move || {
                 let _why = scope::with_cause(Cause::ReadAhead);
-                let asker = RpcCaller {
-                    credential: &credential,
+                let asker = OpenCaller {
+                    open: &context,
                     interrupt: &plane.stop,
                 };
                 drop(plane.fetch(&owner, &fetch, asker, None));
@@ -345,7 +345,7 @@ impl DataPlane {
         &self,
         owner: &Arc<dyn DataOwner>,
         fetch: &Arc<ReadInFlight>,
-        asker: RpcCaller<'_>,
+        asker: OpenCaller<'_>,
         straight: Option<&Arc<InPlaceRead>>,
     ) -> Result<Option<FetchedRange>, DataError> {
         let outcome = match self.read_once(owner, fetch, asker, straight) {

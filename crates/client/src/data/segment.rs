@@ -6,9 +6,9 @@
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::auth::RpcCredential;
 
 use super::{block_pool::Block, shared_bytes::SharedBytes};
+use crate::protocol::OpenContext;
 
 /// How far a segment is on its way.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct WriteOrigin {
     /// Number of the first write that is in it.
     pub(super) first: u64,
     /// Who wrote.
-    pub(super) writer: Arc<RpcCredential>,
+    pub(super) writer: Arc<OpenContext>,
     /// The writer keeps a copy of them, as a kernel does: once they are on the server's disk,
     /// nobody needs ours.
     pub(super) keeps: bool,

@@ -168,11 +168,11 @@ impl DataPlane {
             let end = offset + bytes.len() as u64;
             state.writes += 1;
             state.resizes += 1;
-            state.last_writer = Some(Arc::clone(&open.credential));
+            state.last_writer = Some(Arc::clone(&open.context));
             state.invalidate_fetches(&(offset..end));
             let mut origin = WriteOrigin {
                 first: state.writes,
-                writer: Arc::clone(&open.credential),
+                writer: Arc::clone(&open.context),
                 keeps: false,
             };
             match whole {

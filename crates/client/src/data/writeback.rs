@@ -10,8 +10,8 @@
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
-use curt_rpc::{auth::RpcCredential, client::CallError};
-use curt_trace::{ClientCounter, scope};
+use curt_rpc::client::CallError;
+use curt_trace::{ClientCounter, probe, scope};
 use curt_types::{Stability, Wcc};
 
 use super::{
@@ -21,8 +21,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{RpcCaller, WriteReply, v3};
-use curt_trace::probe;
+use crate::protocol::{OpenCaller, OpenContext, WriteReply};
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;
@@ -37,7 +36,7 @@ enum WriteBackStep {
     Commit {
         covers: u64,
         fulfils: u64,
-        writer: Arc<RpcCredential>,
+        writer: Arc<OpenContext>,
     },
 }
 
@@ -140,7 +139,7 @@ impl DataPlane {
     fn write_once(
         &self,
         owner: &Arc<dyn DataOwner>,
-        writer: &Arc<RpcCredential>,
+        writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
         stability: Stability,
@@ -175,19 +174,22 @@ impl DataPlane {
     fn write_untraced(
         &self,
         owner: &Arc<dyn DataOwner>,
-        writer: &Arc<RpcCredential>,
+        writer: &Arc<OpenContext>,
         offset: u64,
         bytes: &SharedBytes,
         stability: Stability,
     ) -> Result<WriteReply, DataError> {
-        let asker = RpcCaller {
-            credential: writer,
+        let asker = OpenCaller {
+            open: writer,
             interrupt: &self.stop,
         };
         let _about = scope::for_object(owner.number());
         owner.begin_write();
-        let began = self.rpc.now();
-        let answer = match v3::write(&self.rpc, asker, owner.handle(), offset, stability, bytes) {
+        let began = self.protocol.rpc().now();
+        let answer = match self
+            .protocol
+            .write(asker, owner.handle(), offset, stability, bytes)
+        {
             Ok(answer) => answer,
             Err(error) => {
                 owner.absorb_write(&Wcc::default(), began);
@@ -277,9 +279,9 @@ impl DataPlane {
     }
 
     /// Commits the answers up to `covers`, which makes the writes up to `fulfils` durable.
-    fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<RpcCredential>) {
-        let asker = RpcCaller {
-            credential: writer,
+    fn commit(&self, owner: &Arc<dyn DataOwner>, covers: u64, fulfils: u64, writer: &Arc<OpenContext>) {
+        let asker = OpenCaller {
+            open: writer,
             interrupt: &self.stop,
         };
         let _about = scope::for_object(owner.number());
@@ -288,7 +290,7 @@ impl DataPlane {
             dev: subject.dev,
             fhandle: subject.fhandle
         });
-        let result = match v3::commit(&self.rpc, asker, owner.handle()) {
+        let result = match self.protocol.commit(asker, owner.handle()) {
             Ok(answer) => {
                 owner.absorb_read(answer.attributes.after.as_ref(), answer.sent_at);
                 answer.outcome.map_err(DataError::Status)
@@ -464,7 +466,10 @@ mod tests {
             state.writes += 1;
             let origin = WriteOrigin {
                 first: state.writes,
-                writer: Arc::new(RpcCredential::None),
+                writer: Arc::new(OpenContext {
+                    owner: 0,
+                    credential: Arc::new(curt_rpc::auth::RpcCredential::None),
+                }),
                 keeps: false,
             };
             let blocks = Arc::new(BlockPool::new(4096, 0));

@@ -19,7 +19,7 @@ use crate::{
     credentials::InternedCaller,
     errno,
     inode::Inode,
-    protocol::{NfsReply, ReaddirPage, RpcCaller, v3},
+    protocol::{ListRequest, NfsReply, ReaddirPage, RpcCaller},
 };
 
 /// What is missing of a listing.
@@ -218,16 +218,18 @@ impl ReaddirRequester {
         };
         let (handle, ReaddirCookie { cookie, verifier }) = (inode.handle(), place);
         let plus = decision == ListingDecision::Plus;
-        let answer = match decision {
-            ListingDecision::Plus => {
-                core.count(ClientCounter::ListingPlus);
-                v3::readdirplus(&core.rpc, asker, handle, cookie, verifier, size)
-            }
-            ListingDecision::Plain => {
-                core.count(ClientCounter::ListingPlain);
-                v3::readdir(&core.rpc, asker, handle, cookie, verifier, size)
-            }
+        core.count(if plus {
+            ClientCounter::ListingPlus
+        } else {
+            ClientCounter::ListingPlain
+        });
+        let request = ListRequest {
+            cookie,
+            verifier,
+            size,
+            plus,
         };
+        let answer = core.protocol.list(asker, handle, request);
         // RFC 1813 §3.3.17: a server need not have it.
         if plus
             && matches!(

@@ -92,7 +92,7 @@ pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<F
     if !op.options.fills() || op.sb.core.lacks_plus() || name == b".." {
         return Ok(FillOutcome::Nothing);
     }
-    // Of many names that were listed without attributes those are op for in the listing's
+    // Of many names that were listed without attributes those are asked for in the listing's
     // order, if they are wanted so.
     if is_one_of_many(directory, name) {
         return Ok(FillOutcome::Nothing);
@@ -180,7 +180,7 @@ fn decide_fill(sb: &Superblock, directory: &Inode) -> FillDecision {
         parent,
         mount: sb.core.fills(),
         size,
-        round_trip: sb.core.rpc.latency(),
+        round_trip: sb.core.protocol.rpc().latency(),
     };
     decide(&view, &options)
 }
@@ -201,7 +201,7 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     let bytes = bytes.min(request::reply_max(op.sb));
     match filling.listing.start_request(|_, _| bytes) {
         ReaddirStart::AtEnd | ReaddirStart::Loop => Ok(FillOutcome::Nothing),
-        // Whoever lists the directory op for what follows.
+        // Whoever lists the directory asked for what follows.
         ReaddirStart::Wait(ahead) => match ahead.wait(&op.interrupt) {
             Err(_) => Err(Errno::INTR),
             Ok(None) => Ok(FillOutcome::ByOther),
@@ -315,7 +315,7 @@ fn absorb_fill(sb: &Superblock, filling: &FillRequest<'_>, fetched: &ReaddirRepl
             .fill
             .filled_below(count, holds_it);
     }
-    // It was op for by this very request: that it is used spares none.
+    // It was asked for by this very request: that it is used spares none.
     if let Some(child) = names::cached_dentry(sb, directory, name).and_then(|kept| kept.child) {
         child.note_use();
     }

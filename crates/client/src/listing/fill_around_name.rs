@@ -37,7 +37,7 @@ pub(super) fn fill_around_name(
     let FillDecision::Fill { bytes } = decide_fill_around_name(op.sb, inode) else {
         return false;
     };
-    // Aligned, so that what is op for because of two names overlaps in none.
+    // Aligned, so that what is asked for because of two names overlaps in none.
     let Some(gap) = sequence.cookie_before(ordinal - ordinal % PART_NAMES) else {
         return false;
     };
@@ -80,7 +80,7 @@ pub(super) fn fill_around_name(
         .counters
         .add(ClientCounter::DirFillNames, u64::from(count));
     match child {
-        // It was op for by this very request: that it is used spares none.
+        // It was asked for by this very request: that it is used spares none.
         Some(child) => _ = child.note_use(),
         None => op.sb.count(ClientCounter::DirFillWasted),
     }
@@ -100,7 +100,7 @@ fn decide_fill_around_name(sb: &Superblock, inode: &Inode) -> FillDecision {
         parent: None,
         mount: sb.core.fills(),
         size: None,
-        round_trip: sb.core.rpc.latency(),
+        round_trip: sb.core.protocol.rpc().latency(),
     };
     decide_part(&view, &sb.core.options())
 }

@@ -55,7 +55,7 @@ pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bo
     let record = home.facts().by_type.directory().fill;
     let view = RevalidationView {
         record,
-        round_trip: op.sb.core.rpc.latency(),
+        round_trip: op.sb.core.protocol.rpc().latency(),
     };
     let bytes = match decide_revalidation(&view, &op.options) {
         RevalidationDecision::Directory { bytes } if attributes::may_list(op, &home) => bytes,

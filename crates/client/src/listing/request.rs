@@ -124,7 +124,7 @@ pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, sequence: &Arc<Dir
         let fetched = requester.fetch(gap, decision.bound(size), decision, ahead.interrupt());
         let is_answer = match &fetched {
             Ok(fetched) => !fetched.is_without_progress(),
-            // Another refusal may be about who op, and another reader may take it.
+            // Another refusal may be about who asked, and another reader may take it.
             Err(ReaddirError::Refused(status, _)) => {
                 matches!(status, Fault::BadCookie | Fault::NotSync)
             }

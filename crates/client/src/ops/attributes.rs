@@ -18,19 +18,16 @@ use crate::{
         tracepoints::{trace_enter, trace_exit},
     },
     op::Op,
-    protocol::v3,
     superblock::Superblock,
 };
 
-/// The number of its procedure (RFC 1813, section 3.3.1).
-const GETATTR: u32 = 1;
-
 /// Sends GETATTR.
 pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let reason = scope::current().cause.unwrap_or(Cause::AttributesUnknown);
     trace_enter!(
         inode.event_fields(),
         NfsRevalidateInodeEnter {
-            reason: scope::cause(GETATTR).name()
+            reason: reason.name()
         }
     );
     let answer = send_getattr_untraced(op, inode);
@@ -44,7 +41,10 @@ pub(crate) fn send_getattr(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno>
 }
 
 fn send_getattr_untraced(op: &Op<'_>, inode: &Arc<Inode>) -> Result<(), Errno> {
-    let answer = v3::getattr(&op.sb.core.rpc, op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    let answer = op
+        .protocol()
+        .attributes(op.rpc_caller(), inode.handle())
+        .map_err(errno::of_call)?;
     match answer.outcome {
         Ok(attributes) => {
             let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
@@ -77,7 +77,9 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
         AccessReason::ForeignData | AccessReason::ConfirmDenial => Cause::AccessConfirm,
         AccessReason::Unasked => Cause::Access,
     });
-    let answer = v3::access(&op.sb.core.rpc, op.rpc_caller(), inode.handle(), rights.bits())
+    let answer = op
+        .protocol()
+        .access(op.rpc_caller(), inode.handle(), rights)
         .map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     op.sb.count(ClientCounter::AccessWire);
@@ -91,7 +93,7 @@ pub(crate) fn send_access(op: &Op<'_>, inode: &Inode, why: AccessReason) -> Resu
     }
     match answer.outcome {
         Ok(granted) => {
-            inode.absorb_answer(&op.identity, rights, Access::from_bits(granted), sent_at);
+            inode.absorb_answer(&op.identity, rights, granted, sent_at);
             Ok(())
         }
         Err(status) => Err(note_failed_status(inode, status)),

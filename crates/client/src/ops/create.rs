@@ -1,40 +1,30 @@
 //! CREATE, MKDIR, SYMLINK and MKNOD: new names for new objects.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use curt_rpc::client::CallError;
 use curt_trace::{events::Event, probe, scope};
-use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Wcc};
+use curt_types::Fault;
 use rustix::{fs::OFlags, io::Errno};
 
-use super::{
-    change::{NameChangeOutcome, prove_change},
-    retransmitted::Making,
-};
+use super::change::{NameChangeOutcome, prove_change};
 use crate::{
     api::{FoundInode, OpenFlags, OpenResult},
     errno,
     identity::InodeId,
     inode::Inode,
     op::Op,
-    ops::{
-        attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted, setattr,
-    },
-    protocol::{CreateReply, CreateSemantics, MknodType, NfsReply, v3},
+    ops::{attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
+    protocol::{CreateRequest, MknodType},
     superblock::Superblock,
 };
 
 /// Has a file made, and tells of it.
 fn traced_create(
     op: &Op<'_>,
-    directory: &Inode,
+    directory: &Arc<Inode>,
     name: &[u8],
     flags: OpenFlags,
-    mode: u32,
-    make: impl FnOnce() -> Result<(Arc<Inode>, NameChangeOutcome), Errno>,
+    new: &CreateRequest<'_>,
 ) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
     probe!(NfsCreateEnter {
         pid: scope::current().process,
@@ -42,9 +32,9 @@ fn traced_create(
         dir: directory.fileid_if_enabled(Event::NfsCreateEnter),
         name,
         flags: bits(flags),
-        mode
+        mode: new.mode
     });
-    let made = make();
+    let made = make(op, directory, name, new);
     let fileid = made
         .as_ref()
         .map_or(0, |(inode, _)| inode.fileid_if_enabled(Event::NfsCreateExit));
@@ -93,34 +83,19 @@ pub fn create(
 ) -> Result<(FoundInode, OpenResult), Errno> {
     let directory = op.sb.find_directory(directory)?;
     check_new_name(op.sb, name)?;
-    let set = SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    };
     // Until it is counted as open nobody here removes it.
     let turn = op.sb.name_locks.lock(directory.id(), name, &op.interrupt)?;
-    let make = || {
-        if flags.exclusive {
-            return create_exclusive(op, &directory, name, set);
-        }
-        // Guarded, not unchecked: a file that is there already must not be given this mode.
-        make(op, &directory, name, Some(&Making::file(mode)), |place| {
-            v3::create(
-                &op.sb.core.rpc,
-                op.rpc_caller(),
-                place,
-                name,
-                &CreateSemantics::Guarded(set),
-            )
-        })
+    let new = CreateRequest {
+        is_exclusive: flags.exclusive,
+        ..CreateRequest::file(mode)
     };
-    let made = traced_create(op, &directory, name, flags, mode, make);
+    let made = traced_create(op, &directory, name, flags, &new);
     match made {
         Ok((inode, ended)) => {
             let opening = OpenGuard::of_new(op.sb, &inode);
             let found = found_made(op, &directory, name, &inode, ended)?;
             drop(turn);
-            // Whoever makes a file may use it as op, whatever its mode says.
+            // Whoever makes a file may use it as asked, whatever its mode says.
             let flags = OpenFlags {
                 truncate: false,
                 ..flags
@@ -144,58 +119,12 @@ pub fn create(
     }
 }
 
-/// O_EXCL: the server keeps a verifier with the new file, by which a repeated request is known.
-fn create_exclusive(
-    op: &Op<'_>,
-    directory: &Arc<Inode>,
-    name: &[u8],
-    set: SetAttributes,
-) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
-    // Random, and different for each call: the keys of RandomState are the process's own.
-    let verifier = RandomState::new().hash_one((directory.id(), name, op.now().nanoseconds()));
-    let how = CreateSemantics::Exclusive(verifier.to_be_bytes());
-    let making = set.mode.map(Making::file);
-    let made = make(op, directory, name, None, |place| {
-        v3::create(&op.sb.core.rpc, op.rpc_caller(), place, name, &how)
-    });
-    match made {
-        Ok((inode, ended)) => {
-            // The server kept the verifier in the times.
-            let now = SetTime::ServerTime;
-            let set = SetAttributes {
-                atime: now,
-                mtime: now,
-                ..set
-            };
-            setattr::set_attributes(op, &inode, &set)?;
-            Ok((inode, ended))
-        }
-        Err(Errno::OPNOTSUPP) => make(op, directory, name, making.as_ref(), |place| {
-            v3::create(
-                &op.sb.core.rpc,
-                op.rpc_caller(),
-                place,
-                name,
-                &CreateSemantics::Guarded(set),
-            )
-        }),
-        Err(error) => Err(error),
-    }
-}
-
 /// Makes a directory.
 ///
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of MKDIR.
 pub fn mkdir(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
-    let set = SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    };
-    let making = Making::directory(mode);
-    make_found(op, directory, name, &making, |op, place| {
-        v3::mkdir(&op.sb.core.rpc, op.rpc_caller(), place, name, &set)
-    })
+    make_found(op, directory, name, &CreateRequest::directory(mode))
 }
 
 /// Makes a symbolic link with this text.
@@ -203,13 +132,7 @@ pub fn mkdir(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of SYMLINK.
 pub fn symlink(op: &Op<'_>, directory: InodeId, name: &[u8], text: &[u8]) -> Result<FoundInode, Errno> {
-    let set = SetAttributes {
-        mode: Some(0o777),
-        ..SetAttributes::default()
-    };
-    make_found(op, directory, name, &Making::link(text), |op, place| {
-        v3::symlink(&op.sb.core.rpc, op.rpc_caller(), place, name, text, &set)
-    })
+    make_found(op, directory, name, &CreateRequest::symlink(text))
 }
 
 /// Makes a device, named pipe or socket.
@@ -223,14 +146,7 @@ pub fn mknod(
     node: MknodType,
     mode: u32,
 ) -> Result<FoundInode, Errno> {
-    let set = SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    };
-    let making = Making::node(node, mode);
-    make_found(op, directory, name, &making, |op, place| {
-        v3::mknod(&op.sb.core.rpc, op.rpc_caller(), place, name, node, &set)
-    })
+    make_found(op, directory, name, &CreateRequest::node(node, mode))
 }
 
 /// Makes a regular file without opening it, as mknod(2) can.
@@ -238,22 +154,13 @@ pub fn mknod(
 /// # Errors
 /// EEXIST, EACCES, ENOSPC, EROFS and the others of CREATE.
 pub fn make_file(op: &Op<'_>, directory: InodeId, name: &[u8], mode: u32) -> Result<FoundInode, Errno> {
-    let set = SetAttributes {
-        mode: Some(mode),
-        ..SetAttributes::default()
-    };
     let directory = op.sb.find_directory(directory)?;
     check_new_name(op.sb, name)?;
-    let how = CreateSemantics::Guarded(set);
     let flags = OpenFlags {
         exclusive: true,
         ..OpenFlags::default()
     };
-    let (inode, ended) = traced_create(op, &directory, name, flags, mode, || {
-        make(op, &directory, name, Some(&Making::file(mode)), |place| {
-            v3::create(&op.sb.core.rpc, op.rpc_caller(), place, name, &how)
-        })
-    })?;
+    let (inode, ended) = traced_create(op, &directory, name, flags, &CreateRequest::file(mode))?;
     found_made(op, &directory, name, &inode, ended)
 }
 
@@ -261,13 +168,11 @@ fn make_found(
     op: &Op<'_>,
     directory: InodeId,
     name: &[u8],
-    making: &Making<'_>,
-    send: impl FnOnce(&Op<'_>, &FileHandle) -> Result<NfsReply<CreateReply, Wcc>, CallError>,
+    new: &CreateRequest<'_>,
 ) -> Result<FoundInode, Errno> {
     let directory = op.sb.find_directory(directory)?;
     check_new_name(op.sb, name)?;
-    let send = |place: &FileHandle| send(op, place);
-    let (inode, ended) = make(op, &directory, name, Some(making), send)?;
+    let (inode, ended) = make(op, &directory, name, new)?;
     found_made(op, &directory, name, &inode, ended)
 }
 
@@ -291,36 +196,29 @@ fn found_made(
     Ok(found)
 }
 
-/// Sends the request that makes `name`, and finds out what it made. Without `making` it is the
-/// server that knows a second copy of the request, by its verifier.
+/// Has `name` made, and finds out what was made.
 fn make(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-    making: Option<&Making<'_>>,
-    send: impl FnOnce(&FileHandle) -> Result<NfsReply<CreateReply, Wcc>, CallError>,
+    new: &CreateRequest<'_>,
 ) -> Result<(Arc<Inode>, NameChangeOutcome), Errno> {
-    let (outcome, ended) = change::change_name(op, directory, name, || send(directory.handle()))?;
+    let protocol = &op.protocol();
+    let send = || protocol.create(op.rpc_caller(), directory.handle(), name, new);
+    let (outcome, ended) = change::change_name(op, directory, name, send)?;
     let created = match outcome {
         Ok(created) => created,
-        Err(status) => {
-            let making = making.filter(|_| status == Fault::Exist);
-            let own = making.and_then(|making| retransmitted::own_object(op, directory, name, making, ended));
-            let Some(inode) = own else {
-                return Err(change::refused_change(op, directory, name, status, ended));
+        Err(fault) => {
+            let is_own = fault == Fault::Exist;
+            let own = is_own.then(|| retransmitted::own_object(op, directory, name, new, ended));
+            let Some(inode) = own.flatten() else {
+                return Err(change::refused_change(op, directory, name, fault, ended));
             };
             prove_change(op, directory, ended);
             return Ok((inode, ended));
         }
     };
-    let Some(handle) = created.handle else {
-        return match lookup::send_lookup(op, directory, name, None)? {
-            ResolvedName::Object(inode, _) => Ok((inode, ended)),
-            // Somebody removed it at once.
-            ResolvedName::Missing(_) => Err(Errno::NOENT),
-        };
-    };
-    let inode = op.sb.core.registry.inode(&op.sb.core, &handle);
+    let inode = op.sb.core.registry.inode(&op.sb.core, &created.handle);
     inode.clear_stale();
     match &created.attributes {
         Some(attributes) => {

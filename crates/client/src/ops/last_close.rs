@@ -18,7 +18,6 @@ use crate::{
         attributes,
         change::{self, NameChangeOutcome},
     },
-    protocol::v3,
     superblock::Superblock,
 };
 
@@ -55,7 +54,10 @@ pub(crate) fn remove_at_server(
         dir: dir(Event::NfsRemoveEnter),
         name
     });
-    let send = || v3::remove(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name);
+    let send = || {
+        op.protocol()
+            .remove(op.rpc_caller(), directory.handle(), name, false)
+    };
     let answer = change::change_name(op, directory, name, send);
     probe!(NfsRemoveExit {
         dir: dir(Event::NfsRemoveExit),

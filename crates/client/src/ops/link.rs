@@ -15,7 +15,6 @@ use crate::{
         change::{self, NameChange, NameChangeOutcome, prove_change},
         create, lookup, retransmitted,
     },
-    protocol::v3,
 };
 
 /// Gives the file `id` the further name `name` in `directory`.
@@ -40,8 +39,9 @@ pub(crate) fn link_at_server(
 ) -> Result<NameChangeOutcome, Errno> {
     let before = inode.attributes();
     let change = NameChange::begin(op.sb, directory, name);
-    let wire = &op.sb.core.rpc;
-    let answer = v3::link(wire, op.rpc_caller(), inode.handle(), directory.handle(), name);
+    let answer = op
+        .protocol()
+        .link(op.rpc_caller(), inode.handle(), directory.handle(), name);
     let answer = answer.map_err(|error| {
         inode.distrust_attributes();
         errno::of_call(error)

@@ -30,7 +30,6 @@ use crate::{
         names::{self, ResolvedName},
         open_retry,
     },
-    protocol::v3,
     superblock::Superblock,
 };
 
@@ -569,8 +568,10 @@ pub(crate) fn send_lookup(
     former: Option<CachedDentry>,
 ) -> Result<ResolvedName, Errno> {
     let ticket = directory.facts().state.ticket();
-    let answer =
-        v3::lookup(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name).map_err(errno::of_call)?;
+    let answer = op
+        .protocol()
+        .find(op.rpc_caller(), directory.handle(), name)
+        .map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted = answer
         .attributes

@@ -35,6 +35,7 @@ use crate::{
         last_close::OpenGuard,
         open_retry, setattr,
     },
+    protocol::OpenContext,
     superblock::Superblock,
 };
 
@@ -126,8 +127,11 @@ pub(crate) fn opened(op: &Op<'_>, opening: OpenGuard<'_>, flags: OpenFlags) -> O
         direct: flags.direct,
         synchronous: flags.sync,
     };
-    let credential = Arc::clone(&op.identity.credential);
-    let open_data = op.sb.core.data.open(inode.data(), credential, mode);
+    let context = Arc::new(OpenContext {
+        owner: op.identity.number,
+        credential: Arc::clone(&op.identity.credential),
+    });
+    let open_data = op.sb.core.data.open(inode.data(), context, mode);
     let file = OpenFile {
         inode: Arc::clone(inode),
         owner: Arc::clone(inode) as Arc<dyn DataOwner>,
@@ -162,7 +166,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
             OpenDecision::Revalidate => {
                 op.sb.count(ClientCounter::OpenCtoGetattr);
                 let _why = scope::with_cause(Cause::OpenCheck);
-                // Without sloppycto or nocto nobody's open is served from what this one op
+                // Without sloppycto or nocto nobody's open is served from what this one asked
                 // for.
                 let is_strict = op.options.close_to_open && op.options.sloppy_window().is_zero();
                 let beside = if is_strict {

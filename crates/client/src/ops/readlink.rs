@@ -12,7 +12,6 @@ use crate::{
     inode::{CachedLinkText, Inode, TypeState},
     op::Op,
     ops::{attributes, getattr},
-    protocol::v3,
 };
 
 /// The text of a symbolic link; from memory while the link's attributes are believed.
@@ -24,7 +23,10 @@ pub fn readlink(op: &Op<'_>, id: InodeId) -> Result<Box<[u8]>, Errno> {
     if let Some(text) = cached_link_text(op, &inode)? {
         return Ok(text);
     }
-    let answer = v3::readlink(&op.sb.core.rpc, op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    let answer = op
+        .protocol()
+        .readlink(op.rpc_caller(), inode.handle())
+        .map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     let adopted = answer
         .attributes

@@ -15,7 +15,6 @@ use crate::{
         removal::{self, RemovalTarget},
         rename,
     },
-    protocol::v3,
 };
 
 /// Removes a name of anything but a directory. A file that is open here lives on under another
@@ -31,13 +30,16 @@ pub fn unlink(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno>
     }
     let _turn = op.sb.name_locks.lock(directory.id(), name, &op.interrupt)?;
     let target = removal::removal_target(op, &directory, name)?;
-    if let RemovalTarget::Open(target) = &target {
+    if let RemovalTarget::Open(target) = &target
+        && !op.protocol().keeps_removed_files()
+    {
         return rename::sillyrename(op, &directory, name, target);
     }
     let (outcome, ended) = last_close::remove_at_server(op, &directory, name)?;
     let removed = match &target {
         RemovalTarget::Closed(removal) => Some(removal.of()),
-        RemovalTarget::Open(_) | RemovalTarget::Missing => None,
+        RemovalTarget::Open(target) => Some(target),
+        RemovalTarget::Missing => None,
     };
     match removal::own_or_refused(op, &directory, removed, outcome, ended) {
         Ok(()) => {
@@ -70,7 +72,10 @@ pub fn rmdir(op: &Op<'_>, directory: InodeId, name: &[u8]) -> Result<(), Errno> 
         .and_then(|kept| kept.child);
     let target = names::last_object(op.sb, &directory, name);
     removal::await_last_closes(op, &directory, name, former.as_ref())?;
-    let send = || v3::rmdir(&op.sb.core.rpc, op.rpc_caller(), directory.handle(), name);
+    let send = || {
+        op.protocol()
+            .remove(op.rpc_caller(), directory.handle(), name, true)
+    };
     let (outcome, ended) = change::change_name(op, &directory, name, send)?;
     match removal::own_or_refused(op, &directory, target.as_ref(), outcome, ended) {
         Ok(()) => {

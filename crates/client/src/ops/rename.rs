@@ -20,7 +20,6 @@ use crate::{
         removal::{self, RemovalTarget},
         retransmitted,
     },
-    protocol::v3,
     superblock::Superblock,
 };
 
@@ -123,8 +122,9 @@ pub fn rename(
         RemovalTarget::Closed(removal) => Some(removal.of()),
         RemovalTarget::Missing => None,
     };
+    let keeps_removed_files = op.protocol().keeps_removed_files();
     let replaced_open = match &target {
-        RemovalTarget::Open(target) if !is_moved(target) => Some(target),
+        RemovalTarget::Open(target) if !is_moved(target) && !keeps_removed_files => Some(target),
         RemovalTarget::Open(_) | RemovalTarget::Closed(_) | RemovalTarget::Missing => None,
     };
     // Its last close would remove it, and it is to have its name again if the server refuses.
@@ -202,13 +202,9 @@ pub(crate) fn rename_at_server(
     let replaced = op.sb.dentries.find(to.0.id(), to.1).and_then(|kept| kept.child);
     let change_from = NameChange::begin(op.sb, from.0, from.1);
     let change_to = NameChange::begin(op.sb, to.0, to.1);
-    let wire = &op.sb.core.rpc;
-    let answer = v3::rename(
-        wire,
-        op.rpc_caller(),
-        (from.0.handle(), from.1),
-        (to.0.handle(), to.1),
-    );
+    let answer = op
+        .protocol()
+        .rename(op.rpc_caller(), (from.0.handle(), from.1), (to.0.handle(), to.1));
     let answer = answer.map_err(errno::of_call)?;
     let ended_from = change_from.end(&answer.attributes.from, &answer);
     let ended_to = change_to.end(&answer.attributes.to, &answer);

@@ -10,69 +10,15 @@ use curt_policy::{
     Facts,
     retransmitted::{self as rules, Execution, FoundObject, LinksChange, NewObject, Remains},
 };
-use curt_types::{Attributes, Device, Fault, FileKind};
+use curt_types::{Attributes, Fault, FileKind};
 
 use crate::{
     inode::Inode,
     op::Op,
     ops::{attributes, change::NameChangeOutcome, lookup, names::ResolvedName},
-    protocol::{MknodType, v3},
+    protocol::CreateRequest,
     superblock::Superblock,
 };
-
-/// What CREATE, MKDIR, SYMLINK or MKNOD is to make.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Making<'a> {
-    kind: FileKind,
-    mode: u32,
-    /// Of a symbolic link.
-    text: &'a [u8],
-    device: Device,
-}
-
-impl<'a> Making<'a> {
-    /// An empty file.
-    pub(super) fn file(mode: u32) -> Self {
-        Self {
-            kind: FileKind::Regular,
-            mode,
-            text: &[],
-            device: Device::default(),
-        }
-    }
-
-    /// An empty directory.
-    pub(super) fn directory(mode: u32) -> Self {
-        Self {
-            kind: FileKind::Directory,
-            ..Self::file(mode)
-        }
-    }
-
-    /// A symbolic link with this text.
-    pub(super) fn link(text: &'a [u8]) -> Self {
-        Self {
-            kind: FileKind::Symlink,
-            text,
-            ..Self::file(0o777)
-        }
-    }
-
-    /// A device, named pipe or socket.
-    pub(super) fn node(node: MknodType, mode: u32) -> Self {
-        let (kind, device) = match node {
-            MknodType::Character(device) => (FileKind::CharacterDevice, device),
-            MknodType::Block(device) => (FileKind::BlockDevice, device),
-            MknodType::Socket => (FileKind::Socket, Device::default()),
-            MknodType::Fifo => (FileKind::Fifo, Device::default()),
-        };
-        Self {
-            kind,
-            device,
-            ..Self::file(mode)
-        }
-    }
-}
 
 fn links(before: Option<Attributes>, now: &Attributes) -> LinksChange {
     LinksChange {
@@ -95,7 +41,7 @@ pub(super) fn own_object(
     op: &Op<'_>,
     directory: &Arc<Inode>,
     name: &[u8],
-    making: &Making<'_>,
+    making: &CreateRequest<'_>,
     ended: NameChangeOutcome,
 ) -> Option<Arc<Inode>> {
     let execution = execution(op.sb, directory, ended)?;
@@ -128,7 +74,7 @@ fn object_at(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Option<Arc<Ino
 }
 
 fn has_text(op: &Op<'_>, link: &Inode, text: &[u8]) -> bool {
-    let answer = v3::readlink(&op.sb.core.rpc, op.rpc_caller(), link.handle());
+    let answer = op.protocol().readlink(op.rpc_caller(), link.handle());
     answer.is_ok_and(|answer| answer.outcome.is_ok_and(|found| *found == *text))
 }
 
@@ -172,7 +118,7 @@ pub(crate) fn is_own_removal(
 
 fn remains(op: &Op<'_>, target: &Inode) -> Remains {
     let before = target.attributes();
-    let Ok(answer) = v3::getattr(&op.sb.core.rpc, op.rpc_caller(), target.handle()) else {
+    let Ok(answer) = op.protocol().attributes(op.rpc_caller(), target.handle()) else {
         return Remains::Unknown;
     };
     match answer.outcome {

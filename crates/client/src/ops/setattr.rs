@@ -14,7 +14,6 @@ use crate::{
     op::Op,
     open_file::OpenFile,
     ops::{attributes, getattr},
-    protocol::v3,
 };
 
 /// Tells of a size that a program gave to a file; `cur_size` if anybody wanted to know before.
@@ -96,7 +95,7 @@ pub(crate) fn set_attributes(op: &Op<'_>, inode: &Arc<Inode>, set: &SetAttribute
         .then(|| inode.event_fields().size);
     inode.begin_mutation();
     let sent_at = op.now();
-    let answer = match v3::setattr(&op.sb.core.rpc, op.rpc_caller(), inode.handle(), set, None) {
+    let answer = match op.protocol().set(op.rpc_caller(), inode.handle(), set) {
         Ok(answer) => answer,
         Err(error) => {
             let _ = inode.end_mutation(&Wcc::default(), sent_at);

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes, protocol::v3};
+use crate::{api::FileSystemStatistics, errno, identity::InodeId, op::Op, ops::attributes};
 
 /// Space and files of the file system that `id` is in; at most a second old.
 ///
@@ -13,7 +13,10 @@ pub fn statfs(op: &Op<'_>, id: InodeId) -> Result<FileSystemStatistics, Errno> {
     if let Some(known) = op.sb.fsstat.find(id, op.now()) {
         return Ok(known);
     }
-    let answer = v3::fsstat(&op.sb.core.rpc, op.rpc_caller(), inode.handle()).map_err(errno::of_call)?;
+    let answer = op
+        .protocol()
+        .space(op.rpc_caller(), inode.handle())
+        .map_err(errno::of_call)?;
     let sent_at = op.sb.core.moment(answer.sent_at);
     if let Some(attributes) = &answer.attributes {
         let _ = inode.absorb(attributes, sent_at);

@@ -10,7 +10,6 @@ use crate::{
     op::Op,
     open_file::OpenFile,
     ops::attributes,
-    protocol::v3,
 };
 
 /// Writes `bytes` at `offset`, or at the file's end if it was opened with `append`. Returns how
@@ -67,8 +66,7 @@ pub fn write_at(op: &Op<'_>, file: &OpenFile, offset: u64, bytes: &[u8]) -> Resu
 
 /// The server's size of the file, asked for now.
 fn size_now(op: &Op<'_>, inode: &Arc<Inode>) -> Result<u64, DataError> {
-    let wire = &op.sb.core.rpc;
-    let answer = v3::getattr(wire, op.rpc_caller(), inode.handle())?;
+    let answer = op.protocol().attributes(op.rpc_caller(), inode.handle())?;
     let attributes = answer.outcome.map_err(DataError::Status)?;
     let _ = inode.absorb(&attributes, op.sb.core.moment(answer.sent_at));
     Ok(inode

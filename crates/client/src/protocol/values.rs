@@ -3,10 +3,14 @@
 //! Owns the plain values that plans return. They carry what the server said and nothing that was
 //! believed before.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
-use curt_types::{Attributes, Device, Fault, FileHandle, SetAttributes, Stability, Timestamp, Wcc};
+use curt_rpc::{auth::RpcCredential, client::Interrupt};
+use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc};
+
+use super::RpcCaller;
+use crate::data::SharedBytes;
 
 /// What came back for one call that the server executed: its verdict and what it says of the
 /// objects concerned, which it may say for refusals too.
@@ -17,7 +21,7 @@ pub struct NfsReply<T, A> {
     /// Of a call that was sent again to a server that had been restarted: by when an earlier copy
     /// was executed, if it was.
     pub lost_at: Option<Instant>,
-    /// The result, or the status by which the server refused.
+    /// The result, or why the server refused.
     pub outcome: Result<T, Fault>,
     /// Attributes of the objects that the call was about.
     pub attributes: A,
@@ -41,7 +45,7 @@ pub struct LinkAttributes {
     pub directory: Wcc,
 }
 
-/// An object found by LOOKUP.
+/// An object that was found or made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupReply {
     /// Its handle.
@@ -50,28 +54,7 @@ pub struct LookupReply {
     pub attributes: Option<Attributes>,
 }
 
-/// An object made by CREATE, MKDIR, SYMLINK or MKNOD; who gets no handle has to look the name up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateReply {
-    /// Its handle, if the server gave it.
-    pub handle: Option<FileHandle>,
-    /// Its attributes, if the server gave them.
-    pub attributes: Option<Attributes>,
-}
-
-/// How CREATE treats a name that exists (RFC 1813 §3.3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateSemantics {
-    /// Take what is there, set the attributes.
-    Unchecked(SetAttributes),
-    /// Fail with EXIST.
-    Guarded(SetAttributes),
-    /// Fail with EXIST unless the same verifier made it: a repeated call succeeds. Attributes have
-    /// to be set afterwards.
-    Exclusive([u8; 8]),
-}
-
-/// What MKNOD makes.
+/// What mknod(2) makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MknodType {
     /// A character device.
@@ -201,4 +184,128 @@ impl Pathconf {
             0 | NAME_MAX.. => NAME_MAX,
         }
     }
+}
+
+/// What is to be made under a name that must be new.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateRequest<'a> {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, set-id and sticky bits.
+    pub mode: u32,
+    /// The text of a symbolic link.
+    pub text: &'a [u8],
+    /// The numbers of a device.
+    pub device: Device,
+    /// Of a file: the server has to recognise the request if it is sent twice.
+    pub is_exclusive: bool,
+}
+
+impl<'a> CreateRequest<'a> {
+    /// An empty file.
+    #[must_use]
+    pub fn file(mode: u32) -> Self {
+        Self {
+            kind: FileKind::Regular,
+            mode,
+            text: &[],
+            device: Device::default(),
+            is_exclusive: false,
+        }
+    }
+
+    /// An empty directory.
+    #[must_use]
+    pub fn directory(mode: u32) -> Self {
+        Self {
+            kind: FileKind::Directory,
+            ..Self::file(mode)
+        }
+    }
+
+    /// A symbolic link with this text.
+    #[must_use]
+    pub fn symlink(text: &'a [u8]) -> Self {
+        Self {
+            kind: FileKind::Symlink,
+            text,
+            ..Self::file(0o777)
+        }
+    }
+
+    /// A device, named pipe or socket.
+    #[must_use]
+    pub fn node(node: MknodType, mode: u32) -> Self {
+        let (kind, device) = match node {
+            MknodType::Character(device) => (FileKind::CharacterDevice, device),
+            MknodType::Block(device) => (FileKind::BlockDevice, device),
+            MknodType::Socket => (FileKind::Socket, Device::default()),
+            MknodType::Fifo => (FileKind::Fifo, Device::default()),
+        };
+        Self {
+            kind,
+            device,
+            ..Self::file(mode)
+        }
+    }
+}
+
+/// Which names of a directory are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRequest {
+    /// Behind which.
+    pub cookie: u64,
+    /// The epoch of the cookie.
+    pub verifier: CookieVerifier,
+    /// In results of so many bytes at most.
+    pub size: u32,
+    /// With handles and attributes.
+    pub plus: bool,
+}
+
+/// By what a server knows that a file is open, and for whom: it goes with each READ, WRITE and
+/// COMMIT. NFSv3 has no opens: there it is in whose name data are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenContext {
+    /// Who opened the file: a number of this client for a user and their groups.
+    pub owner: u32,
+    /// The credential of its requests.
+    pub credential: Arc<RpcCredential>,
+}
+
+/// Who asks through an open file, and how the asking is called off.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCaller<'a> {
+    /// The open file.
+    pub open: &'a OpenContext,
+    /// Ends the wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl<'a> OpenCaller<'a> {
+    /// As any other caller.
+    #[must_use]
+    pub fn rpc(&self) -> RpcCaller<'a> {
+        RpcCaller {
+            credential: &self.open.credential,
+            interrupt: self.interrupt,
+        }
+    }
+}
+
+/// The result of a READ.
+#[derive(Clone, Debug)]
+pub struct ReadData {
+    /// The bytes: as many as were asked for, or fewer; none only at the end.
+    pub bytes: SharedBytes,
+    /// The file ends behind them.
+    pub end: bool,
+}
+
+/// Processes a READ's bytes in the receive buffer.
+pub trait ReadSink: Send + Sync {
+    /// `bytes` were read; `end` says whether the file ends behind them. Returns `false` to leave
+    /// them to the caller. As
+    /// [`curt_rpc::client::ReplySink::consume`]: on another thread, which must not be kept waiting.
+    fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
 }

@@ -9,7 +9,10 @@ use curt_client::{
     ClientOptions, Environment, MountedRoot, Superblock,
     caller::RpcSecurity,
     environment::{Background, Clock},
-    protocol::{RpcCaller, RpcClient, v3},
+    protocol::{
+        RpcCaller, RpcClient,
+        v3::{self, NfsV3},
+    },
     threads::MonotonicClock,
 };
 use curt_proto::mount3;
@@ -122,7 +125,7 @@ impl Server {
             observer: None,
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        Superblock::new(&root, wire, security, behaviour, &environment).unwrap()
+        Superblock::new(&root, NfsV3::new(wire), security, behaviour, &environment).unwrap()
     }
 }
 

@@ -15,7 +15,7 @@ use curt_client::{
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{Fsinfo, Pathconf, RpcClient},
+    protocol::{Fsinfo, Pathconf, RpcClient, v3::NfsV3},
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode};
 use curt_rpc::client::{Interrupt, Transport};
@@ -145,7 +145,14 @@ impl World {
             cache,
             ..ClientOptions::default()
         };
-        let client = Superblock::new(&root, wire, RpcSecurity::sys(), &behaviour, &environment).unwrap();
+        let client = Superblock::new(
+            &root,
+            NfsV3::new(wire),
+            RpcSecurity::sys(),
+            &behaviour,
+            &environment,
+        )
+        .unwrap();
         let world = Self { server, client };
         ops::getattr(&world.client.op(&me()), world.client.root()).unwrap();
         world.seconds(1);

@@ -15,7 +15,7 @@ use curt_client::{
     MountedRoot, OpenDirectory, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{Fsinfo, Pathconf, RpcClient},
+    protocol::{Fsinfo, Pathconf, RpcClient, v3::NfsV3},
 };
 use curt_proto::nfs3::{NfsProcedure, NfsStat3};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
@@ -414,7 +414,14 @@ pub(crate) fn mount_in(
         background,
         observer: None,
     };
-    Superblock::new(&root, wire, RpcSecurity::sys(), behaviour, &environment).unwrap()
+    Superblock::new(
+        &root,
+        NfsV3::new(wire),
+        RpcSecurity::sys(),
+        behaviour,
+        &environment,
+    )
+    .unwrap()
 }
 
 pub(crate) fn me() -> Caller {

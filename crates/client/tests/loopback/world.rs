@@ -16,7 +16,10 @@ use curt_client::{
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{RpcCaller, RpcClient, v3},
+    protocol::{
+        RpcCaller, RpcClient,
+        v3::{self, NfsV3},
+    },
 };
 use curt_policy::CacheOptions;
 use curt_proto::mount3;
@@ -264,7 +267,7 @@ impl World {
             observer: Some(told.clone()),
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let client = Superblock::new(&root, wire, security, &behaviour, &environment).unwrap();
+        let client = Superblock::new(&root, NfsV3::new(wire), security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
         BenchMount { client, told, seen }
     }

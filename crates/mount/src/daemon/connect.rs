@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use curt_client::caller::RpcSecurity as Flavour;
 use curt_client::data::DataOptions;
 use curt_client::mounting::{self, ExportSource, MountError, MountRetry, MountedExport};
+use curt_client::protocol::v3::NfsV3;
 use curt_client::{Caller, ClientOptions, Environment, Limits, MountedRoot, Superblock};
 use curt_rpc::client::{Interrupt, PortSource, ServerName, TcpOptions};
 use tracing::info;
@@ -178,8 +179,15 @@ pub(super) fn client(
         limits: mounted.limits,
         path_limits: mounted.path_limits,
     };
-    let wire = Arc::clone(&mounted.rpc);
-    Superblock::new(&root, wire, flavour(settings.security), &behaviour, environment).map_err(|error| {
+    let protocol = NfsV3::new(Arc::clone(&mounted.rpc));
+    Superblock::new(
+        &root,
+        protocol,
+        flavour(settings.security),
+        &behaviour,
+        environment,
+    )
+    .map_err(|error| {
         MountFailure::lasting(
             ExitStatus::Failed,
             format!("the export's root cannot be read: {error}"),

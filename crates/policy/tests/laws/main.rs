@@ -12,6 +12,7 @@ mod clock;
 mod complete;
 mod fill;
 mod kernel;
+mod lookup;
 mod names;
 mod open;
 mod retransmitted;

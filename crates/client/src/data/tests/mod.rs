@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
+use crate::protocol::OpenContext;
+use crate::protocol::v3::NfsV3;
+use curt_types::{Attributes, FileHandle, Wcc};
 mod in_place_read;
 mod model;
 mod random;
@@ -24,7 +27,6 @@ use curt_rpc::{
     client::{Interrupt, Transport},
 };
 use curt_trace::ClientCounters;
-use curt_types::{Attributes, FileHandle, Wcc};
 use parking_lot::Mutex;
 
 use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, WritePosition};
@@ -179,7 +181,13 @@ impl Rig {
         let clock = Arc::new(Scripted(Mutex::new(Instant::now())));
         let wire = Arc::new(RpcClient::new(transport, clock.clone()));
         let counters = Arc::new(ClientCounters::default());
-        let plane = DataPlane::new(wire, options, counters.clone(), clock.clone(), background);
+        let plane = DataPlane::new(
+            NfsV3::new(wire),
+            options,
+            counters.clone(),
+            clock.clone(),
+            background,
+        );
         let data = plane.new_file();
         let believed = Mutex::new(Some(contents.len() as u64));
         let file = Arc::new(File {
@@ -211,7 +219,11 @@ impl Rig {
             gid: uid,
             groups: AuthSysGids::default(),
         });
-        self.plane.open(&self.file.data, Arc::new(credential), mode)
+        let context = OpenContext {
+            owner: uid,
+            credential: Arc::new(credential),
+        };
+        self.plane.open(&self.file.data, Arc::new(context), mode)
     }
 
     fn read(&self, open: &OpenData, offset: u64, count: usize) -> Result<Vec<u8>, DataError> {

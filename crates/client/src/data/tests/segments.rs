@@ -1,5 +1,6 @@
 //! The map of segments against an array of bytes.
 
+use crate::protocol::OpenContext;
 use std::{ops::Range, sync::Arc};
 
 use curt_proto::nfs3::WriteVerifier;
@@ -46,7 +47,7 @@ struct Trial {
     writes: u64,
     answers: u64,
     random: Random,
-    writers: [Arc<RpcCredential>; 2],
+    writers: [Arc<OpenContext>; 2],
 }
 
 impl Trial {
@@ -249,7 +250,12 @@ fn segments_are_what_a_plain_array_says() {
             writes: 0,
             answers: 0,
             random: Random::new(seed),
-            writers: [Arc::new(RpcCredential::None), Arc::new(sys.clone())],
+            writers: [RpcCredential::None, sys.clone()].map(|credential| {
+                Arc::new(OpenContext {
+                    owner: 0,
+                    credential: Arc::new(credential),
+                })
+            }),
         };
         for _ in 0..500 {
             match trial.random.below(12) {

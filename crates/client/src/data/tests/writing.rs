@@ -14,9 +14,12 @@ use super::{
     server::{COMMIT, Misbehaviour, READ, WRITE},
     small,
 };
-use crate::data::{
-    DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
-    shared_bytes::SharedBytes,
+use crate::{
+    data::{
+        DataError, DataOptions, OpenMode, block_pool::BlockPool, segment::WriteOrigin, segments::Segments,
+        shared_bytes::SharedBytes,
+    },
+    protocol::OpenContext,
 };
 
 const FULL: u32 = 28;
@@ -104,14 +107,18 @@ fn who_waits_for_bytes_that_are_overwritten_waits_for_the_newer_ones() {
     let mut segments = Segments::default();
     let blocks = Arc::new(BlockPool::new(4096, 0));
     let [alice, bob] = [1, 2].map(|uid| {
-        Arc::new(RpcCredential::Sys(AuthSysCredential {
+        let credential = RpcCredential::Sys(AuthSysCredential {
             machine_name: MachineName::new(b"here"),
             uid,
             gid: uid,
             groups: AuthSysGids::default(),
-        }))
+        });
+        Arc::new(OpenContext {
+            owner: uid,
+            credential: Arc::new(credential),
+        })
     });
-    let origin = |first, writer: &Arc<RpcCredential>| WriteOrigin {
+    let origin = |first, writer: &Arc<OpenContext>| WriteOrigin {
         first,
         writer: Arc::clone(writer),
         keeps: false,

@@ -9,10 +9,9 @@ use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, SetAttributes, Wcc};
 use curt_xdr::Encode;
 
-use super::{ask, nfs_fh3, refusal};
+use super::{CreateReply, CreateSemantics, ask, nfs_fh3, refusal};
 use crate::protocol::{
-    CreateReply, CreateSemantics, LinkAttributes, LookupReply, MknodType, NfsReply, RenameAttributes,
-    RpcCaller, RpcClient,
+    LinkAttributes, LookupReply, MknodType, NfsReply, RenameAttributes, RpcCaller, RpcClient,
 };
 
 /// LOOKUP: what `name` in `directory` leads to. `about` is the directory.

@@ -13,7 +13,7 @@ use curt_xdr::decode_all;
 use super::{RESULTS_SMALL, answer, ask, invalid_value, nfs_fh3, read_results, send, send_with_sink};
 use crate::{
     data::SharedBytes,
-    protocol::{NfsReply, RpcCaller, RpcClient, WriteReply},
+    protocol::{NfsReply, ReadData, ReadSink, RpcCaller, RpcClient, WriteReply},
 };
 
 /// What READ brings besides the data, in bytes: status, attributes, count, end, length.
@@ -21,15 +21,6 @@ const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
 
 /// Data shorter than this are copied out of their reply, whose buffer may be much larger, in bytes.
 const COPY_MAX: usize = 64 * 1024;
-
-/// The result of a READ.
-#[derive(Clone, Debug)]
-pub struct ReadData {
-    /// The bytes: as many as were asked for, or fewer; none only at the end.
-    pub bytes: SharedBytes,
-    /// The file ends behind them.
-    pub end: bool,
-}
 
 /// A reply, of which only the data are looked at.
 struct ReadReplyData {
@@ -44,22 +35,14 @@ impl AsRef<[u8]> for ReadReplyData {
     }
 }
 
-/// Processes a READ's bytes in the receive buffer.
-pub trait ReadSink: Send + Sync {
-    /// `bytes` were read; `end` says whether the file ends behind them. Returns `false` to leave
-    /// them to the caller. As
-    /// [`ReplySink::consume`]: on another thread, which must not be kept waiting.
-    fn consume(&self, about: Option<&Attributes>, sent_at: Instant, bytes: &[u8], end: bool) -> bool;
-}
-
 /// Decodes results for a [`ReadSink`]; a malformed reply is left to the caller.
-struct ReadResultsSink<T> {
-    sink: Arc<T>,
+struct ReadResultsSink {
+    sink: Arc<dyn ReadSink>,
     asked: usize,
     sent_at: Instant,
 }
 
-impl<T: ReadSink> ReplySink for ReadResultsSink<T> {
+impl ReplySink for ReadResultsSink {
     fn consume(&self, results: &[u8]) -> bool {
         let Ok(outcome) = decode_all::<NfsResult<ReadOk<'_>, ReadFail>>(results) else {
             return false;
@@ -82,25 +65,27 @@ fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
     length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
 }
 
-/// As [`read`], but the bytes may be used where they are received: `None` if they were.
+/// As [`read`], but the bytes may be used by `sink` where they are received: `None` if they were.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_to_sink<T: ReadSink + 'static>(
+pub(super) fn read_to_sink(
     wire: &RpcClient,
     asker: RpcCaller<'_>,
     file: &FileHandle,
     offset: u64,
     count: u32,
-    by: &Arc<T>,
+    sink: Option<&Arc<dyn ReadSink>>,
 ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
     // Not later than the request is: what was known before is never taken for newer than the reply.
-    let taker: Arc<dyn ReplySink> = Arc::new(ReadResultsSink {
-        sink: Arc::clone(by),
-        asked: usize::try_from(count).unwrap_or(usize::MAX),
-        sent_at: wire.now(),
+    let sink = sink.map(|sink| {
+        Arc::new(ReadResultsSink {
+            sink: Arc::clone(sink),
+            asked: usize::try_from(count).unwrap_or(usize::MAX),
+            sent_at: wire.now(),
+        }) as Arc<dyn ReplySink>
     });
-    send_read(wire, asker, file, offset, count, Some(&taker))
+    send_read(wire, asker, file, offset, count, sink.as_ref())
 }
 
 /// READ: up to `count` bytes of a file. `about` is the file.

@@ -6,7 +6,7 @@ use curt_proto::nfs3::{
 use curt_types::{SetAttributes, Stability};
 
 use super::*;
-use crate::protocol::{CreateSemantics, MknodType};
+use crate::protocol::MknodType;
 
 /// What one procedure is tried with: its name, results that are right for it, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);

@@ -19,10 +19,7 @@ use curt_types::{Attributes, Fault, FileHandle, SetAttributes, SetTime, Timestam
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{
-    environment::Clock,
-    protocol::{CreateSemantics, OperationFigure},
-};
+use crate::{environment::Clock, protocol::OperationFigure};
 
 #[derive(Debug)]
 struct Stopped(Instant);

@@ -1,0 +1,315 @@
+//! The made-up version: a server in memory whose files outlive their names, and to which each
+//! intent is one call.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use curt_client::data::SharedBytes;
+use curt_client::protocol::{
+    Answer, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply, OpenCaller,
+    Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
+    WriteReply,
+};
+use curt_client::threads::MonotonicClock;
+use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
+use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
+use curt_types::{
+    Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpAttr, SetAttributes, Stability, Timestamp,
+    Wcc,
+};
+use parking_lot::Mutex;
+
+/// An object of the server.
+#[derive(Debug)]
+struct Object {
+    kind: FileKind,
+    mode: u32,
+    names: BTreeMap<Vec<u8>, u64>,
+    bytes: Vec<u8>,
+    changes: i64,
+}
+
+/// Its server, with a root directory.
+#[derive(Debug)]
+pub(crate) struct MadeUpVersion {
+    rpc: Arc<RpcClient>,
+    objects: Mutex<Tree>,
+}
+
+#[derive(Debug, Default)]
+struct Tree(BTreeMap<u64, Object>);
+
+/// It has no connection.
+struct NoTransport;
+
+impl Transport for NoTransport {
+    fn call(&self, _: &RpcRequest<'_>, _: &Interrupt) -> Result<CallReply, CallError> {
+        Err(CallError::Interrupted)
+    }
+}
+
+pub(crate) fn handle(id: u64) -> FileHandle {
+    FileHandle::new(&id.to_be_bytes()).unwrap()
+}
+
+fn id(handle: &FileHandle) -> u64 {
+    u64::from_be_bytes(handle.as_bytes().try_into().unwrap())
+}
+
+impl Tree {
+    fn add(&mut self, new: &CreateRequest<'_>) -> u64 {
+        let id = self.0.len() as u64 + 1;
+        let object = Object {
+            kind: new.kind,
+            mode: new.mode,
+            names: BTreeMap::new(),
+            bytes: new.text.to_vec(),
+            changes: 1,
+        };
+        self.0.insert(id, object);
+        id
+    }
+
+    fn of(&mut self, handle: &FileHandle) -> &mut Object {
+        self.0.get_mut(&id(handle)).unwrap()
+    }
+
+    fn found(&mut self, id: u64) -> LookupReply {
+        let attributes = Some(self.attributes(&handle(id)));
+        LookupReply {
+            handle: handle(id),
+            attributes,
+        }
+    }
+
+    fn attributes(&mut self, handle: &FileHandle) -> Attributes {
+        let object = self.of(handle);
+        // A change has a number, which serves as a time.
+        let changed = Timestamp::new(object.changes, 1);
+        Attributes {
+            kind: object.kind,
+            mode: object.mode,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: object.bytes.len() as u64,
+            used: 0,
+            rdev: Device::default(),
+            fsid: 1,
+            fileid: id(handle),
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+        }
+    }
+
+    fn change<T>(&mut self, of: &FileHandle, change: impl FnOnce(&mut Self) -> T) -> (T, Wcc) {
+        let Attributes {
+            size, mtime, ctime, ..
+        } = self.attributes(of);
+        let result = change(self);
+        self.of(of).changes += 1;
+        let wcc = Wcc {
+            before: Some(PreOpAttr { size, mtime, ctime }),
+            after: Some(self.attributes(of)),
+        };
+        (result, wcc)
+    }
+}
+
+impl MadeUpVersion {
+    pub(crate) fn new() -> Self {
+        let mut tree = Tree::default();
+        tree.add(&CreateRequest::directory(0o755));
+        Self {
+            rpc: Arc::new(RpcClient::new(Arc::new(NoTransport), Arc::new(MonotonicClock))),
+            objects: Mutex::new(tree),
+        }
+    }
+
+    fn ask<T, A>(&self, work: impl FnOnce(&mut Tree) -> (Result<T, Fault>, A)) -> Answer<T, A> {
+        let sent_at = Instant::now();
+        let (outcome, attributes) = work(&mut self.objects.lock());
+        Ok(NfsReply {
+            sent_at,
+            lost_at: None,
+            outcome,
+            attributes,
+        })
+    }
+}
+
+impl Protocol for MadeUpVersion {
+    fn rpc(&self) -> &Arc<RpcClient> {
+        &self.rpc
+    }
+
+    fn keeps_removed_files(&self) -> bool {
+        true
+    }
+
+    fn find(
+        &self,
+        _: RpcCaller<'_>,
+        at: &FileHandle,
+        name: &[u8],
+    ) -> Answer<LookupReply, Option<Attributes>> {
+        self.ask(|tree| {
+            let found = tree.of(at).names.get(name).copied().ok_or(Fault::Noent);
+            (found.map(|id| tree.found(id)), Some(tree.attributes(at)))
+        })
+    }
+
+    fn attributes(&self, _: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
+        self.ask(|tree| (Ok(tree.attributes(object)), ()))
+    }
+
+    fn access(&self, _: RpcCaller<'_>, of: &FileHandle, all: Access) -> Answer<Access, Option<Attributes>> {
+        self.ask(|tree| (Ok(all), Some(tree.attributes(of))))
+    }
+
+    fn set(&self, _: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
+        self.ask(|tree| {
+            let ((), wcc) = tree.change(object, |tree| {
+                let object = tree.of(object);
+                object.mode = set.mode.unwrap_or(object.mode);
+                let size = set.size.unwrap_or(object.bytes.len() as u64);
+                object.bytes.resize(usize::try_from(size).unwrap(), 0);
+            });
+            (Ok(()), wcc)
+        })
+    }
+
+    fn readlink(&self, _: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
+        self.ask(|tree| {
+            (
+                Ok(tree.of(link).bytes.clone().into()),
+                Some(tree.attributes(link)),
+            )
+        })
+    }
+
+    fn create(
+        &self,
+        _: RpcCaller<'_>,
+        at: &FileHandle,
+        name: &[u8],
+        new: &CreateRequest<'_>,
+    ) -> Answer<LookupReply, Wcc> {
+        self.ask(|tree| {
+            if tree.of(at).names.contains_key(name) {
+                return (Err(Fault::Exist), Wcc::default());
+            }
+            let (id, wcc) = tree.change(at, |tree| {
+                let id = tree.add(new);
+                tree.of(at).names.insert(name.to_vec(), id);
+                id
+            });
+            (Ok(tree.found(id)), wcc)
+        })
+    }
+
+    fn remove(&self, _: RpcCaller<'_>, at: &FileHandle, name: &[u8], _: bool) -> Answer<(), Wcc> {
+        self.ask(|tree| {
+            let (removed, wcc) = tree.change(at, |tree| tree.of(at).names.remove(name));
+            (removed.map(drop).ok_or(Fault::Noent), wcc)
+        })
+    }
+
+    fn rename(
+        &self,
+        _: RpcCaller<'_>,
+        from: (&FileHandle, &[u8]),
+        to: (&FileHandle, &[u8]),
+    ) -> Answer<(), RenameAttributes> {
+        self.ask(|tree| {
+            let (moved, old) = tree.change(from.0, |tree| tree.of(from.0).names.remove(from.1));
+            let Some(moved) = moved else {
+                return (Err(Fault::Noent), RenameAttributes::default());
+            };
+            let (_, new) = tree.change(to.0, |tree| tree.of(to.0).names.insert(to.1.to_vec(), moved));
+            (Ok(()), RenameAttributes { from: old, to: new })
+        })
+    }
+
+    fn link(&self, _: RpcCaller<'_>, _: &FileHandle, _: &FileHandle, _: &[u8]) -> Answer<(), LinkAttributes> {
+        self.ask(|_| (Err(Fault::Notsupp), LinkAttributes::default()))
+    }
+
+    fn list(
+        &self,
+        _: RpcCaller<'_>,
+        directory: &FileHandle,
+        request: ListRequest,
+    ) -> Answer<ReaddirPage, Option<Attributes>> {
+        self.ask(|tree| {
+            let all = tree.of(directory).names.clone().into_iter().zip(1..);
+            let names = all.filter(|(_, cookie)| *cookie > request.cookie);
+            let names = names.map(|((name, id), cookie)| ReaddirEntry {
+                fileid: id,
+                name: name.into(),
+                cookie,
+                handle: Some(handle(id)),
+                attributes: Some(tree.attributes(&handle(id))),
+            });
+            let page = ReaddirPage {
+                verifier: CookieVerifier([0; 8]),
+                names: names.collect(),
+                end: true,
+            };
+            (Ok(page), Some(tree.attributes(directory)))
+        })
+    }
+
+    fn read(
+        &self,
+        _: OpenCaller<'_>,
+        file: &FileHandle,
+        range: Range<u64>,
+        _: Option<&Arc<dyn ReadSink>>,
+    ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
+        let answer = self.ask(|tree| {
+            let bytes = &tree.of(file).bytes;
+            let place = |at| usize::try_from(at).unwrap().min(bytes.len());
+            let data = ReadData {
+                bytes: SharedBytes::new(bytes[place(range.start)..place(range.end)].to_vec()),
+                end: place(range.end) == bytes.len(),
+            };
+            (Ok(data), Some(tree.attributes(file)))
+        });
+        answer.map(Some)
+    }
+
+    fn write(
+        &self,
+        _: OpenCaller<'_>,
+        file: &FileHandle,
+        offset: u64,
+        _: Stability,
+        bytes: &[u8],
+    ) -> Answer<WriteReply, Wcc> {
+        self.ask(|tree| {
+            let ((), wcc) = tree.change(file, |tree| {
+                let (start, held) = (usize::try_from(offset).unwrap(), &mut tree.of(file).bytes);
+                held.resize(held.len().max(start + bytes.len()), 0);
+                held[start..start + bytes.len()].copy_from_slice(bytes);
+            });
+            let written = WriteReply {
+                count: u32::try_from(bytes.len()).unwrap(),
+                stability: Stability::FileSync,
+                verifier: WriteVerifier([0; 8]),
+            };
+            (Ok(written), wcc)
+        })
+    }
+
+    fn commit(&self, _: OpenCaller<'_>, _: &FileHandle) -> Answer<WriteVerifier, Wcc> {
+        self.ask(|_| (Ok(WriteVerifier([0; 8])), Wcc::default()))
+    }
+
+    fn space(&self, _: RpcCaller<'_>, of: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
+        self.ask(|tree| (Ok(FsstatReply::default()), Some(tree.attributes(of))))
+    }
+}
