@@ -38,7 +38,9 @@ const LIES: [(&str, ReplyRewrite); 7] = [
     }),
     ("results that go on", |reply| marked([reply, vec![0; 8]].concat())),
     ("a file of no type", |reply| with_word(reply, RESULTS + 4, 99)),
-    ("a call instead of a reply", |reply| with_word(reply, 8, 0)),
+    ("a message that is neither call nor reply", |reply| {
+        with_word(reply, 8, 2)
+    }),
     ("a reply neither accepted nor denied", |reply| {
         with_word(reply, 12, 7)
     }),
