@@ -14,8 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
-use super::blocking_client::prepare;
-use super::client::await_ready;
+use super::client::{self, await_ready, prepare};
 use super::load::LatencyOperation;
 
 /// Room for what is received at once, in bytes.
@@ -51,8 +50,7 @@ pub(super) struct EchoWork {
 
 /// Connects for a task.
 pub(super) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    prepare(&stream)?;
+    let mut stream = client::connect(address)?;
     let text = serde_json::to_vec(task)?;
     stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
     stream.write_all(&text)?;

@@ -4,7 +4,6 @@
 //! with the system calls that the operation cannot do without), our server, the same without its
 //! file cache, and whichever other servers are named.
 
-mod blocking_client;
 mod calls;
 mod check;
 mod client;
@@ -15,6 +14,7 @@ mod mounted;
 mod processors;
 mod report;
 mod rounds;
+mod setup_client;
 mod sizes;
 mod slow;
 mod subject;
@@ -56,7 +56,7 @@ pub(crate) struct LatencyArguments {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
-    /// made below PATH. May be repeated
+    /// made below PATH, which is exported to ports above 1023 (`insecure`). May be repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
     peer: Vec<PeerServer>,
     /// Also measure system calls on a mount of our server (as root)
@@ -67,18 +67,8 @@ pub(crate) struct LatencyArguments {
     directory: Option<PathBuf>,
     /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be
     /// repeated. CREATE and REMOVE come together
-    #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
+    #[arg(long, value_name = "OPERATION", ignore_case = true, conflicts_with = "slow")]
     only: Vec<LatencyOperation>,
-    /// Measure only this shape: the number of connections and of operations at once on each (1x1,
-    /// 1x16, 1x64 or 16x16), and no sizes; may be repeated
-    #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
-    shape: Vec<LoadShape>,
-    /// Measure only with this placement of client and servers, and no sizes
-    #[arg(long, conflicts_with = "slow")]
-    placement: Option<Placement>,
-    /// Measure the table of sizes and nothing else
-    #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "slow"])]
-    only_sizes: bool,
     /// Measure instead how much a slow operation on one export delays a quick one on another (as
     /// root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
@@ -164,9 +154,6 @@ fn credential() -> RpcCredential {
 }
 
 fn subjects(arguments: &LatencyArguments, place: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
-    if arguments.only_sizes {
-        return Ok(Vec::new());
-    }
     let curt = LatencySubject::serving(place, SubjectRole::Curt)?;
     let mut subjects = vec![
         LatencySubject::bare(place, SubjectRole::Echo, &curt)?,
@@ -197,19 +184,11 @@ fn mount(place: &SubjectSetup<'_>, subjects: &[LatencySubject]) -> Result<Latenc
 fn cells(arguments: &LatencyArguments) -> Vec<(&'static [LatencyOperation], LoadShape, Placement)> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let mut cells = Vec::new();
-    if arguments.only_sizes {
-        return cells;
-    }
     for placement in Placement::ALL {
         for shape in shapes {
             for operations in GROUPS {
-                let is_wanted = arguments.placement.is_none_or(|only| only == placement)
-                    && (arguments.shape.is_empty() || arguments.shape.contains(shape))
-                    && (arguments.only.is_empty()
-                        || operations
-                            .iter()
-                            .any(|operation| arguments.only.contains(operation)));
-                if is_wanted {
+                let is_wanted = |operation| arguments.only.contains(operation);
+                if arguments.only.is_empty() || operations.iter().any(is_wanted) {
                     cells.push((operations, *shape, placement));
                 }
             }
@@ -230,11 +209,10 @@ fn all(
         sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
         operations_min: if arguments.quick { 16 } else { 100 },
     };
-    let is_part = !arguments.only.is_empty() || !arguments.shape.is_empty() || arguments.placement.is_some();
-    let largest = match (is_part, arguments.quick) {
-        (true, _) => 0,
-        (false, true) => 64 << 10,
-        (false, false) => sizes::MOST,
+    let largest = match (arguments.only.is_empty(), arguments.quick) {
+        (false, _) => 0,
+        (true, true) => 64 << 10,
+        (true, false) => sizes::MOST,
     };
     let cells = cells(arguments);
     let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };

@@ -140,7 +140,7 @@ pub(super) fn measure(
         }
     }
     drop(lanes);
-    for subject in subjects.iter_mut() {
+    for subject in subjects.iter() {
         for operation in cell.operations {
             subject
                 .verify(*operation, cell.shape, cell.generation)
