@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::progress_bar;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use self::load::{LatencyOperation, LoadShape, Placement, SHAPES};
@@ -43,8 +43,6 @@ const USER: u32 = 1000;
 const MEMORY: &str = "/dev/shm";
 /// Pairs of a slow and a quick call, of each kind.
 const SLOW_PAIRS: usize = 300;
-/// The magic number of tmpfs (statfs(2)).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// What `cargo xtask bench latency` takes.
 #[derive(Debug, clap::Args)]
@@ -130,14 +128,9 @@ fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::
     if let Some(directory) = &arguments.directory {
         return Ok((std::fs::canonicalize(directory)?, None));
     }
-    let in_memory = rustix::fs::statfs(MEMORY).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("curt-latency-");
-    let ours = if in_memory {
-        builder.tempdir_in(MEMORY)
-    } else {
-        builder.tempdir()
-    }?;
+    let ours = tempfile::Builder::new()
+        .prefix("curt-latency-")
+        .tempdir_in(MEMORY)?;
     Ok((ours.path().to_owned(), Some(ours)))
 }
 
@@ -216,7 +209,8 @@ fn all(
     };
     let cells = cells(arguments);
     let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
-    let bar = progress(cells.len() + usize::from(rounds_of_sizes));
+    let bar = progress_bar("latencies");
+    bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
     let mut report = LatencyReport::default();
     for (operations, shape, placement) in cells {
         let what = format!("{} {shape} {placement:?}", operations[0].name());
@@ -258,12 +252,4 @@ fn servers_of_sizes(
     let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
     processors.place(Placement::OneCpu, &pids)?;
     Ok(servers)
-}
-
-fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} of {duration}  {msg}") {
-        bar.set_style(style);
-    }
-    bar
 }

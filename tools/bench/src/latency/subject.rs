@@ -142,17 +142,6 @@ pub(super) struct SubjectSetup<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// The server of a subject, as it was started or found.
-struct MeasuredServer {
-    address: SocketAddr,
-    /// The root directory of its export.
-    root: NfsFh3,
-    /// Its process, where it runs on this machine and is known.
-    pid: Option<u32>,
-    /// The process, where it was started here.
-    daemon: Option<Daemon>,
-}
-
 impl LatencySubject {
     /// `curt serve` on loopback.
     pub(super) fn serving(place: &SubjectSetup<'_>, role: SubjectRole) -> Result<Self> {
@@ -163,13 +152,8 @@ impl LatencySubject {
         }
         let (daemon, address, line) = serve(&arguments, place.state, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let server = MeasuredServer {
-            address,
-            root,
-            pid: Some(daemon.pid()),
-            daemon: Some(daemon),
-        };
-        Self::new(place, role, role.name(), line, server)
+        let subject = Self::new(place, role, role.name(), line, root)?;
+        Ok(subject.run_by(daemon, address))
     }
 
     /// A server that runs already.
@@ -185,13 +169,11 @@ impl LatencySubject {
                     let root = SetupClient::connect(mount_address(address), place.credential)?
                         .mount(peer.path.as_bytes())
                         .with_context(|| peer.name.clone())?;
-                    let server = MeasuredServer {
-                        address,
-                        root,
+                    let subject = Self::new(place, SubjectRole::Peer, &peer.name, line, root)?;
+                    return Ok(Self {
                         pid: peer.pid,
-                        daemon: None,
-                    };
-                    return Self::new(place, SubjectRole::Peer, &peer.name, line, server);
+                        ..subject
+                    });
                 }
                 Err(error) => last = Some(error),
             }
@@ -211,13 +193,8 @@ impl LatencySubject {
         daemon.until("the echo accepts", START, || Ok(TcpStream::connect(address).ok()))?;
         let line = SetupClient::connect(curt.address, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let server = MeasuredServer {
-            address,
-            root,
-            pid: Some(daemon.pid()),
-            daemon: Some(daemon),
-        };
-        Self::new(place, role, role.name(), line, server)
+        let subject = Self::new(place, role, role.name(), line, root)?;
+        Ok(subject.run_by(daemon, address))
     }
 
     fn new(
@@ -225,23 +202,33 @@ impl LatencySubject {
         role: SubjectRole,
         name: &str,
         line: SetupClient,
-        server: MeasuredServer,
+        root: NfsFh3,
     ) -> Result<Self> {
         let tree_name = format!("{}-{name}", place.prefix);
-        let tree = LatencyTree::make(&line, server.root, &tree_name)
+        let tree = LatencyTree::make(&line, root, &tree_name)
             .with_context(|| format!("{name}: cannot make the files to measure with"))?;
         Ok(Self {
             role,
             name: name.to_owned(),
-            pid: server.pid,
+            pid: None,
             tree,
+            address: line.address(),
             line,
-            address: server.address,
             credential: place.credential.clone(),
             streams: Vec::new(),
             directory: place.directory.join(&tree_name),
-            _daemon: server.daemon,
+            _daemon: None,
         })
+    }
+
+    /// The same, of a server that was started for it.
+    fn run_by(self, daemon: Daemon, address: SocketAddr) -> Self {
+        Self {
+            pid: Some(daemon.pid()),
+            address,
+            _daemon: Some(daemon),
+            ..self
+        }
     }
 
     /// Where it listens.
