@@ -6,13 +6,15 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
+
+use crate::latency::echo::{self, EchoTask};
 
 /// The file's name.
 pub(super) const FILE: &str = "file";
@@ -41,19 +43,6 @@ const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// Answers calls of the floor until the peer goes.
-pub(super) fn echo(port: u16) -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    for stream in listener.incoming() {
-        let mut stream = stream?;
-        stream.set_nodelay(true)?;
-        let (mut call, reply) = ([0; CALL_BYTES], [0; REPLY_BYTES]);
-        // A peer that goes ends its connection only.
-        while stream.read_exact(&mut call).is_ok() && stream.write_all(&reply).is_ok() {}
-    }
-    Ok(())
-}
-
 /// Mounts the floor at `directory` and serves it until it is unmounted. Needs root.
 pub(super) fn serve(directory: &Path, echo_port: u16) -> Result<()> {
     let device: File = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -69,8 +58,12 @@ pub(super) fn serve(directory: &Path, echo_port: u16) -> Result<()> {
         Some(data),
     )
     .context("mount")?;
-    let mut echo = TcpStream::connect((Ipv4Addr::LOCALHOST, echo_port))?;
-    echo.set_nodelay(true)?;
+    let task = EchoTask {
+        call_bytes: CALL_BYTES,
+        reply: vec![0; REPLY_BYTES],
+        work: None,
+    };
+    let mut echo = echo::connect((Ipv4Addr::LOCALHOST, echo_port).into(), &task)?;
     let mut request = vec![0; REQUEST_BYTES];
     loop {
         let length = match (&device).read(&mut request) {

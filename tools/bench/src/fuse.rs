@@ -93,7 +93,10 @@ impl BareFuseLoop {
         let directory = tempfile::Builder::new().prefix("curt-floor-").tempdir()?;
         let port = free_port()?;
         let limit = Duration::from_secs(10);
-        let mut echo = Daemon::start("the echo server", own_program().args(["echo", &port.to_string()]))?;
+        let mut echo = Daemon::start(
+            "the echo server",
+            own_program().args(["latency-echo", &port.to_string()]),
+        )?;
         echo.until("the echo server accepts", limit, || {
             Ok(std::net::TcpStream::connect(("127.0.0.1", port)).ok())
         })?;

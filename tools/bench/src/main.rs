@@ -62,12 +62,9 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
-    /// Answer the calls of `latency` without serving anything
+    /// Answer the calls of `latency` and of the bare FUSE loop without serving anything
     #[command(hide = true)]
     LatencyEcho { port: u16 },
-    /// Answer the bare FUSE loop's calls
-    #[command(hide = true)]
-    Echo { port: u16 },
     /// Mount the bare FUSE loop
     #[command(hide = true)]
     Floor { directory: PathBuf, port: u16 },
@@ -102,7 +99,6 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
-        Bench::Echo { port } => floor::echo(*port).map(|()| true),
         Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
     }
 }
@@ -154,6 +150,13 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
             Value::Number(number) if number.is_f64() => {
                 cells.push((name, format!("{:.2}", number.as_f64().unwrap_or_default())));
             }
+            // Of rounds: the lowest and the highest.
+            Value::Array(values) => {
+                let values: Vec<f64> = values.iter().filter_map(Value::as_f64).collect();
+                let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+                let high = values.iter().copied().fold(0.0, f64::max);
+                cells.push((name, format!("{low:.2} to {high:.2}")));
+            }
             Value::Null => cells.push((name, "-".to_owned())),
             Value::String(word) => cells.insert(0, (name, word.clone())),
             other => cells.push((name, other.to_string())),
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn rows_show_words_first_and_what_is_missing() {
-        let row = json!({"a": 1.125, "op": "READ", "peers": {"ganesha": {"us": 3}}, "z": null});
+        let row = json!({"a": 1.125, "op": "READ", "peers": {"ganesha": {"us": 3}}, "rounds": [2.5, 1, 3], "z": null});
         let cells = cells("", &row);
         let shown: Vec<_> = cells
             .iter()
@@ -189,6 +192,7 @@ mod tests {
                 ("op", "READ"),
                 ("a", "1.12"),
                 ("peers.ganesha.us", "3"),
+                ("rounds", "1.00 to 3.00"),
                 ("z", "-")
             ]
         );

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::say;
+use crate::print_rows;
 
 /// What is measured: who may search is judged by mode bits, or by what the server said.
 const ROWS: [(&str, &str); 2] = [
@@ -78,26 +78,10 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         }
         mounted.end()?;
     }
-    let machine = Machine::this();
-    if arguments.json {
-        say(&serde_json::to_string(
-            &json!({ "machine": machine, "rows": rows }),
-        )?)?;
-        return Ok(true);
-    }
-    say(&machine.line())?;
-    for NamesRow {
-        what,
-        options,
-        per_second,
-        daemon_percent,
-        requests,
-    } in &rows
-    {
-        say(&format!(
-            "{what} ({options}): {per_second:.0} per second; {daemon_percent:.0} % reached the daemon; {requests} requests to the server"
-        ))?;
-    }
+    print_rows(
+        arguments.json,
+        &json!({ "machine": Machine::this(), "rows": rows }),
+    )?;
     Ok(true)
 }
 

@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::say;
+use crate::statistics::median;
 
 /// What is told of in every round: two numbers, a name and an error, as most events of a mount.
 const EVENT: Event = Event::NfsLookupExit;
@@ -138,7 +139,7 @@ fn costs(rounds: u32) -> Result<EventCosts> {
         watch.drain(&mut records);
         records.clear();
     }
-    let [nothing_ns, off_ns, ring_ns, watched_ns, lost_ns, object_ns] = times.map(median);
+    let [nothing_ns, off_ns, ring_ns, watched_ns, lost_ns, object_ns] = times.map(|times| median(&times));
     Ok(EventCosts {
         nothing_ns,
         off_ns,
@@ -147,11 +148,6 @@ fn costs(rounds: u32) -> Result<EventCosts> {
         object_ns,
         lost_ns,
     })
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 fn emit(number: u32) {

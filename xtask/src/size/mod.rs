@@ -29,11 +29,9 @@ type Sizes = BTreeMap<PathBuf, usize>;
 /// # Errors
 /// git cannot be asked, or knows no such revision.
 pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> {
-    let now = sizes(&sources_now(root)?);
-    let before = base.map(|base| sources_at(root, base).map(|sources| sizes(&sources)));
     let report = Report {
-        now,
-        before: before.transpose()?,
+        now: sizes(&sources_now(root)?)?,
+        before: base.map(|base| sizes(&sources_at(root, base)?)).transpose()?,
     };
     if as_json {
         println!("{:#}", report.json());
@@ -118,12 +116,18 @@ fn is_tool(package: &Path) -> bool {
 }
 
 /// The size of each package that has code outside tests.
-fn sizes(sources: &BTreeMap<PathBuf, String>) -> Sizes {
+///
+/// # Errors
+/// A source is not Rust.
+fn sizes(sources: &BTreeMap<PathBuf, String>) -> Result<Sizes> {
     let code: BTreeMap<&Path, Code> = sources
         .iter()
         .filter(|(path, _)| path.extension().is_some_and(|is| is == "rs") && !is_test(path))
-        .map(|(path, text)| (path.as_path(), Code::of(text)))
-        .collect();
+        .map(|(path, text)| {
+            let code = Code::of(text).with_context(|| path.display().to_string())?;
+            Ok((path.as_path(), code))
+        })
+        .collect::<Result<_>>()?;
     let test_modules: Vec<PathBuf> = code
         .iter()
         .flat_map(|(path, code)| code.test_modules.iter().map(|name| modules_of(path).join(name)))
@@ -132,10 +136,10 @@ fn sizes(sources: &BTreeMap<PathBuf, String>) -> Sizes {
     for (path, code) in &code {
         let is_of_tests = |module: &PathBuf| path.starts_with(module) || *path == module.with_extension("rs");
         if !test_modules.iter().any(is_of_tests) {
-            *sizes.entry(package(sources, path)).or_default() += code.lines;
+            *sizes.entry(package(sources, path)).or_default() += code.lines.len();
         }
     }
-    sizes
+    Ok(sizes)
 }
 
 /// Whether a source is in a folder of tests.
@@ -267,8 +271,8 @@ mod tests {
             ("xtask/README.md", "text\n"),
         ]);
         Report {
-            now: sizes(&now),
-            before: base.map(|base| sizes(&sources(base))),
+            now: sizes(&now).expect("it is Rust"),
+            before: base.map(|base| sizes(&sources(base)).expect("it is Rust")),
         }
     }
 
@@ -326,12 +330,12 @@ mod tests {
         run(&["commit", "--quiet", "-m", "x"]);
         write("a/src/lib.rs", "fn f() {}\n");
         write("a/src/new.rs", "fn h() {}\nfn i() {}\n");
-        let package = PathBuf::from("a");
-        assert_eq!(
-            sizes(&sources_at(root, "HEAD").expect("HEAD")).get(&package),
-            Some(&2)
-        );
-        assert_eq!(sizes(&sources_now(root).expect("now")).get(&package), Some(&3));
+        let lines = |sources: Result<BTreeMap<PathBuf, String>>| {
+            let sizes = sizes(&sources.expect("git")).expect("it is Rust");
+            sizes.get(Path::new("a")).copied()
+        };
+        assert_eq!(lines(sources_at(root, "HEAD")), Some(2));
+        assert_eq!(lines(sources_now(root)), Some(3));
         assert!(sources_at(root, "nowhere").is_err());
     }
 }

@@ -1,46 +1,58 @@
-//! Names: a type has one of its own, and a parameter is not a tuple taken apart.
+//! Of definitions: a type has a name of its own, a parameter is not a tuple taken apart, and a
+//! function is not too long.
 
 use std::collections::BTreeMap;
 
-use syn::{FnArg, ImplItem, Item, Pat, Signature, TraitItem};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{FnArg, ItemEnum, ItemMod, ItemStruct, ItemTrait, ItemUnion, Pat, Signature};
 
 use super::{Complaints, RepositoryFile};
 
+/// The most lines of a function, from `fn` to its closing brace. The guide is 70.
+const FUNCTION_LINES_MAX: usize = 100;
 /// The most types of a hundred that may share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;
 /// Names that many crates have for the same idea.
 const COMMON: [&str; 4] = ["Config", "Error", "Limits", "Options"];
 
-/// What the product's sources define. Tests are not counted: their helpers are local to them.
-#[derive(Default)]
-struct Definitions<'a> {
-    /// Name of each type, and the files that define one of that name.
-    types: BTreeMap<String, Vec<&'a RepositoryFile>>,
-    /// Functions with a tuple pattern as a parameter.
-    tuples: Vec<(&'a RepositoryFile, String)>,
+/// Where a type is defined.
+struct TypeDefinition<'a> {
+    file: &'a RepositoryFile,
+    line: usize,
+}
+
+/// The types that the product's sources define, by name.
+type Types<'a> = BTreeMap<String, Vec<TypeDefinition<'a>>>;
+
+/// Goes through a file's definitions.
+struct Definitions<'a, 'c> {
+    file: &'a RepositoryFile,
+    /// Whether it is in a test: only lengths matter there, for types of tests are local to them.
+    is_in_test: bool,
+    types: &'c mut Types<'a>,
+    complaints: &'c mut Complaints,
 }
 
 pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
-    let mut found = Definitions::default();
-    let sources = files.iter().filter(|file| file.has_ending("rs"));
-    for file in sources.filter(|file| !is_test(file)) {
+    let mut types = Types::new();
+    for file in files.iter().filter(|file| file.has_ending("rs")) {
         match syn::parse_file(&file.text) {
-            Ok(parsed) => found.items(file, &parsed.items),
+            Ok(parsed) => Definitions {
+                file,
+                is_in_test: is_test(file),
+                types: &mut types,
+                complaints,
+            }
+            .visit_file(&parsed),
             Err(error) => complaints.add(&file.path, 1, format!("is not Rust: {error}")),
         }
     }
-    for (file, function) in &found.tuples {
-        complaints.add(
-            &file.path,
-            line_of(file, &format!("fn {function}")),
-            format!("fn {function} takes a tuple apart as a parameter: name a struct, or take fewer"),
-        );
-    }
-    check_shared(&found.types, complaints);
+    check_shared(&types, complaints);
 }
 
 /// Complains of every shared name once there are too many.
-fn check_shared(types: &BTreeMap<String, Vec<&RepositoryFile>>, complaints: &mut Complaints) {
+fn check_shared(types: &Types<'_>, complaints: &mut Complaints) {
     let all: usize = types.values().map(Vec::len).sum();
     let shared: Vec<_> = types
         .iter()
@@ -51,63 +63,93 @@ fn check_shared(types: &BTreeMap<String, Vec<&RepositoryFile>>, complaints: &mut
         return;
     }
     for (name, files) in shared {
-        for file in files {
+        for definition in files {
             let others = files.len() - 1;
             complaints.add(
-                &file.path,
-                line_of(file, name),
+                &definition.file.path,
+                definition.line,
                 format!("{others} other types are named {name}; {sharing} of {all} types share a name"),
             );
         }
     }
 }
 
-impl<'a> Definitions<'a> {
-    fn items(&mut self, file: &'a RepositoryFile, items: &[Item]) {
-        for item in items {
-            self.item(file, item);
+impl Definitions<'_, '_> {
+    fn add_type(&mut self, name: &syn::Ident) {
+        if !self.is_in_test {
+            let definition = TypeDefinition {
+                file: self.file,
+                line: name.span().start().line,
+            };
+            self.types.entry(name.to_string()).or_default().push(definition);
         }
     }
 
-    fn item(&mut self, file: &'a RepositoryFile, item: &Item) {
-        match item {
-            Item::Struct(defined) => self.named(file, &defined.ident),
-            Item::Enum(defined) => self.named(file, &defined.ident),
-            Item::Union(defined) => self.named(file, &defined.ident),
-            Item::Fn(function) => self.signature(file, &function.sig),
-            Item::Trait(defined) => {
-                self.named(file, &defined.ident);
-                for item in &defined.items {
-                    if let TraitItem::Fn(method) = item {
-                        self.signature(file, &method.sig);
-                    }
-                }
-            }
-            Item::Impl(block) => {
-                for item in &block.items {
-                    if let ImplItem::Fn(method) = item {
-                        self.signature(file, &method.sig);
-                    }
-                }
-            }
-            Item::Mod(module) if !is_for_tests(&module.attrs) => {
-                if let Some((_, items)) = &module.content {
-                    self.items(file, items);
-                }
-            }
-            _ => {}
+    fn check_length(&mut self, signature: &Signature, body: &syn::Block) {
+        let start = signature.span().start().line;
+        let length = body.span().end().line - start + 1;
+        if length > FUNCTION_LINES_MAX {
+            let name = &signature.ident;
+            let what = format!("fn {name} has {length} lines; {FUNCTION_LINES_MAX} are the limit");
+            self.complaints.add(&self.file.path, start, what);
         }
     }
+}
 
-    fn named(&mut self, file: &'a RepositoryFile, name: &syn::Ident) {
-        self.types.entry(name.to_string()).or_default().push(file);
+impl<'ast> Visit<'ast> for Definitions<'_, '_> {
+    fn visit_item_struct(&mut self, defined: &'ast ItemStruct) {
+        self.add_type(&defined.ident);
     }
 
-    fn signature(&mut self, file: &'a RepositoryFile, signature: &Signature) {
+    fn visit_item_enum(&mut self, defined: &'ast ItemEnum) {
+        self.add_type(&defined.ident);
+    }
+
+    fn visit_item_union(&mut self, defined: &'ast ItemUnion) {
+        self.add_type(&defined.ident);
+    }
+
+    fn visit_item_trait(&mut self, defined: &'ast ItemTrait) {
+        self.add_type(&defined.ident);
+        visit::visit_item_trait(self, defined);
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        let outside = self.is_in_test;
+        self.is_in_test |= is_for_tests(&module.attrs);
+        visit::visit_item_mod(self, module);
+        self.is_in_test = outside;
+    }
+
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.check_length(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.check_length(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast syn::TraitItemFn) {
+        if let Some(body) = &function.default {
+            self.check_length(&function.sig, body);
+        }
+        visit::visit_trait_item_fn(self, function);
+    }
+
+    fn visit_signature(&mut self, signature: &'ast Signature) {
         let is_tuple =
             |argument: &FnArg| matches!(argument, FnArg::Typed(typed) if matches!(*typed.pat, Pat::Tuple(_)));
-        if signature.inputs.iter().any(is_tuple) {
-            self.tuples.push((file, signature.ident.to_string()));
+        if !self.is_in_test && signature.inputs.iter().any(is_tuple) {
+            self.complaints.add(
+                &self.file.path,
+                signature.span().start().line,
+                format!(
+                    "fn {} takes a tuple apart as a parameter: name a struct, or take fewer",
+                    signature.ident
+                ),
+            );
         }
     }
 }
@@ -123,12 +165,6 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
         let list = attribute.meta.require_list();
         attribute.path().is_ident("cfg") && list.is_ok_and(|list| list.tokens.to_string() == "test")
     })
-}
-
-/// The first line that has the text, from 1.
-fn line_of(file: &RepositoryFile, text: &str) -> usize {
-    let found = file.text.lines().position(|line| line.contains(text));
-    found.map_or(1, |line| line + 1)
 }
 
 #[cfg(test)]
@@ -155,6 +191,23 @@ mod tests {
         let found = complaints(&[file("src/a.rs", text)]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[1].starts_with("src/a.rs:2:"));
+    }
+
+    fn function(lines: usize) -> String {
+        format!(
+            "impl X {{\n    pub(crate) fn long() {{\n{}    }}\n}}\ntrait T {{\n    fn short();\n}}\n",
+            "        1;\n".repeat(lines - 2)
+        )
+    }
+
+    #[test]
+    fn functions_at_the_limit_pass_and_longer_ones_do_not() {
+        for path in ["src/a.rs", "tests/a.rs"] {
+            assert_eq!(complaints(&[file(path, &function(FUNCTION_LINES_MAX))]), [""; 0]);
+            let found = complaints(&[file(path, &function(FUNCTION_LINES_MAX + 1))]);
+            let said = format!("{path}:2: fn long has 101 lines; 100 are the limit");
+            assert_eq!(found, [said]);
+        }
     }
 
     #[test]

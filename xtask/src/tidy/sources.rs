@@ -5,8 +5,6 @@ use super::{Complaints, RepositoryFile};
 /// The most lines of a file. It is far above the guide of CONTRIBUTING.md: a file this long has
 /// more than one concept.
 const FILE_LINES_MAX: usize = 1000;
-/// The most lines of a function, from `fn` to its closing brace. The guide is 70.
-const FUNCTION_LINES_MAX: usize = 100;
 /// The column at which lines of comments end.
 const COMMENT_COLUMNS_MAX: usize = 100;
 /// The one file that may say the words below: this one.
@@ -61,13 +59,6 @@ pub(super) fn check(file: &RepositoryFile, complaints: &mut Complaints) {
             "a module opens with //!: what it owns and must not know",
         );
     }
-    for (line, name, length) in long_functions(&file.text) {
-        complaints.add(
-            &file.path,
-            line,
-            format!("fn {name} has {length} lines; {FUNCTION_LINES_MAX} are the limit"),
-        );
-    }
     check_unsafe(file, complaints);
 }
 
@@ -116,81 +107,9 @@ pub(super) fn check_words(file: &RepositoryFile, complaints: &mut Complaints) {
     }
 }
 
-/// Functions over the limit: line, name and length. Works by indentation, which the formatter
-/// guarantees.
-fn long_functions(text: &str) -> Vec<(usize, String, usize)> {
-    let mut found = Vec::new();
-    let mut open: Vec<(usize, usize, String)> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let code = line.trim_start();
-        let indentation = line.len() - code.len();
-        if let Some(name) = function_name(code) {
-            open.push((indentation, number, name.to_owned()));
-        }
-        let ends = |&(own, start, _): &(usize, usize, String)| {
-            own == indentation && (code == "}" || number == start && code.ends_with('}'))
-        };
-        if let Some((_, start, name)) = open.pop_if(|last| ends(last)) {
-            let length = number - start + 1;
-            if length > FUNCTION_LINES_MAX {
-                found.push((start + 1, name, length));
-            }
-        } else if code.ends_with(';') {
-            // A function of a trait, without a body.
-            open.pop_if(|(own, start, _)| *own == indentation && *start == number);
-        }
-    }
-    found
-}
-
-fn function_name(code: &str) -> Option<&str> {
-    let mut rest = code;
-    if let Some(after) = rest.strip_prefix("pub") {
-        rest = after
-            .strip_prefix('(')
-            .map_or(after, |inner| {
-                inner.split_once(')').map_or(inner, |(_, after)| after)
-            })
-            .trim_start();
-    }
-    for word in ["const ", "async ", "extern \"C\" "] {
-        rest = rest.strip_prefix(word).unwrap_or(rest);
-    }
-    rest = rest.strip_prefix(concat!("un", "safe ")).unwrap_or(rest);
-    let name = rest.strip_prefix("fn ")?;
-    Some(
-        name.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
-            .next()
-            .unwrap_or(name),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn function(lines: usize) -> String {
-        format!(
-            "impl X {{\n    pub(crate) fn long(\n{}    }}\n}}\nfn short() {{}}\n",
-            "        1;\n".repeat(lines - 2)
-        )
-    }
-
-    #[test]
-    fn functions_at_the_limit_pass_and_longer_ones_do_not() {
-        assert_eq!(long_functions(&function(FUNCTION_LINES_MAX)), []);
-        let found = long_functions(&function(FUNCTION_LINES_MAX + 1));
-        assert_eq!(found, [(2, "long".to_owned(), FUNCTION_LINES_MAX + 1)]);
-    }
-
-    #[test]
-    fn functions_without_a_body_swallow_nothing() {
-        let text = format!(
-            "trait T {{\n    fn a();\n    fn b() -> u8;\n}}\n{}",
-            function(FUNCTION_LINES_MAX + 1)
-        );
-        assert_eq!(long_functions(&text).len(), 1);
-    }
 
     #[test]
     fn the_keyword_is_found_in_code_alone() {

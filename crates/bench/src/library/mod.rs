@@ -5,10 +5,8 @@
 pub mod documents;
 mod in_process;
 mod kernel;
-mod linux;
 mod replay;
 
 pub use in_process::{InProcessMount, InProcessServer, InProcessServerError, ScriptedClock};
 pub use kernel::{FollowLinks, SimulatedFile, SimulatedKernel};
-pub use linux::LinuxReplay;
 pub use replay::replay;

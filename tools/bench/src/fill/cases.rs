@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use curt_trace::ProcedureCalls;
 use serde::Serialize;
 
 use super::{
@@ -22,7 +21,6 @@ pub(super) struct FillCost {
     /// Bytes of replies.
     received: u64,
     seconds: f64,
-    calls: ProcedureCalls,
 }
 
 /// What a case may cost more than without.
@@ -161,42 +159,8 @@ impl FillSetup<'_> {
             requests: counts.total,
             received: counts.received,
             seconds,
-            calls: counts.by_procedure(),
         })
     }
-}
-
-/// A table for people.
-pub(super) fn rows(cases: &[FillCase]) -> Vec<Vec<String>> {
-    let head = [
-        "case",
-        "requests off",
-        "auto",
-        "ratio",
-        "KiB off",
-        "auto",
-        "ratio",
-        "s off",
-        "auto",
-        "",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for case in cases {
-        let kib = |cost: &FillCost| (cost.received / 1024).to_string();
-        rows.push(vec![
-            case.case.clone(),
-            case.off.requests.to_string(),
-            case.auto.requests.to_string(),
-            format!("{:.3}", case.requests_ratio),
-            kib(&case.off),
-            kib(&case.auto),
-            format!("{:.3}", case.received_ratio),
-            format!("{:.2}", case.off.seconds),
-            format!("{:.2}", case.auto.seconds),
-            if case.holds { "" } else { "beyond its bound" }.to_owned(),
-        ]);
-    }
-    rows
 }
 
 #[cfg(test)]

@@ -8,23 +8,22 @@ mod cases;
 mod tree;
 mod views;
 
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, Testbed, cache_directory};
-use curt_bench::report::lay_out;
 use serde::Serialize;
 
 use self::cases::FillCase;
 use self::tree::FillTreeSizes;
 use self::views::TimedViews;
+use crate::print_rows;
 
 /// What `cargo xtask bench fill` takes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each run is a mount of its own, through the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\",\"calls\"},\"auto\":{same},\
+    after_help = "Each run is a mount of its own, through the relay. JSON: {\"machine\",\"options\",\"cases\":[{\"case\",\"off\":{\"requests\",\"received\",\"seconds\"},\"auto\":{same},\
                   \"requests_ratio\",\"received_ratio\",\"holds\"}],\"views\":[{\"delay_ms\",\"off\":[seconds],\"auto\":[seconds],\"requests\":{\"off\",\"auto\"},\"faster\":{\"median\",\"low\",\"high\"},\"holds\"}]}\n\
                   Exit status: 0 if every bound holds (at most 2 % more requests and 10 % more bytes, one request more in the huge directory; views never 5 % slower), 1 if not."
 )]
@@ -156,30 +155,12 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
         views = views::run(arguments)?;
     }
     let holds = cases.iter().all(|case| case.holds) && views.iter().all(|view| view.holds);
-    print(
-        arguments.json,
-        &FillReport {
-            machine: Machine::this(),
-            options: &arguments.options,
-            cases,
-            views,
-        },
-    )?;
+    let report = FillReport {
+        machine: Machine::this(),
+        options: &arguments.options,
+        cases,
+        views,
+    };
+    print_rows(arguments.json, &serde_json::to_value(report)?)?;
     Ok(holds)
-}
-
-fn print(as_json: bool, report: &FillReport<'_>) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    if as_json {
-        writeln!(out, "{}", serde_json::to_string(report)?)?;
-        return Ok(());
-    }
-    writeln!(out, "{}", report.machine.line())?;
-    if !report.cases.is_empty() {
-        write!(out, "{}", lay_out(&cases::rows(&report.cases)))?;
-    }
-    if !report.views.is_empty() {
-        write!(out, "{}", lay_out(&views::rows(&report.views)))?;
-    }
-    Ok(())
 }

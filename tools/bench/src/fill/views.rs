@@ -10,7 +10,7 @@ use curt_bench::workload::Workload;
 use serde::Serialize;
 
 use super::{DirfillMode, FillArguments, FillSetup};
-use crate::statistics::{ConfidenceInterval, median, paired};
+use crate::statistics::{ConfidenceInterval, paired};
 
 /// Threads that make the tree.
 const JOBS: usize = 8;
@@ -105,37 +105,6 @@ fn view(place: &mut FillSetup<'_>, mode: DirfillMode) -> Result<(f64, u64)> {
     ensure!(outcome.wrong == 0, "wrong results: {:?}", outcome.described);
     let view = outcome.pages.first().context("page has a first view")?;
     Ok((view.seconds, sent))
-}
-
-/// A table for people.
-pub(super) fn rows(views: &[TimedViews]) -> Vec<Vec<String>> {
-    let head = [
-        "page's first view",
-        "requests off",
-        "auto",
-        "s off",
-        "auto",
-        "times as fast",
-        "",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for view in views {
-        let Speedup {
-            median: times,
-            low,
-            high,
-        } = view.faster;
-        rows.push(vec![
-            format!("{} ms more a round trip", view.delay_ms),
-            view.requests.off.to_string(),
-            view.requests.auto.to_string(),
-            format!("{:.3}", median(&view.off)),
-            format!("{:.3}", median(&view.auto)),
-            format!("{times:.2} ({low:.2} to {high:.2})"),
-            if view.holds { "" } else { "beyond its bound" }.to_owned(),
-        ]);
-    }
-    rows
 }
 
 #[cfg(test)]

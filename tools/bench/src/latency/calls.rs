@@ -10,10 +10,10 @@ use curt_proto::nfs3::{
     WriteArguments,
 };
 use curt_rpc::auth::RpcCredential;
-use curt_rpc::record::MARK_SIZE;
+use curt_rpc::message::encode_call_header;
+use curt_rpc::record::{self, MARK_SIZE};
 use curt_xdr::{Encode, Opaque};
 
-use super::blocking_client::encode;
 use super::content;
 use super::load::{BLOCK_BYTES, BLOCK_COUNT, LatencyOperation};
 use super::tree::{LatencyTree, file_name};
@@ -250,13 +250,10 @@ pub(super) fn put_call(
     procedure: NfsProcedure,
     arguments: &dyn Encode,
 ) {
-    encode(
-        out,
-        0,
-        (PROGRAM, VERSION, procedure.number()),
-        credential,
-        arguments,
-    );
+    let body = record::begin_record(out);
+    encode_call_header(out, 0, PROGRAM, VERSION, procedure.number(), credential);
+    arguments.encode(out);
+    record::finish_record(out, body, 0);
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use curt_proto::nfs3::{
     AccessOk, CreateOk, DirectoryEntryPlus, Fattr, LookupOk, NfsFh3, NfsResult, ReadOk, ReaddirOk, StableHow,
     WccData, WriteOk,
 };
+use curt_rpc::message::{self, AcceptStatus};
 use curt_rpc::record::MARK_SIZE;
-use curt_xdr::{Decode, decode_all};
+use curt_xdr::{Decode, Decoder, decode_all};
 
-use super::blocking_client::results;
 use super::calls::slot_of;
 use super::content;
 use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation};
@@ -21,10 +21,20 @@ use super::tree::{FILE_BYTES, LatencyTree, listed_name};
 /// RPC's header and the status of NFS, from a record's number on.
 const HEAD_BYTES: usize = 28;
 
+/// What the replies of one connection are to be.
+#[derive(Clone, Copy)]
+enum ExpectedReply {
+    /// The bytes that are known, whatever they mean. So an echo replies.
+    Known,
+    /// A success, whatever it says.
+    Success,
+    /// What this operation is to be answered with.
+    Of(LatencyOperation),
+}
+
 /// What the replies of one connection are held against.
 pub(super) struct ReplyChecks {
-    /// None: they are the bytes that are known, whatever they mean. So an echo replies.
-    operation: Option<LatencyOperation>,
+    expected: ExpectedReply,
     /// What LOOKUP finds.
     found: Option<NfsFh3>,
     /// Of READ: each slot's data, and how long the file is.
@@ -49,7 +59,7 @@ impl ReplyChecks {
             _ => Vec::new(),
         };
         Self {
-            operation: Some(operation),
+            expected: ExpectedReply::Of(operation),
             found: Some(tree.files[connection].read),
             blocks,
             file_bytes: FILE_BYTES,
@@ -62,8 +72,19 @@ impl ReplyChecks {
     pub(super) fn echo(record: &[u8], slots_count: usize) -> Self {
         let known = vec![record[MARK_SIZE + 4..].to_vec(); slots_count];
         Self {
-            operation: None,
             verified: known,
+            ..Self::new_expecting(ExpectedReply::Known)
+        }
+    }
+
+    /// For replies that are a success and may differ otherwise.
+    pub(super) fn success() -> Self {
+        Self::new_expecting(ExpectedReply::Success)
+    }
+
+    fn new_expecting(expected: ExpectedReply) -> Self {
+        Self {
+            expected,
             ..Self::of_file(LatencyOperation::Read, Vec::new(), 0)
         }
     }
@@ -72,7 +93,7 @@ impl ReplyChecks {
     /// are.
     pub(super) fn of_file(operation: LatencyOperation, blocks: Vec<Vec<u8>>, piece: usize) -> Self {
         Self {
-            operation: Some(operation),
+            expected: ExpectedReply::Of(operation),
             found: None,
             file_bytes: (blocks.len() * piece) as u64,
             written: piece,
@@ -86,10 +107,15 @@ impl ReplyChecks {
     pub(super) fn check(&mut self, number: u32, record: &[u8]) -> Result<()> {
         let slot = slot_of(number);
         let bytes = &record[MARK_SIZE + 4..];
-        if self.verified[slot] == bytes {
-            return Ok(());
-        }
-        let operation = self.operation.context("the echo came back changed")?;
+        let operation = match self.expected {
+            ExpectedReply::Success => {
+                ensure!(results(record)?.starts_with(&[0; 4]), "a call failed");
+                return Ok(());
+            }
+            _ if self.verified[slot] == bytes => return Ok(()),
+            ExpectedReply::Known => bail!("the echo came back changed"),
+            ExpectedReply::Of(operation) => operation,
+        };
         self.decode(operation, slot, record)?;
         // Replies to changes never repeat; remembering them would only cost time.
         if !operation.changes() {
@@ -134,6 +160,15 @@ impl ReplyChecks {
             LatencyOperation::Remove => ok::<WccData, WccData>(body).map(drop),
             LatencyOperation::ReaddirPlus => listed(body),
         }
+    }
+}
+
+/// The results in a record, if the call was executed.
+fn results(record: &[u8]) -> Result<&[u8]> {
+    let mut decoder = Decoder::new(&record[MARK_SIZE..]);
+    match message::decode_reply_header(&mut decoder)?.outcome {
+        Ok(AcceptStatus::Success) => Ok(decoder.remaining()),
+        other => bail!("the server refuses the call: {other:?}"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! It costs every server the same, and little.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use curt_rpc::record::MARK_SIZE;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, sockopt};
 
 use super::calls::{PreparedCalls, slot_of};
 use super::check::ReplyChecks;
@@ -40,18 +40,19 @@ struct SentCall {
     /// Its number; 0: none.
     number: u32,
     sent: Instant,
+    /// How long the last one took.
+    took: Duration,
 }
 
 impl LatencyConnection {
-    pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Result<Self> {
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+    pub(super) fn new(stream: TcpStream, calls: PreparedCalls, checks: ReplyChecks) -> Self {
         let none = SentCall {
             number: 0,
             sent: Instant::now(),
+            took: Duration::ZERO,
         };
         let slots = vec![none; calls.slots_count()];
-        Ok(Self {
+        Self {
             stream,
             calls,
             checks,
@@ -61,21 +62,42 @@ impl LatencyConnection {
             slots,
             waiting: 0,
             left: 0,
-        })
+        }
     }
 
     /// Makes the calls of these slots at once; returns how long it took until the last was
     /// answered.
     pub(super) fn burst(&mut self, slots: std::ops::Range<usize>) -> Result<Duration> {
-        self.left = 0;
         slots.for_each(|slot| self.call(slot));
         let start = Instant::now();
         self.send()?;
+        self.finish()?;
+        Ok(start.elapsed())
+    }
+
+    /// Makes the calls of these slots, each so much after the one before if there is an `interval`;
+    /// returns how long each took.
+    pub(super) fn times(&mut self, slots: &[usize], interval: Option<Duration>) -> Result<Vec<Duration>> {
+        for slot in slots {
+            if let Some(interval) = interval.filter(|_| self.waiting > 0) {
+                self.send()?;
+                std::thread::sleep(interval);
+            }
+            self.call(*slot);
+        }
+        self.send()?;
+        self.finish()?;
+        Ok(slots.iter().map(|slot| self.slots[*slot].took).collect())
+    }
+
+    /// Waits for all replies.
+    fn finish(&mut self) -> Result<()> {
+        self.left = 0;
         let mut unused = Vec::new();
         while self.waiting > 0 {
             self.receive(RecvFlags::empty(), &mut unused)?;
         }
-        Ok(start.elapsed())
+        Ok(())
     }
 
     fn begin(&mut self, operations: usize) -> Result<()> {
@@ -137,8 +159,8 @@ impl LatencyConnection {
             let asked = self.slots.get_mut(slot).context("a reply to no call")?;
             ensure!(asked.number == number && number != 0, "a reply to no call");
             asked.number = 0;
-            let nanoseconds = now.duration_since(asked.sent).as_nanos();
-            latencies.push(u32::try_from(nanoseconds).unwrap_or(u32::MAX));
+            asked.took = now.duration_since(asked.sent);
+            latencies.push(u32::try_from(asked.took.as_nanos()).unwrap_or(u32::MAX));
             self.checks.check(number, record)?;
             self.waiting -= 1;
             at += length;
@@ -219,8 +241,43 @@ fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
 
 /// The number of a call or a reply.
 #[inline]
-pub(super) fn number_at(record: &[u8]) -> u32 {
+fn number_at(record: &[u8]) -> u32 {
     u32::from_be_bytes([record[4], record[5], record[6], record[7]])
+}
+
+/// Prepares a connection for short calls and replies. Between processes of one machine both ends
+/// send without pacing, as `curt serve` does by itself there: so the echo and the floor, which do
+/// it at their ends as well, stay the least that can be had.
+pub(super) fn prepare(stream: &TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    if stream.peer_addr()?.ip().is_loopback() {
+        // Where there is no such choice, it is nobody's.
+        let _same = sockopt::set_tcp_congestion(stream, "reno");
+    }
+    Ok(())
+}
+
+pub(super) fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    prepare(&stream)?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// Makes one call alone; returns the whole record that answers it, its mark included.
+pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Result<Vec<u8>> {
+    stream.write_all(call)?;
+    let (mut reply, mut filled) = (vec![0; INPUT_BYTES], 0);
+    loop {
+        if let Some(length) = record_length(&reply[..filled])? {
+            reply.truncate(length);
+            return Ok(reply);
+        }
+        let received = stream.read(&mut reply[filled..])?;
+        ensure!(received > 0, "the server closed the connection");
+        filled += received;
+    }
 }
 
 /// Reads exactly one byte: the peer is ready.

@@ -14,8 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
-use super::blocking_client::prepare;
-use super::client::await_ready;
+use super::client::{self, await_ready, prepare};
 use super::load::LatencyOperation;
 
 /// Room for what is received at once, in bytes.
@@ -27,19 +26,19 @@ const ENTRIES_BYTES: usize = 32 << 10;
 
 /// What a connection is for; said first on it, as JSON behind its length.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct EchoTask {
+pub(crate) struct EchoTask {
     /// The length of each call, in bytes.
-    pub(super) call_bytes: usize,
+    pub(crate) call_bytes: usize,
     /// What each is answered with, once its number is put in.
-    pub(super) reply: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
     /// None: it is an echo.
-    pub(super) work: Option<EchoWork>,
+    pub(crate) work: Option<EchoWork>,
 }
 
 /// The system calls of an operation, and where in calls and replies what they need is, in bytes
 /// from the beginning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct EchoWork {
+pub(crate) struct EchoWork {
     pub(super) operation: LatencyOperation,
     /// The file or the directory that it is about.
     pub(super) path: PathBuf,
@@ -50,9 +49,8 @@ pub(super) struct EchoWork {
 }
 
 /// Connects for a task.
-pub(super) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    prepare(&stream)?;
+pub(crate) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
+    let mut stream = client::connect(address)?;
     let text = serde_json::to_vec(task)?;
     stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
     stream.write_all(&text)?;

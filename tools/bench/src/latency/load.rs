@@ -1,8 +1,8 @@
 //! What is measured: which operation, how many at once, and on which processors.
 
 use std::fmt;
-use std::str::FromStr;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a READ and a WRITE.
@@ -17,16 +17,19 @@ pub(super) const CONNECTIONS_MAX: usize = 16;
 pub(super) const OUTSTANDING_MAX: usize = 64;
 
 /// An operation that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "UPPERCASE")]
+#[value(rename_all = "UPPER")]
 pub(super) enum LatencyOperation {
     Getattr,
     Access,
     Lookup,
     Read,
     #[serde(rename = "WRITE UNSTABLE")]
+    #[value(name = "WRITE UNSTABLE")]
     WriteUnstable,
     #[serde(rename = "WRITE FILE_SYNC")]
+    #[value(name = "WRITE FILE_SYNC")]
     WriteFileSync,
     Create,
     Remove,
@@ -35,18 +38,9 @@ pub(super) enum LatencyOperation {
 
 impl LatencyOperation {
     /// The procedure's name; of WRITE with how firmly.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Getattr => "GETATTR",
-            Self::Access => "ACCESS",
-            Self::Lookup => "LOOKUP",
-            Self::Read => "READ",
-            Self::WriteUnstable => "WRITE UNSTABLE",
-            Self::WriteFileSync => "WRITE FILE_SYNC",
-            Self::Create => "CREATE",
-            Self::Remove => "REMOVE",
-            Self::ReaddirPlus => "READDIRPLUS",
-        }
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Whether it changes something, so that no two replies are alike.
@@ -61,30 +55,6 @@ impl LatencyOperation {
     pub(super) fn bytes(self) -> Option<usize> {
         let moves = matches!(self, Self::Read | Self::WriteUnstable | Self::WriteFileSync);
         moves.then_some(BLOCK_BYTES)
-    }
-
-    /// All of them, in the order in which they are shown.
-    const ALL: [Self; 9] = [
-        Self::Getattr,
-        Self::Access,
-        Self::Lookup,
-        Self::Read,
-        Self::WriteUnstable,
-        Self::WriteFileSync,
-        Self::Create,
-        Self::Remove,
-        Self::ReaddirPlus,
-    ];
-}
-
-impl FromStr for LatencyOperation {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|operation| operation.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -119,20 +89,6 @@ impl LoadShape {
     }
 }
 
-impl FromStr for LoadShape {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('x').and_then(|(connections, outstanding)| {
-            Some((connections.parse().ok()?, outstanding.parse().ok()?))
-        });
-        let shape = numbers.map(|(connections, outstanding)| Self::new(outstanding, connections));
-        shape
-            .filter(|shape| SHAPES.contains(shape))
-            .ok_or_else(|| "expected 1x1, 1x16, 1x64 or 16x16".to_owned())
-    }
-}
-
 impl fmt::Display for LoadShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {}", self.connections, self.outstanding)
@@ -140,7 +96,7 @@ impl fmt::Display for LoadShape {
 }
 
 /// Where client and servers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Placement {
     /// Wherever the kernel puts them.
     #[serde(rename = "any")]
@@ -160,15 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_and_shapes_are_told_as_they_are_shown() {
-        for operation in LatencyOperation::ALL {
-            assert_eq!(operation.name().to_lowercase().parse(), Ok(operation));
+    fn operations_are_told_as_they_are_shown() {
+        for operation in LatencyOperation::value_variants() {
+            let name = operation.name();
+            assert_eq!(serde_json::json!(operation), name);
+            let told = LatencyOperation::from_str(&name.to_lowercase(), true);
+            assert_eq!(told, Ok(*operation));
         }
-        assert!("GETATT".parse::<LatencyOperation>().is_err());
-        let shapes = ["1x1", "1x16", "1x64", "16x16"].map(str::parse::<LoadShape>);
-        assert_eq!(shapes, SHAPES.map(Ok));
-        for wrong in ["2x1", "16", "x16", "16x1"] {
-            assert!(wrong.parse::<LoadShape>().is_err(), "{wrong}");
-        }
+        assert!(LatencyOperation::from_str("GETATT", true).is_err());
     }
 }

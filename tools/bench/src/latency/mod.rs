@@ -4,7 +4,6 @@
 //! with the system calls that the operation cannot do without), our server, the same without its
 //! file cache, and whichever other servers are named.
 
-mod blocking_client;
 mod calls;
 mod check;
 mod client;
@@ -15,6 +14,7 @@ mod mounted;
 mod processors;
 mod report;
 mod rounds;
+mod setup_client;
 mod sizes;
 mod slow;
 mod subject;
@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::progress_bar;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use self::load::{LatencyOperation, LoadShape, Placement, SHAPES};
@@ -43,8 +43,6 @@ const USER: u32 = 1000;
 const MEMORY: &str = "/dev/shm";
 /// Pairs of a slow and a quick call, of each kind.
 const SLOW_PAIRS: usize = 300;
-/// The magic number of tmpfs (statfs(2)).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// What `cargo xtask bench latency` takes.
 #[derive(Debug, clap::Args)]
@@ -56,7 +54,7 @@ pub(crate) struct LatencyArguments {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Another NFSv3 server: NAME=HOST:PORT/PATH, with pid=N if it runs on this machine; files are
-    /// made below PATH. May be repeated
+    /// made below PATH, which is exported to ports above 1023 (`insecure`). May be repeated
     #[arg(long, value_name = "NAME=HOST:PORT/PATH[,pid=N]")]
     peer: Vec<PeerServer>,
     /// Also measure system calls on a mount of our server (as root)
@@ -67,18 +65,8 @@ pub(crate) struct LatencyArguments {
     directory: Option<PathBuf>,
     /// Measure only this operation, such as LOOKUP or "WRITE UNSTABLE", and no sizes; may be
     /// repeated. CREATE and REMOVE come together
-    #[arg(long, value_name = "OPERATION", conflicts_with = "slow")]
+    #[arg(long, value_name = "OPERATION", ignore_case = true, conflicts_with = "slow")]
     only: Vec<LatencyOperation>,
-    /// Measure only this shape: the number of connections and of operations at once on each (1x1,
-    /// 1x16, 1x64 or 16x16), and no sizes; may be repeated
-    #[arg(long, value_name = "CONNECTIONSxOPERATIONS", conflicts_with = "slow")]
-    shape: Vec<LoadShape>,
-    /// Measure only with this placement of client and servers, and no sizes
-    #[arg(long, conflicts_with = "slow")]
-    placement: Option<Placement>,
-    /// Measure the table of sizes and nothing else
-    #[arg(long, conflicts_with_all = ["only", "shape", "placement", "mount", "peer", "slow"])]
-    only_sizes: bool,
     /// Measure instead how much a slow operation on one export delays a quick one on another (as
     /// root)
     #[arg(long, conflicts_with_all = ["peer", "mount", "directory"])]
@@ -140,14 +128,9 @@ fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::
     if let Some(directory) = &arguments.directory {
         return Ok((std::fs::canonicalize(directory)?, None));
     }
-    let in_memory = rustix::fs::statfs(MEMORY).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("curt-latency-");
-    let ours = if in_memory {
-        builder.tempdir_in(MEMORY)
-    } else {
-        builder.tempdir()
-    }?;
+    let ours = tempfile::Builder::new()
+        .prefix("curt-latency-")
+        .tempdir_in(MEMORY)?;
     Ok((ours.path().to_owned(), Some(ours)))
 }
 
@@ -164,9 +147,6 @@ fn credential() -> RpcCredential {
 }
 
 fn subjects(arguments: &LatencyArguments, place: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
-    if arguments.only_sizes {
-        return Ok(Vec::new());
-    }
     let curt = LatencySubject::serving(place, SubjectRole::Curt)?;
     let mut subjects = vec![
         LatencySubject::bare(place, SubjectRole::Echo, &curt)?,
@@ -197,19 +177,11 @@ fn mount(place: &SubjectSetup<'_>, subjects: &[LatencySubject]) -> Result<Latenc
 fn cells(arguments: &LatencyArguments) -> Vec<(&'static [LatencyOperation], LoadShape, Placement)> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let mut cells = Vec::new();
-    if arguments.only_sizes {
-        return cells;
-    }
     for placement in Placement::ALL {
         for shape in shapes {
             for operations in GROUPS {
-                let is_wanted = arguments.placement.is_none_or(|only| only == placement)
-                    && (arguments.shape.is_empty() || arguments.shape.contains(shape))
-                    && (arguments.only.is_empty()
-                        || operations
-                            .iter()
-                            .any(|operation| arguments.only.contains(operation)));
-                if is_wanted {
+                let is_wanted = |operation| arguments.only.contains(operation);
+                if arguments.only.is_empty() || operations.iter().any(is_wanted) {
                     cells.push((operations, *shape, placement));
                 }
             }
@@ -230,15 +202,15 @@ fn all(
         sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
         operations_min: if arguments.quick { 16 } else { 100 },
     };
-    let is_part = !arguments.only.is_empty() || !arguments.shape.is_empty() || arguments.placement.is_some();
-    let largest = match (is_part, arguments.quick) {
-        (true, _) => 0,
-        (false, true) => 64 << 10,
-        (false, false) => sizes::MOST,
+    let largest = match (arguments.only.is_empty(), arguments.quick) {
+        (false, _) => 0,
+        (true, true) => 64 << 10,
+        (true, false) => sizes::MOST,
     };
     let cells = cells(arguments);
     let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
-    let bar = progress(cells.len() + usize::from(rounds_of_sizes));
+    let bar = progress_bar("latencies");
+    bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
     let mut report = LatencyReport::default();
     for (operations, shape, placement) in cells {
         let what = format!("{} {shape} {placement:?}", operations[0].name());
@@ -280,12 +252,4 @@ fn servers_of_sizes(
     let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
     processors.place(Placement::OneCpu, &pids)?;
     Ok(servers)
-}
-
-fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} of {duration}  {msg}") {
-        bar.set_style(style);
-    }
-    bar
 }

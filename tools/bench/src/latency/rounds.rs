@@ -37,7 +37,7 @@ pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
 ];
 
 /// What is known of one subject and operation.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SubjectSamples {
     /// Each round's median, in microseconds.
     medians: Vec<f64>,
@@ -103,20 +103,8 @@ pub(super) fn measure(
         lanes.push(of_subject);
     }
     let operations = calibrate(cell, effort, subjects, &mut lanes)?;
-    let mut measured: Vec<Vec<SubjectSamples>> = subjects
-        .iter()
-        .map(|_| {
-            cell.operations
-                .iter()
-                .map(|_| SubjectSamples::default())
-                .collect()
-        })
-        .collect();
-    let mut through_mount: Vec<SubjectSamples> = cell
-        .operations
-        .iter()
-        .map(|_| SubjectSamples::default())
-        .collect();
+    let mut through_mount = vec![SubjectSamples::default(); cell.operations.len()];
+    let mut measured = vec![through_mount.clone(); subjects.len()];
     for round in 0..effort.rounds {
         for at in 0..subjects.len() {
             // Everyone follows everyone else as often as the other way round.
@@ -140,7 +128,7 @@ pub(super) fn measure(
         }
     }
     drop(lanes);
-    for subject in subjects.iter_mut() {
+    for subject in subjects.iter() {
         for operation in cell.operations {
             subject
                 .verify(*operation, cell.shape, cell.generation)

@@ -140,7 +140,7 @@ impl<'a> SizeTestFile<'a> {
         let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
         let piece = size.min(DATA_MAX);
         let pieces = count * size / piece;
-        let file = make_file(&mut subject.line, subject.tree.directory, NAME)?;
+        let file = make_file(&subject.line, subject.tree.directory, NAME)?;
         let mut blocks = Vec::new();
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         for number in 0..pieces {
@@ -165,8 +165,8 @@ impl<'a> SizeTestFile<'a> {
         let written = ReplyChecks::of_file(LatencyOperation::WriteUnstable, blocks.clone(), piece);
         let read = ReplyChecks::of_file(LatencyOperation::Read, blocks, piece);
         Ok(Self {
-            writing: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(writes), written)?,
-            reading: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(reads), read)?,
+            writing: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(writes), written),
+            reading: LatencyConnection::new(subject.stream(0)?, PreparedCalls::ready(reads), read),
             subject,
             file,
             calls: size / piece,
@@ -205,7 +205,7 @@ impl<'a> SizeTestFile<'a> {
     }
 
     fn end(self) -> Result<()> {
-        remove_file(&mut self.subject.line, self.subject.tree.directory, NAME)
+        remove_file(&self.subject.line, self.subject.tree.directory, NAME)
     }
 }
 

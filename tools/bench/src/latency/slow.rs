@@ -7,17 +7,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use curt_proto::nfs3::{CommitArguments, NfsFh3, NfsProcedure, PROGRAM, ReadArguments, VERSION};
+use anyhow::{Result, ensure};
+use curt_proto::nfs3::{CommitArguments, NfsFh3, NfsProcedure, ReadArguments};
 use curt_rpc::auth::RpcCredential;
 use curt_xdr::Encode;
 use serde::Serialize;
 
 use super::MEMORY;
-use super::blocking_client::{self, BlockingClient, results};
-use super::client::number_at;
+use super::calls::{PreparedCalls, put_call};
+use super::check::ReplyChecks;
+use super::client::{LatencyConnection, connect};
 use super::subject::serve;
 use super::tree::look_up;
 use crate::bare::{self, BareMount};
@@ -93,10 +94,10 @@ fn on_exports(
         )
     };
     fs::write(&exports, line(slow) + &line(quick))?;
-    let (_daemon, _, mut line) = serve(&["-c".as_ref(), exports.as_ref()], place, credential)?;
-    let mut file = |export: &Path, name: &str| -> Result<NfsFh3> {
+    let (_daemon, address, line) = serve(&["-c".as_ref(), exports.as_ref()], place, credential)?;
+    let file = |export: &Path, name: &str| -> Result<NfsFh3> {
         let root = line.mount(export.as_os_str().as_encoded_bytes())?;
-        look_up(&mut line, root, name)
+        look_up(&line, root, name)
     };
     let (file, quick) = (file(slow, bare::FILE)?, file(quick, QUICK)?);
     let (offset, count) = (0, 0);
@@ -106,17 +107,25 @@ fn on_exports(
     let operations: [(NfsProcedure, &dyn Encode); 2] =
         [(NfsProcedure::Commit, &commit), (NfsProcedure::Read, &read)];
     let mut rows = Vec::new();
-    let mut caller = Caller { line, xid: 0 };
     for (procedure, arguments) in operations {
+        let calls = [(procedure, arguments), (NfsProcedure::Getattr, &quick)];
+        let calls = calls.map(|(procedure, arguments)| {
+            let mut call = Vec::new();
+            put_call(&mut call, credential, procedure, arguments);
+            call
+        });
+        let calls = PreparedCalls::ready(calls.to_vec());
+        let mut lane = LatencyConnection::new(connect(address)?, calls, ReplyChecks::success());
         for (sent, later) in [("together", None), ("1 ms later", Some(LATER))] {
             let (mut alone, mut behind, mut slow) = (Vec::new(), Vec::new(), Vec::new());
             for turn in 0..WARM + pairs {
-                let one = caller.times(&[(NfsProcedure::Getattr, &quick)], None)?;
-                let both = caller.times(&[(procedure, arguments), (NfsProcedure::Getattr, &quick)], later)?;
+                let one = lane.times(&[1], None)?;
+                let both = lane.times(&[0, 1], later)?;
                 if turn >= WARM {
-                    alone.push(one[0]);
-                    slow.push(both[0]);
-                    behind.push(both[1]);
+                    let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
+                    alone.push(microseconds(one[0]));
+                    slow.push(microseconds(both[0]));
+                    behind.push(microseconds(both[1]));
                 }
             }
             rows.push(row(procedure, sent, &alone, behind, &slow)?);
@@ -148,41 +157,4 @@ fn row(
         delay_us: behind_us - alone_us,
         slow_us,
     })
-}
-
-/// A connection on which calls follow each other without waiting.
-struct Caller {
-    line: BlockingClient,
-    xid: u32,
-}
-
-impl Caller {
-    /// The time of each call in µs, from when it was sent. They are sent at once, or the last one
-    /// so much later.
-    fn times(&mut self, calls: &[(NfsProcedure, &dyn Encode)], later: Option<Duration>) -> Result<Vec<f64>> {
-        let (mut out, mut sent, first) = (Vec::new(), Vec::new(), self.xid + 1);
-        for (procedure, arguments) in calls {
-            if let Some(later) = later.filter(|_| !sent.is_empty()) {
-                self.line.send(&out)?;
-                out.clear();
-                std::thread::sleep(later);
-            }
-            self.xid += 1;
-            let program = (PROGRAM, VERSION, procedure.number());
-            blocking_client::encode(&mut out, self.xid, program, self.line.credential(), *arguments);
-            sent.push(Instant::now());
-        }
-        self.line.send(&out)?;
-        let mut times = vec![0.0; calls.len()];
-        for _ in calls {
-            let reply = self.line.receive()?;
-            ensure!(results(&reply)?.starts_with(&[0; 4]), "a call failed");
-            let number = number_at(&reply).wrapping_sub(first) as usize;
-            let (Some(time), Some(sent)) = (times.get_mut(number), sent.get(number)) else {
-                bail!("a reply to no call");
-            };
-            *time = sent.elapsed().as_secs_f64() * 1e6;
-        }
-        Ok(times)
-    }
 }

@@ -12,12 +12,12 @@ use curt_bench::processes::{Curt, Daemon, free_port, processor_time};
 use curt_proto::nfs3::NfsFh3;
 use curt_rpc::auth::RpcCredential;
 
-use super::blocking_client::{BlockingClient, connect, mount_address};
 use super::calls::PreparedCalls;
 use super::check::{ReplyChecks, data_at};
-use super::client::LatencyConnection;
+use super::client::{LatencyConnection, connect, exchange};
 use super::echo::{self, EchoTask, EchoWork};
 use super::load::{BLOCK_BYTES, LatencyOperation, LoadShape};
+use super::setup_client::{SetupClient, mount_address};
 use super::tree::{self, LatencyTree};
 
 /// How long a server may take to be there.
@@ -92,7 +92,7 @@ pub(super) fn serve(
     arguments: &[&OsStr],
     state: &Path,
     credential: &RpcCredential,
-) -> Result<(Daemon, SocketAddr, BlockingClient)> {
+) -> Result<(Daemon, SocketAddr, SetupClient)> {
     let port = free_port()?;
     let mut command = Curt::beside()?.command();
     command
@@ -109,7 +109,7 @@ pub(super) fn serve(
     let mut daemon = Daemon::start("curt serve", &mut command)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let line = daemon.until("curt serve accepts", START, || {
-        Ok(BlockingClient::connect(address, credential).ok())
+        Ok(SetupClient::connect(address, credential).ok())
     })?;
     Ok((daemon, address, line))
 }
@@ -121,7 +121,7 @@ pub(super) struct LatencySubject {
     /// Its process, where it runs on this machine and is known.
     pub(super) pid: Option<u32>,
     pub(super) tree: LatencyTree,
-    pub(super) line: BlockingClient,
+    pub(super) line: SetupClient,
     address: SocketAddr,
     credential: RpcCredential,
     /// Connections that are kept from one measurement to the next.
@@ -142,17 +142,6 @@ pub(super) struct SubjectSetup<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// The server of a subject, as it was started or found.
-struct MeasuredServer {
-    address: SocketAddr,
-    /// The root directory of its export.
-    root: NfsFh3,
-    /// Its process, where it runs on this machine and is known.
-    pid: Option<u32>,
-    /// The process, where it was started here.
-    daemon: Option<Daemon>,
-}
-
 impl LatencySubject {
     /// `curt serve` on loopback.
     pub(super) fn serving(place: &SubjectSetup<'_>, role: SubjectRole) -> Result<Self> {
@@ -161,15 +150,10 @@ impl LatencySubject {
         if role == SubjectRole::Uncached {
             arguments.extend(["--filecache", "off"].map(OsStr::new));
         }
-        let (daemon, address, mut line) = serve(&arguments, place.state, place.credential)?;
+        let (daemon, address, line) = serve(&arguments, place.state, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let server = MeasuredServer {
-            address,
-            root,
-            pid: Some(daemon.pid()),
-            daemon: Some(daemon),
-        };
-        Self::new(place, role, role.name(), line, server)
+        let subject = Self::new(place, role, role.name(), line, root)?;
+        Ok(subject.run_by(daemon, address))
     }
 
     /// A server that runs already.
@@ -180,18 +164,16 @@ impl LatencySubject {
             .with_context(|| peer.address.clone())?;
         let mut last = None;
         for address in address {
-            match BlockingClient::connect(address, place.credential) {
+            match SetupClient::connect(address, place.credential) {
                 Ok(line) => {
-                    let root = BlockingClient::connect(mount_address(address), place.credential)?
+                    let root = SetupClient::connect(mount_address(address), place.credential)?
                         .mount(peer.path.as_bytes())
                         .with_context(|| peer.name.clone())?;
-                    let server = MeasuredServer {
-                        address,
-                        root,
+                    let subject = Self::new(place, SubjectRole::Peer, &peer.name, line, root)?;
+                    return Ok(Self {
                         pid: peer.pid,
-                        daemon: None,
-                    };
-                    return Self::new(place, SubjectRole::Peer, &peer.name, line, server);
+                        ..subject
+                    });
                 }
                 Err(error) => last = Some(error),
             }
@@ -209,39 +191,44 @@ impl LatencySubject {
         let mut daemon = Daemon::start("the echo", &mut command)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         daemon.until("the echo accepts", START, || Ok(TcpStream::connect(address).ok()))?;
-        let mut line = BlockingClient::connect(curt.address, place.credential)?;
+        let line = SetupClient::connect(curt.address, place.credential)?;
         let root = line.mount(place.directory.as_os_str().as_encoded_bytes())?;
-        let server = MeasuredServer {
-            address,
-            root,
-            pid: Some(daemon.pid()),
-            daemon: Some(daemon),
-        };
-        Self::new(place, role, role.name(), line, server)
+        let subject = Self::new(place, role, role.name(), line, root)?;
+        Ok(subject.run_by(daemon, address))
     }
 
     fn new(
         place: &SubjectSetup<'_>,
         role: SubjectRole,
         name: &str,
-        mut line: BlockingClient,
-        server: MeasuredServer,
+        line: SetupClient,
+        root: NfsFh3,
     ) -> Result<Self> {
         let tree_name = format!("{}-{name}", place.prefix);
-        let tree = LatencyTree::make(&mut line, server.root, &tree_name)
+        let tree = LatencyTree::make(&line, root, &tree_name)
             .with_context(|| format!("{name}: cannot make the files to measure with"))?;
         Ok(Self {
             role,
             name: name.to_owned(),
-            pid: server.pid,
+            pid: None,
             tree,
+            address: line.address(),
             line,
-            address: server.address,
             credential: place.credential.clone(),
             streams: Vec::new(),
             directory: place.directory.join(&tree_name),
-            _daemon: server.daemon,
+            _daemon: None,
         })
+    }
+
+    /// The same, of a server that was started for it.
+    fn run_by(self, daemon: Daemon, address: SocketAddr) -> Self {
+        Self {
+            pid: Some(daemon.pid()),
+            address,
+            _daemon: Some(daemon),
+            ..self
+        }
     }
 
     /// Where it listens.
@@ -278,7 +265,7 @@ impl LatencySubject {
         )?;
         if !matches!(self.role, SubjectRole::Echo | SubjectRole::Floor) {
             let checks = ReplyChecks::new(operation, &self.tree, connection, slots_count);
-            return LatencyConnection::new(self.stream(connection)?, calls, checks);
+            return Ok(LatencyConnection::new(self.stream(connection)?, calls, checks));
         }
         let reply = self.reply_to(operation, &calls)?;
         let (work, checks) = if self.role == SubjectRole::Echo {
@@ -292,7 +279,11 @@ impl LatencySubject {
             reply,
             work,
         };
-        LatencyConnection::new(echo::connect(self.address, &task)?, calls, checks)
+        Ok(LatencyConnection::new(
+            echo::connect(self.address, &task)?,
+            calls,
+            checks,
+        ))
     }
 
     /// The connection of that number, made when it is wanted first.
@@ -304,19 +295,19 @@ impl LatencySubject {
     }
 
     /// What our server answers to the first of the calls. What it changes is as it was afterwards.
-    fn reply_to(&mut self, operation: LatencyOperation, calls: &PreparedCalls) -> Result<Vec<u8>> {
+    fn reply_to(&self, operation: LatencyOperation, calls: &PreparedCalls) -> Result<Vec<u8>> {
+        let mut stream = connect(self.line.address())?;
         let pair = |operation| PreparedCalls::new(operation, &self.tree, 0, 1, &self.credential, 0);
         match operation {
-            LatencyOperation::Create => {
-                let reply = self.line.exchange(pair(LatencyOperation::Create)?.sample())?;
-                self.line.exchange(pair(LatencyOperation::Remove)?.sample())?;
-                Ok(reply)
+            LatencyOperation::Create | LatencyOperation::Remove => {
+                let created = exchange(&mut stream, pair(LatencyOperation::Create)?.sample())?;
+                let removed = exchange(&mut stream, pair(LatencyOperation::Remove)?.sample())?;
+                Ok(match operation {
+                    LatencyOperation::Create => created,
+                    _ => removed,
+                })
             }
-            LatencyOperation::Remove => {
-                self.line.exchange(pair(LatencyOperation::Create)?.sample())?;
-                self.line.exchange(pair(LatencyOperation::Remove)?.sample())
-            }
-            _ => self.line.exchange(calls.sample()),
+            _ => exchange(&mut stream, calls.sample()),
         }
     }
 
@@ -367,7 +358,7 @@ impl LatencySubject {
 
     /// Checks that what was changed is as it was changed: blocks written, and no name left behind.
     pub(super) fn verify(
-        &mut self,
+        &self,
         operation: LatencyOperation,
         shape: LoadShape,
         generation: u64,
@@ -378,11 +369,11 @@ impl LatencySubject {
             {
                 for connection in 0..shape.connections {
                     self.tree
-                        .verify(&mut self.line, connection, shape.outstanding, generation)?;
+                        .verify(&self.line, connection, shape.outstanding, generation)?;
                 }
             }
             LatencyOperation::Remove => {
-                let left = self.tree.made_count(&mut self.line)?;
+                let left = self.tree.made_count(&self.line)?;
                 anyhow::ensure!(left == 0, "{left} names are left that were removed");
             }
             _ => {}
@@ -391,8 +382,8 @@ impl LatencySubject {
     }
 
     /// Removes its files.
-    pub(super) fn end(mut self) -> Result<()> {
-        self.tree.remove(&mut self.line)
+    pub(super) fn end(self) -> Result<()> {
+        self.tree.remove(&self.line)
     }
 }
 

@@ -6,10 +6,10 @@ use curt_proto::nfs3::{
     NfsFh3, NfsProcedure, ReadArguments, ReadOk, ReaddirOk, Sattr, StableHow,
 };
 
-use super::blocking_client::{BlockingClient, decoded};
 use super::calls::{listing, named, write};
 use super::content;
 use super::load::{BLOCK_BYTES, BLOCK_COUNT, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
+use super::setup_client::{SetupClient, decoded};
 
 /// Blocks of each file: one for each slot, and one that is never read, so that no READ meets the
 /// end.
@@ -64,7 +64,7 @@ pub(super) const MADE: &str = "made";
 impl LatencyTree {
     /// Makes it below the root of an export. What an earlier run left there under that name is an
     /// error.
-    pub(super) fn make(line: &mut BlockingClient, root: NfsFh3, name: &str) -> Result<Self> {
+    pub(super) fn make(line: &SetupClient, root: NfsFh3, name: &str) -> Result<Self> {
         let directory = make_directory(line, root, name)?;
         let listed = make_directory(line, directory, LISTED)?;
         let made = make_directory(line, directory, MADE)?;
@@ -106,7 +106,7 @@ impl LatencyTree {
     /// Reads back what the slots of a connection have written, which is to be of this generation.
     pub(super) fn verify(
         &self,
-        line: &mut BlockingClient,
+        line: &SetupClient,
         connection: usize,
         slots: usize,
         generation: u64,
@@ -128,7 +128,7 @@ impl LatencyTree {
     }
 
     /// How many names are in the directory where names are made.
-    pub(super) fn made_count(&self, line: &mut BlockingClient) -> Result<usize> {
+    pub(super) fn made_count(&self, line: &SetupClient) -> Result<usize> {
         let reply = line.nfs(NfsProcedure::ReaddirPlus, &listing(self.made))?;
         let listing = decoded::<ReaddirOk<'_, DirectoryEntryPlus<'_>>>(&reply)?;
         let mut count = 0;
@@ -140,7 +140,7 @@ impl LatencyTree {
     }
 
     /// Removes it again.
-    pub(super) fn remove(&self, line: &mut BlockingClient) -> Result<()> {
+    pub(super) fn remove(&self, line: &SetupClient) -> Result<()> {
         for number in 0..LISTED_NAMES {
             remove_file(line, self.listed, &listed_name(number))?;
         }
@@ -156,12 +156,12 @@ impl LatencyTree {
     }
 }
 
-pub(super) fn look_up(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+pub(super) fn look_up(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let reply = line.nfs(NfsProcedure::Lookup, &named(directory, name.as_bytes())?)?;
     Ok(decoded::<LookupOk>(&reply)?.object)
 }
 
-fn make_directory(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+fn make_directory(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let arguments = MkdirArguments {
         place: named(directory, name.as_bytes())?,
         attributes: Sattr {
@@ -173,7 +173,7 @@ fn make_directory(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> R
     made(line, directory, name, &reply)
 }
 
-pub(super) fn make_file(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+pub(super) fn make_file(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
     let how = CreateHow::Guarded(Sattr {
         mode: Some(0o644),
         ..Sattr::default()
@@ -183,12 +183,12 @@ pub(super) fn make_file(line: &mut BlockingClient, directory: NfsFh3, name: &str
     made(line, directory, name, &reply)
 }
 
-pub(super) fn remove_file(line: &mut BlockingClient, directory: NfsFh3, name: &str) -> Result<()> {
+pub(super) fn remove_file(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<()> {
     line.nfs(NfsProcedure::Remove, &named(directory, name.as_bytes())?)
         .map(drop)
 }
 
-fn made(line: &mut BlockingClient, directory: NfsFh3, name: &str, reply: &[u8]) -> Result<NfsFh3> {
+fn made(line: &SetupClient, directory: NfsFh3, name: &str, reply: &[u8]) -> Result<NfsFh3> {
     match decoded::<CreateOk>(reply)?.object {
         Some(handle) => Ok(handle),
         // A server need not tell it (RFC 1813 section 3.3.8).

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{NfsProcedure, PROGRAM};
-use curt_trace::{PROCEDURES, ProcedureCalls};
+use curt_trace::PROCEDURES;
 
 use super::{Passage, Watch, body, relay, word};
 
@@ -51,15 +51,6 @@ struct State {
 enum Renewing {
     Listing,
     Asking,
-}
-
-impl Counts {
-    /// The requests of NFS by name.
-    #[must_use]
-    pub fn by_procedure(&self) -> ProcedureCalls {
-        let counted = PROCEDURES.iter().zip(self.calls).filter(|(_, count)| *count > 0);
-        counted.map(|(name, count)| ((*name).to_owned(), count)).collect()
-    }
 }
 
 /// A relay on loopback that counts.

@@ -3,14 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+mod replay;
+
 use std::time::Duration;
 
-use curt_bench::library::LinuxReplay;
 use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_linux_model::Options;
 use curt_policy::{CacheOptions, TimeoutRange};
 use curt_trace::ProcedureCalls;
+
+use replay::LinuxReplay;
 
 const REQUEST: Duration = Duration::from_micros(200);
 const VIEW_PAUSE: Duration = Duration::from_secs(1);

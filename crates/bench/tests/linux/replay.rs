@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use curt_bench::trace::{PathOperation, TraceOperation, WorkloadTrace};
+use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen, Who};
 use curt_policy::Moment;
 use curt_trace::{PROCEDURES, ProcedureCalls};
 use curt_types::FileKind;
-
-use crate::trace::{PathOperation, TraceOperation, WorkloadTrace};
-use crate::tree::{TreeEntryKind, WorkloadTree};
 
 /// Symbolic links on one path at most, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -22,7 +21,7 @@ const CONTEXT: OperationContext = OperationContext {
 };
 
 /// The model with a tree behind it.
-pub struct LinuxReplay<'a> {
+pub(crate) struct LinuxReplay<'a> {
     linux: LinuxClient,
     tree: &'a WorkloadTree,
     trace: &'a WorkloadTrace,
@@ -34,18 +33,9 @@ pub struct LinuxReplay<'a> {
     calls: [u64; PROCEDURES.len()],
 }
 
-impl std::fmt::Debug for LinuxReplay<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("LinuxReplay")
-            .field("now", &self.now)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<'a> LinuxReplay<'a> {
     /// A client that has mounted the tree's top just now; each request takes `request`.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         trace: &'a WorkloadTrace,
         tree: &'a WorkloadTree,
         options: Options,
@@ -71,19 +61,17 @@ impl<'a> LinuxReplay<'a> {
     }
 
     /// The time since the mount.
-    #[must_use]
-    pub const fn passed(&self) -> Duration {
+    pub(crate) const fn passed(&self) -> Duration {
         self.now
     }
 
     /// Lets time pass until then, if it has not.
-    pub fn advance_to(&mut self, then: Duration) {
+    pub(crate) fn advance_to(&mut self, then: Duration) {
         self.now = self.now.max(then);
     }
 
     /// What was sent for the operations so far, by procedure.
-    #[must_use]
-    pub fn requests(&mut self) -> ProcedureCalls {
+    pub(crate) fn requests(&mut self) -> ProcedureCalls {
         self.linux.finish();
         self.account();
         let sent = PROCEDURES.iter().zip(self.calls).filter(|(_, calls)| *calls > 0);
@@ -91,7 +79,7 @@ impl<'a> LinuxReplay<'a> {
     }
 
     /// Performs one operation.
-    pub fn perform(&mut self, operation: &TraceOperation) {
+    pub(crate) fn perform(&mut self, operation: &TraceOperation) {
         match *operation {
             TraceOperation::Page => {}
             TraceOperation::Path { does, path, .. } => self.on_path(does, self.trace.path(path)),
