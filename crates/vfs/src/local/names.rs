@@ -4,9 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use curt_types::{Attributes, FileKind, SetAttributes};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::data::proc_path;
 use super::lookup_cache::NameSource;
 use super::set::{set_both_times, setting};
 use super::stat::{StatxResult, now, status};
@@ -276,25 +277,41 @@ impl LocalVfs {
         name: &[u8],
         how: CreateMode<'_>,
     ) -> Result<(CreatedNode, OwnedFd), Error> {
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let new = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let (set, times) = match how {
             CreateMode::Unchecked(set) | CreateMode::Guarded(set) => (*set, None),
             CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
         };
-        let open = || rustix::fs::openat(parent, name, flags, mode(&set));
-        let file = self.identity.with_capabilities(setting(caller), open)??;
-        if let Some((mtime, atime)) = times
-            && let Err(errno) = set_both_times(&file, mtime, atime)
-        {
-            // Without its verifier a retry could not be told from another client's create.
-            let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
-            return Err(errno.into());
-        }
+        let open = |name: &[u8], flags| -> Result<OwnedFd, Error> {
+            let open = || rustix::fs::openat(parent, name, flags, mode(&set));
+            Ok(self.identity.with_capabilities(setting(caller), open)??)
+        };
+        // Without its verifier a retry could not be told from another client's create: the file
+        // gets its name afterwards, or else none at all. A server that is killed in between leaves
+        // nothing.
+        let unnamed = times.and_then(|(mtime, atime)| {
+            let file = open(b".", flags | OFlags::TMPFILE).ok()?;
+            set_both_times(&file, mtime, atime).ok()?;
+            Some(file)
+        });
+        let file = match (unnamed, times) {
+            (Some(file), _) => {
+                let path = proc_path(file.as_fd());
+                rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+                file
+            }
+            // Not all file systems have files without names, and what else failed fails again.
+            (None, Some((mtime, atime))) => {
+                let file = open(name, new)?;
+                if let Err(errno) = set_both_times(&file, mtime, atime) {
+                    let _gone = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+                    return Err(errno.into());
+                }
+                file
+            }
+            (None, None) => open(name, new)?,
+        };
         self.set_rest(caller, file.as_fd(), &set)?;
         let node = self.node(file.as_fd())?;
         Ok((CreatedNode { node, new: true }, file))
@@ -382,6 +399,39 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use super::*;
     use crate::{LocalOptions, MayBlock, Vfs};
+
+    // SEMANTICS: rpc-12.
+    #[test]
+    fn what_is_created_exclusively_has_its_verifier_as_soon_as_it_has_its_name() {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let vfs = LocalVfs::open(directory.path(), &LocalOptions::default()).unwrap();
+        let name = |number: usize| directory.path().join(number.to_string());
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                (0..500).all(|number| {
+                    let times = loop {
+                        if let Ok(metadata) = std::fs::metadata(name(number)) {
+                            break metadata.modified().unwrap();
+                        }
+                    };
+                    times < std::time::UNIX_EPOCH + std::time::Duration::from_secs(1)
+                })
+            });
+            for number in 0..500 {
+                let made = vfs.create(
+                    &FsCred::ROOT,
+                    &vfs.root(),
+                    number.to_string().as_bytes(),
+                    CreateMode::Exclusive([0; 8]),
+                );
+                assert!(made.value.unwrap().new);
+                if watcher.is_finished() {
+                    break;
+                }
+            }
+            assert!(watcher.join().unwrap(), "a file had its name before its verifier");
+        });
+    }
 
     /// That a name is remembered does not mean that its inode is in memory.
     #[test]
