@@ -9,7 +9,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::client::CallError;
 use curt_trace::{ClientCounter, probe, scope};
 use curt_types::{Stability, Wcc};
@@ -21,7 +20,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteVerifier};
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;

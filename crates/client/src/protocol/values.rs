@@ -5,11 +5,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc};
 
-use super::RpcCaller;
+use super::{CookieVerifier, RpcCaller, WriteVerifier};
 use crate::data::SharedBytes;
 
 /// What came back for one call that the server executed: its verdict and what it says of the

@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use curt_client::data::SharedBytes;
 use curt_client::protocol::{
-    Answer, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply, OpenCaller,
-    Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
-    WriteReply,
+    Answer, CookieVerifier, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, WriteReply, WriteVerifier,
 };
 use curt_client::threads::MonotonicClock;
-use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{
     Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpAttr, SetAttributes, Stability, Timestamp,
