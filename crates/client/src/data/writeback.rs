@@ -203,7 +203,8 @@ impl DataPlane {
             self.counters.count(ClientCounter::WriteShort);
         }
         let end = offset.saturating_add(written.count.into());
-        if answer.attributes.before.is_some_and(|before| before.size < end) {
+        let size = answer.attributes.before.and_then(|before| before.size());
+        if size.is_some_and(|size| size < end) {
             self.counters.count(ClientCounter::WriteExtended);
         }
         Ok(written)

@@ -57,6 +57,7 @@ impl StatOnlyAttributes {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
+            change: facts.stamp.change(),
         }
     }
 }

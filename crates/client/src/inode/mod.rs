@@ -25,13 +25,13 @@ use std::{
 };
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation,
-    PreOpState,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment,
+    Mutation,
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
 use curt_trace::ClientCounter;
-use curt_types::{Attributes, FileHandle, FileKind, PreOpAttr, Wcc};
+use curt_types::{Attributes, FileHandle, FileKind, PreOpState, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -199,7 +199,7 @@ impl Inode {
             // Only a change that happened leaves the server's present; a refusal shows an old
             // ctime, which is no later.
             match wcc.before {
-                Some(before) if before.ctime != after.ctime => {
+                Some(before) if before.stamp() != after.stamp() => {
                     self.core
                         .learn_time_of_change(after.fsid, ctime, sent_at, received_at);
                 }
@@ -209,7 +209,7 @@ impl Inode {
         let mut facts = self.facts();
         let before = facts.state.facts();
         let mutation = Mutation {
-            before: wcc.before.as_ref().map(PreOpState::from),
+            before: wcc.before,
             after: wcc.after.as_ref().map(Facts::from),
             sent_at,
             received_at,
@@ -230,7 +230,7 @@ impl Inode {
         let before = known
             .map(|(rest, facts)| rest.with(&facts))
             .filter(|known| known.size == after.size && known.mtime == after.mtime)
-            .map(|known| PreOpAttr::from(&known));
+            .map(|known| PreOpState::from(&known));
         let _ = self.end_mutation(
             &Wcc {
                 before,
@@ -366,7 +366,10 @@ impl Inode {
 impl InodeFacts {
     /// How good the attributes are for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
-        let freshness = self.state.freshness(time.began, time.now, options);
+        let delegation = self.locking().delegation;
+        let freshness = self
+            .state
+            .freshness_under(delegation, time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
             across_restart(freshness, self.state.sent_at(), time.server_since)
@@ -378,6 +381,13 @@ impl InodeFacts {
             Freshness::Expired | Freshness::Fresh if time.uses_cache => Freshness::Confirmed,
             freshness => freshness,
         }
+    }
+
+    /// What this client holds of it at the server. NFSv3 delegates nothing, and its byte-range
+    /// locks (NLM) are refused until this client speaks that protocol.
+    #[expect(clippy::unused_self, reason = "it is where locks and delegations are kept")]
+    pub(crate) fn locking(&self) -> LockingState {
+        LockingState::default()
     }
 
     /// Whether they may be served to such an operation as they are (there being no unsent data).

@@ -8,8 +8,10 @@ use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
     kernel_cache,
-    lookup::{LookupDecision, LookupView, decide_cached_lookup},
-    names::{self as rules, DentryState as Known, DentryUpdate, LookupFinding, LookupReason, LookupTime},
+    names::{
+        self as rules, DentryState as Known, DentryUpdate, LookupDecision, LookupFinding, LookupReason,
+        LookupTime, LookupView, decide_cached_lookup,
+    },
 };
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::{Access, Fault, FileKind};
