@@ -6,12 +6,10 @@
 //! it makes void; the facts' mutex is never held across a request, a callback or another inode's;
 //! under it only the data half's own locks are taken.
 
-mod access_cache;
-pub(crate) mod convert;
+mod access;
 mod flags;
 mod owner;
 mod registry;
-mod rights;
 mod single_flight;
 pub(crate) mod tracepoints;
 mod type_state;
@@ -31,17 +29,16 @@ use curt_policy::{
     kernel_cache::revokes_names,
 };
 use curt_trace::ClientCounter;
-use curt_types::{Attributes, FileHandle, FileKind, PreOpState, Wcc};
+use curt_types::{Attributes, Device, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use registry::InodeRegistry;
+pub(crate) use registry::{InodeRegistry, LookedUpInodes};
 pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
-pub(crate) use type_state::{CachedLinkText, OpenState, SillyName, TypeState};
+pub(crate) use type_state::{CachedLinkText, CreateProbe, OpenState, SillyName, TypeState};
 
 use crate::{core::MountCore, data::FileData, identity::InodeId};
-use access_cache::InodeAccessCache;
-use convert::StatOnlyAttributes;
+use access::InodeAccessCache;
 use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
 
 /// An object of the server, as far as it is known.
@@ -423,6 +420,65 @@ impl InodeFacts {
     /// The contents' epoch, if what is known fits together.
     pub(crate) fn contents(&self) -> Option<Epoch> {
         self.state.contents()
+    }
+}
+
+/// The attributes that no decision depends on.
+#[derive(Clone, Copy, Debug)]
+struct StatOnlyAttributes {
+    nlink: u32,
+    rdev: Device,
+    used: u64,
+    fsid: u64,
+    fileid: u64,
+    atime: Timestamp,
+    mtime: Timestamp,
+    ctime: Timestamp,
+}
+
+impl StatOnlyAttributes {
+    fn of(attributes: &Attributes) -> Self {
+        let Attributes {
+            nlink,
+            used,
+            rdev,
+            fsid,
+            fileid,
+            atime,
+            mtime,
+            ctime,
+            ..
+        } = *attributes;
+        Self {
+            nlink,
+            rdev,
+            used,
+            fsid,
+            fileid,
+            atime,
+            mtime,
+            ctime,
+        }
+    }
+
+    /// The attributes of which this and `facts` are parts.
+    fn with(&self, facts: &Facts) -> Attributes {
+        Attributes {
+            kind: facts.kind,
+            mode: facts.mode,
+            nlink: self.nlink,
+            uid: facts.uid,
+            gid: facts.gid,
+            size: facts.size,
+            used: self.used,
+            rdev: self.rdev,
+            fsid: self.fsid,
+            fileid: self.fileid,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            change: facts.stamp.change(),
+        }
     }
 }
 

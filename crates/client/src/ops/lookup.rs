@@ -19,11 +19,10 @@ use rustix::io::Errno;
 
 use crate::{
     api::{FoundInode, LookupResult},
-    create_probe::CreateProbe,
     dentry_cache::CachedDentry,
     errno,
     identity::InodeId,
-    inode::{Inode, InodeFacts, TypeState},
+    inode::{CreateProbe, Inode, InodeFacts, TypeState},
     listing::{FillOutcome, absence, fill, fill_around_name},
     op::Op,
     ops::{

@@ -14,8 +14,7 @@ use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;
-use super::opcodes::FuseOpcode;
-use super::{Bridge, FuseInterrupt, FuseOpenDirectory, convert, inode};
+use super::{Bridge, FuseInterrupt, FuseOpcode, FuseOpenDirectory, convert, inode};
 use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
