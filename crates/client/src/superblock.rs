@@ -33,7 +33,7 @@ use crate::{
     last_found::LastFound,
     listing::ListingMemory,
     open_unlink::NameLocks,
-    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient, Statistics},
+    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
@@ -222,12 +222,6 @@ impl Superblock {
         &self.core.counters
     }
 
-    /// Requests with their bytes and times, per procedure.
-    #[must_use]
-    pub fn statistics(&self) -> &Statistics {
-        self.core.protocol.rpc().statistics()
-    }
-
     /// The server's PATHCONF.
     #[must_use]
     pub fn path_limits(&self) -> &Pathconf {
@@ -251,13 +245,6 @@ impl Superblock {
     #[must_use]
     pub fn wire(&self) -> &Arc<RpcClient> {
         self.core.protocol.rpc()
-    }
-
-    /// For how long a request has been waiting without any reply from the server; `None` while none
-    /// waits.
-    #[must_use]
-    pub fn silent_for(&self) -> Option<Duration> {
-        self.core.protocol.rpc().transport().silent_for()
     }
 
     /// How many objects, names that are there, and names that are missing are known.

@@ -53,19 +53,6 @@ pub struct LookupReply {
     pub attributes: Option<Attributes>,
 }
 
-/// What mknod(2) makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MknodType {
-    /// A character device.
-    Character(Device),
-    /// A block device.
-    Block(Device),
-    /// A socket's name.
-    Socket,
-    /// A named pipe.
-    Fifo,
-}
-
 /// The result of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReply {
@@ -232,15 +219,9 @@ impl<'a> CreateRequest<'a> {
         }
     }
 
-    /// A device, named pipe or socket.
+    /// A device, with these numbers, a named pipe or a socket.
     #[must_use]
-    pub fn node(node: MknodType, mode: u32) -> Self {
-        let (kind, device) = match node {
-            MknodType::Character(device) => (FileKind::CharacterDevice, device),
-            MknodType::Block(device) => (FileKind::BlockDevice, device),
-            MknodType::Socket => (FileKind::Socket, Device::default()),
-            MknodType::Fifo => (FileKind::Fifo, Device::default()),
-        };
+    pub fn node(kind: FileKind, device: Device, mode: u32) -> Self {
         Self {
             kind,
             device,

@@ -27,7 +27,7 @@ impl Filesystem for Bridge {
     type Interruption = FuseInterrupt;
 
     fn silent_for(&self) -> Option<Duration> {
-        self.client.silent_for()
+        self.client.wire().transport().silent_for()
     }
 
     fn lookup(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
@@ -121,8 +121,8 @@ impl Filesystem for Bridge {
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
             return Ok(self.found(&ops::make_file(&op, parent, name, new.mode & 0o7777)?));
         }
-        let node = convert::node(new).ok_or(Errno::INVAL)?;
-        let made = ops::mknod(&op, parent, name, node, new.mode & 0o7777)?;
+        let (kind, device) = convert::node(new).ok_or(Errno::INVAL)?;
+        let made = ops::mknod(&op, parent, name, kind, device, new.mode & 0o7777)?;
         Ok(self.found(&made))
     }
 

@@ -1,9 +1,9 @@
 //! Results that no procedure returns.
 
 use curt_proto::nfs3::{self, NfsPath};
+use curt_types::{Device, FileKind};
 
 use super::*;
-use crate::protocol::MknodType;
 
 /// What one procedure is tried with: its name, results that are right for it, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);
@@ -112,7 +112,10 @@ fn making(try_one: TryOne<'_>) {
         ("CREATE", CreateRequest::file(0o644)),
         ("MKDIR", CreateRequest::directory(0o755)),
         ("SYMLINK", CreateRequest::symlink(b"to")),
-        ("MKNOD", CreateRequest::node(MknodType::Fifo, 0o644)),
+        (
+            "MKNOD",
+            CreateRequest::node(FileKind::Fifo, Device::default(), 0o644),
+        ),
     ] {
         try_one(procedure, ok(made), &|rig| {
             let made = rig.v3.create(rig.asker(), &directory, b"name", &new);
