@@ -159,8 +159,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What kind of object [`crate::ops::mknod`] makes is in [`crate::protocol::MknodType`]; a regular
-/// file is made by [`crate::ops::create`].
+/// Space and files of a file system: what statfs(2) tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemStatistics {
     /// Bytes of a block, in which the numbers of blocks below are counted.

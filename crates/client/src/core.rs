@@ -18,7 +18,6 @@ use curt_policy::{
     CacheOptions, Moment, ServerClock, fill,
     retransmitted::{ClockOffset, Execution},
 };
-use curt_proto::nfs3::WriteVerifier;
 use curt_trace::{ClientCounter, ClientCounters};
 use curt_types::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -30,7 +29,7 @@ use crate::{
     environment::Clock,
     fileid_map::FileidMap,
     inode::InodeRegistry,
-    protocol::{Fsinfo, Protocol},
+    protocol::{Fsinfo, Protocol, WriteVerifier},
 };
 
 /// File systems whose clocks are told apart; names in further ones are always taken for racy.

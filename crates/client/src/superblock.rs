@@ -29,12 +29,11 @@ use crate::{
     environment::Background,
     errno,
     identity::{Caller, InodeId},
-    inode::{Inode, SingleFlight},
+    inode::{Inode, LookedUpInodes, SingleFlight},
     last_found::LastFound,
     listing::ListingMemory,
-    looked_up::LookedUpInodes,
     open_unlink::NameLocks,
-    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient, Statistics},
+    protocol::{Fsinfo, Pathconf, Protocol, RpcCaller, RpcClient},
     sillyrename::SillyDirectories,
     softreval::SoftRevalidation,
     stale_open::StaleOpenRetries,
@@ -223,12 +222,6 @@ impl Superblock {
         &self.core.counters
     }
 
-    /// Requests with their bytes and times, per procedure.
-    #[must_use]
-    pub fn statistics(&self) -> &Statistics {
-        self.core.protocol.rpc().statistics()
-    }
-
     /// The server's PATHCONF.
     #[must_use]
     pub fn path_limits(&self) -> &Pathconf {
@@ -252,13 +245,6 @@ impl Superblock {
     #[must_use]
     pub fn wire(&self) -> &Arc<RpcClient> {
         self.core.protocol.rpc()
-    }
-
-    /// For how long a request has been waiting without any reply from the server; `None` while none
-    /// waits.
-    #[must_use]
-    pub fn silent_for(&self) -> Option<Duration> {
-        self.core.protocol.rpc().transport().silent_for()
     }
 
     /// How many objects, names that are there, and names that are missing are known.

@@ -11,7 +11,7 @@ use std::{
 
 use curt_client::{
     errno,
-    protocol::{OperationFigure, RpcCaller, RpcClient, v3},
+    protocol::{OpenCaller, OpenContext, OperationFigure, Protocol, RpcCaller, RpcClient, v3::NfsV3},
     threads::MonotonicClock,
 };
 use curt_rpc::{
@@ -27,7 +27,7 @@ use rustix::io::Errno;
 /// A server that takes connections and calls and answers none.
 struct Silent {
     _listener: TcpListener,
-    wire: RpcClient,
+    protocol: Arc<NfsV3>,
 }
 
 fn silent(hardness: RecoveryMode, timeout: Duration) -> Silent {
@@ -43,7 +43,7 @@ fn silent(hardness: RecoveryMode, timeout: Duration) -> Silent {
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(options, Arc::new(NoTransportEvents)));
     Silent {
         _listener: listener,
-        wire: RpcClient::new(transport, Arc::new(MonotonicClock)),
+        protocol: NfsV3::new(Arc::new(RpcClient::new(transport, Arc::new(MonotonicClock)))),
     }
 }
 
@@ -54,21 +54,29 @@ const LONG: Duration = Duration::from_secs(600);
 fn every_kind_of_call_ends_when_it_is_interrupted() {
     let silent = silent(RecoveryMode::Hard, LONG);
     let file = FileHandle::new(b"file").unwrap();
-    let (wire, interrupt) = (&silent.wire, Interrupt::new());
+    let (nfs, interrupt) = (&silent.protocol, Interrupt::new());
     let asker = RpcCaller {
         credential: &RpcCredential::None,
+        interrupt: &interrupt,
+    };
+    let open = OpenContext {
+        owner: 1,
+        credential: Arc::new(RpcCredential::None),
+    };
+    let open = OpenCaller {
+        open: &open,
         interrupt: &interrupt,
     };
     let data = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         let calls = [
-            scope.spawn(|| v3::getattr(wire, asker, &file).map(drop)),
-            scope.spawn(|| v3::read(wire, asker, &file, 0, 1 << 20).map(drop)),
-            scope.spawn(|| v3::write(wire, asker, &file, 0, Stability::Unstable, &data).map(drop)),
-            scope.spawn(|| v3::lookup(wire, asker, &file, b"name").map(drop)),
-            scope.spawn(|| v3::commit(wire, asker, &file).map(drop)),
+            scope.spawn(|| nfs.attributes(asker, &file).map(drop)),
+            scope.spawn(|| nfs.read(open, &file, 0..1 << 20, None).map(drop)),
+            scope.spawn(|| nfs.write(open, &file, 0, Stability::Unstable, &data).map(drop)),
+            scope.spawn(|| nfs.find(asker, &file, b"name").map(drop)),
+            scope.spawn(|| nfs.commit(open, &file).map(drop)),
         ];
-        while wire.transport().silent_for().is_none() {
+        while nfs.rpc().transport().silent_for().is_none() {
             std::thread::yield_now();
         }
         interrupt.raise();
@@ -92,7 +100,7 @@ fn one_interrupted_call_takes_no_other_with_it() {
             credential: &RpcCredential::None,
             interrupt,
         };
-        v3::getattr(&silent.wire, asker, &file).map(drop)
+        silent.protocol.attributes(asker, &file).map(drop)
     };
     std::thread::scope(|scope| {
         let stays = scope.spawn(|| call(&other));
@@ -118,8 +126,16 @@ fn soft_mounts_give_up_with_the_error_they_were_told() {
             credential: &RpcCredential::None,
             interrupt: &never,
         };
-        let error = v3::getattr(&silent.wire, asker, &FileHandle::new(b"file").unwrap()).unwrap_err();
+        let file = FileHandle::new(b"file").unwrap();
+        let error = silent.protocol.attributes(asker, &file).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
-        assert_eq!(silent.wire.statistics().value(1, OperationFigure::Timeouts), 1);
+        assert_eq!(
+            silent
+                .protocol
+                .rpc()
+                .statistics()
+                .value(1, OperationFigure::Timeouts),
+            1
+        );
     }
 }

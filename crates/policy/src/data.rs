@@ -8,7 +8,7 @@
 
 use crate::{
     attributes::{Absorbed, AttributeState, MutationTicket},
-    facts::Epoch,
+    facts::{Epoch, LockingState},
     options::{CacheOptions, RacyGuard},
     server_clock::ServerClock,
     time::Moment,
@@ -34,22 +34,30 @@ pub enum PagesDecision {
     Drop,
 }
 
-/// Decides at open, its attributes having been found good enough.
+/// Decides at open, its attributes having been found good enough. Under a delegation no change can
+/// hide in the server's last tick. After a lock was granted, the file has to be asked about before
+/// what was read earlier is used (RFC 8881 §10.3.2).
 pub fn decide_pages(
     label: Option<PagesLabel>,
     file: &AttributeState,
+    locking: LockingState,
     clock: &ServerClock,
     options: &CacheOptions,
 ) -> PagesDecision {
     let Some(label) = label else {
         return PagesDecision::Keep;
     };
-    let same = file.contents() == Some(label.epoch);
-    let racy = clock.is_racy(
-        file.changed_at(label.sent_at, options),
-        label.sent_at,
-        options.racy_guard,
-    );
+    let delegated = locking
+        .delegation
+        .is_some_and(|delegation| label.sent_at >= delegation.since);
+    let asked_under_lock = delegated || file.sent_at() >= locking.locked_at;
+    let same = file.contents() == Some(label.epoch) && asked_under_lock;
+    let racy = !delegated
+        && clock.is_racy(
+            file.changed_at(label.sent_at, options),
+            label.sent_at,
+            options.racy_guard,
+        );
     if same && !racy {
         PagesDecision::Keep
     } else {

@@ -1,6 +1,8 @@
 //! What a server reports of an object, as far as caching needs it.
 
-use curt_types::{Attributes, ChangeStamp, FileKind, PreOpAttr};
+use curt_types::{Attributes, ChangeStamp, FileKind, PreOpState};
+
+use crate::time::Moment;
 
 /// What a server says of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,16 +21,6 @@ pub struct Facts {
     pub stamp: ChangeStamp,
 }
 
-/// What an object was like just before a change of ours, taken by the server under the same lock
-/// (RFC 1813 §2.6, wcc_attr).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PreOpState {
-    /// Length in bytes.
-    pub size: u64,
-    /// Its state.
-    pub stamp: ChangeStamp,
-}
-
 impl From<&Attributes> for Facts {
     fn from(attributes: &Attributes) -> Self {
         Self {
@@ -37,22 +29,7 @@ impl From<&Attributes> for Facts {
             uid: attributes.uid,
             gid: attributes.gid,
             size: attributes.size,
-            stamp: ChangeStamp::Times {
-                mtime: attributes.mtime,
-                ctime: attributes.ctime,
-            },
-        }
-    }
-}
-
-impl From<&PreOpAttr> for PreOpState {
-    fn from(before: &PreOpAttr) -> Self {
-        Self {
-            size: before.size,
-            stamp: ChangeStamp::Times {
-                mtime: before.mtime,
-                ctime: before.ctime,
-            },
+            stamp: attributes.stamp(),
         }
     }
 }
@@ -61,11 +38,28 @@ impl Facts {
     /// These facts as a change that follows them would see them.
     #[must_use]
     pub const fn as_before(&self) -> PreOpState {
-        PreOpState {
-            size: self.size,
-            stamp: self.stamp,
-        }
+        PreOpState::new(self.size, self.stamp)
     }
+}
+
+/// What this client holds of a file at the server, beside opens (RFC 8881 §9 and §10): others
+/// cannot change the file, or not where it is locked, until it is given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LockingState {
+    /// When the newest of its byte-range locks was granted.
+    pub locked_at: Option<Moment>,
+    /// Its delegation.
+    pub delegation: Option<Delegation>,
+}
+
+/// A promise of the server to call back before others open the file in conflict with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Delegation {
+    /// Others do not read either: this client may keep what it writes (OPEN_DELEGATE_WRITE).
+    pub write: bool,
+    /// When the request was sent whose reply brought it. Attributes and data of requests from then
+    /// on are those of the file until it is given back.
+    pub since: Moment,
 }
 
 /// Counts the states of an object's contents (or of its rights) that this client could tell apart.

@@ -25,7 +25,6 @@ pub mod facts;
 pub mod fill;
 pub mod kernel_cache;
 pub mod listing;
-pub mod lookup;
 pub mod names;
 pub mod open;
 pub mod options;
@@ -35,7 +34,7 @@ pub mod time;
 
 pub use access::{AccessDecision, AccessEntry, AccessReason, AccessView, UnixCredential};
 pub use attributes::{Absorbed, AttributeReport, AttributeState, Freshness, Mutation, MutationTicket};
-pub use facts::{Epoch, Facts, PreOpState};
+pub use facts::{Delegation, Epoch, Facts, LockingState};
 pub use names::{NameDecision, NameIntent, NameLabel, NameView};
 pub use open::{OpenDecision, OpenIntent, OpenView};
 pub use options::{

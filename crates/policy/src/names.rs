@@ -1,9 +1,10 @@
 //! Names: which exist, which are missing, and for how long that is trusted.
 //!
-//! Owns the rules of the DentryCache as far as they are decisions. A name is labelled with its
-//! directory's contents epoch at the time it was learned. An epoch stands for one stamp, and for
-//! the stamps that proven changes of our own turned it into. So all names of a directory are
-//! invalidated in O(1), by ending the epoch.
+//! Owns the rules of the DentryCache as far as they are decisions, and how they combine with those
+//! of access: a name is answered from memory only to a caller who may search its directory. A name
+//! is labelled with its directory's contents epoch at the time it was learned. An epoch stands for
+//! one stamp, and for the stamps that proven changes of our own turned it into. So all names of a
+//! directory are invalidated in O(1), by ending the epoch.
 //!
 //! Invariants:
 //! - A name is served only in the epoch in which it was learned, and only while the directory's
@@ -15,9 +16,13 @@
 
 use core::time::Duration;
 
+use curt_types::Access;
+
 use crate::{
+    access::{AccessDecision, AccessReason, AccessView, AllowedBy, decide_access},
     attributes::{Absorbed, AttributeState, Freshness, MutationTicket},
     facts::Epoch,
+    kernel_cache,
     options::{CacheOptions, LookupCache},
     server_clock::ServerClock,
     time::{Moment, left},
@@ -226,6 +231,82 @@ pub fn decide_lookup(view: &NameView, intent: NameIntent, options: &CacheOptions
         Freshness::Confirmed => serve,
         Freshness::Fresh if options.attribute_cache => serve,
         Freshness::Fresh | Freshness::Expired | Freshness::Unknown => NameDecision::RevalidateDirectory,
+    }
+}
+
+/// What is known when a name is looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupView<'a> {
+    /// What is kept of the name, and how it was learned.
+    pub entry: Option<(DentryState, NameLabel)>,
+    /// The directory.
+    pub directory: &'a AttributeState,
+    /// How good its attributes are for this operation.
+    pub freshness: Freshness,
+    /// The caller's rights on it.
+    pub access: AccessView,
+    /// The clock of its file system.
+    pub clock: &'a ServerClock,
+    /// When the name is wanted.
+    pub wanted: LookupTime,
+}
+
+/// What a look-up does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum LookupDecision {
+    /// Answer what is kept of the name.
+    Serve {
+        /// How long the asker may keep it without asking.
+        entry_valid: Duration,
+        /// Who allowed the caller to search the directory.
+        allowed_by: AllowedBy,
+    },
+    /// The caller may not search the directory.
+    Deny,
+    /// Send GETATTR for the directory, absorb, decide again.
+    Revalidate,
+    /// Send ACCESS for the directory, absorb, decide again.
+    AskAccess(AccessReason),
+    /// Send LOOKUP.
+    Lookup(LookupReason),
+}
+
+/// Decides one look-up of a name that is to be used.
+pub fn decide_cached_lookup(view: &LookupView<'_>, options: &CacheOptions) -> LookupDecision {
+    let Some((state, label)) = view.entry else {
+        return LookupDecision::Lookup(LookupReason::Unknown);
+    };
+    let name = NameView {
+        directory: view.freshness,
+        ..NameView::of(state, label, view.directory, view.clock, view.wanted, options)
+    };
+    let may_search = || decide_access(&view.access, view.freshness, Access::LOOKUP, options);
+    match decide_lookup(&name, NameIntent::Use, options) {
+        NameDecision::Lookup(reason) => LookupDecision::Lookup(reason),
+        NameDecision::LeaveToServer => LookupDecision::Lookup(LookupReason::Unknown),
+        NameDecision::ServePositive | NameDecision::ServeNegative => match may_search() {
+            AccessDecision::Allow => LookupDecision::Serve {
+                entry_valid: kernel_cache::name_lifetime(
+                    state,
+                    label,
+                    view.directory,
+                    view.clock,
+                    view.wanted.now,
+                    options,
+                ),
+                allowed_by: view.access.allowed_by(Access::LOOKUP),
+            },
+            AccessDecision::Deny => LookupDecision::Deny,
+            AccessDecision::Revalidate => LookupDecision::Revalidate,
+            AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),
+        },
+        // An answer about access brings the directory's attributes as well.
+        NameDecision::RevalidateDirectory => match may_search() {
+            AccessDecision::Ask(reason) => LookupDecision::AskAccess(reason),
+            AccessDecision::Deny => LookupDecision::Deny,
+            AccessDecision::Allow | AccessDecision::Revalidate => LookupDecision::Revalidate,
+        },
     }
 }
 

@@ -15,6 +15,7 @@ use curt_types::{Access, FileKind};
 use crate::{
     access::{self, AccessDecision, AccessReason, AccessView},
     attributes::Freshness,
+    facts::{Delegation, LockingState},
     options::CacheOptions,
 };
 
@@ -68,7 +69,8 @@ impl OpenIntent {
 pub struct OpenView {
     /// The object's type; `None` while nothing is known of it.
     pub kind: Option<FileKind>,
-    /// Its attributes.
+    /// Its attributes, under the delegation if there is one
+    /// ([`crate::AttributeState::freshness_under`]).
     pub attributes: Freshness,
     /// How long ago their request was sent.
     pub age: Duration,
@@ -76,8 +78,8 @@ pub struct OpenView {
     pub written_here: bool,
     /// The file was written and closed on this mount, and its attributes were not requested since.
     pub closed_after_writing: bool,
-    /// This mount holds a byte-range lock on it.
-    pub locked: bool,
+    /// The locks and the delegation that this mount holds.
+    pub locking: LockingState,
     /// What is known of the opener's rights.
     pub access: AccessView,
 }
@@ -102,6 +104,8 @@ pub enum OpenDecision {
 pub enum OpenServed {
     /// The attributes were requested after it began.
     Confirmed,
+    /// The same, and the delegation allows it: not even OPEN need be sent (RFC 8881 §10.4).
+    Delegated,
     /// `nocto`, and the attributes are fresh.
     WithoutCloseToOpen,
     /// `sloppycto`, and the attributes are recent enough.
@@ -124,7 +128,11 @@ pub fn decide_open(view: &OpenView, intent: OpenIntent, options: &CacheOptions) 
 /// Why the attributes are good enough for this open; `None` if they are not.
 fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option<OpenServed> {
     if view.attributes == Freshness::Confirmed {
-        return Some(OpenServed::Confirmed);
+        let is_covered = |delegation: Delegation| delegation.write || !(intent.write || intent.truncate);
+        return Some(match view.locking.delegation {
+            Some(delegation) if is_covered(delegation) => OpenServed::Delegated,
+            Some(_) | None => OpenServed::Confirmed,
+        });
     }
     if view.attributes != Freshness::Fresh || !options.attribute_cache || view.closed_after_writing {
         return None;
@@ -135,7 +143,7 @@ fn served(view: &OpenView, intent: OpenIntent, options: &CacheOptions) -> Option
     let sloppy = intent.only_reads()
         && view.kind == Some(FileKind::Regular)
         && !view.written_here
-        && !view.locked
+        && view.locking.locked_at.is_none()
         && view.age <= options.sloppy_window()
         && !options.sloppy_window().is_zero();
     sloppy.then_some(OpenServed::Sloppy)

@@ -1,6 +1,6 @@
 //! What is known of an object, and what may be set (RFC 1813 §2.3 and §2.6).
 
-use crate::Timestamp;
+use crate::{ChangeStamp, Timestamp};
 
 /// The type of a file system object (RFC 1813 §2.3.3, ftype3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +59,22 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of data or attributes.
     pub ctime: Timestamp,
+    /// The change attribute (RFC 8881 §5.8.1.4); `None` where there is none, as in NFSv3.
+    pub change: Option<u64>,
+}
+
+impl Attributes {
+    /// What tells this state of the object from others.
+    #[must_use]
+    pub const fn stamp(&self) -> ChangeStamp {
+        match self.change {
+            Some(change) => ChangeStamp::Change(change),
+            None => ChangeStamp::Times {
+                mtime: self.mtime,
+                ctime: self.ctime,
+            },
+        }
+    }
 }
 
 /// What an object was like just before an operation (wcc_attr).
@@ -82,12 +98,55 @@ impl From<&Attributes> for PreOpAttr {
     }
 }
 
+/// The state of an object just before or after an operation of ours, taken by the server under the
+/// same lock: size and times (RFC 1813 §2.6, wcc_attr) or the change attribute (RFC 8881 §3.3.3,
+/// change_info4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PreOpState {
+    /// Length in bytes; 0 beside a change attribute, which differs wherever the size does.
+    size: u64,
+    stamp: ChangeStamp,
+}
+
+impl PreOpState {
+    /// The state of an object of `size` bytes with this stamp.
+    #[must_use]
+    pub const fn new(size: u64, stamp: ChangeStamp) -> Self {
+        let size = match stamp {
+            ChangeStamp::Times { .. } => size,
+            ChangeStamp::Change(_) => 0,
+        };
+        Self { size, stamp }
+    }
+
+    /// Its length in bytes, if that was told.
+    #[must_use]
+    pub const fn size(&self) -> Option<u64> {
+        match self.stamp {
+            ChangeStamp::Times { .. } => Some(self.size),
+            ChangeStamp::Change(_) => None,
+        }
+    }
+
+    /// What tells it from others.
+    #[must_use]
+    pub const fn stamp(&self) -> ChangeStamp {
+        self.stamp
+    }
+}
+
+impl From<&Attributes> for PreOpState {
+    fn from(attributes: &Attributes) -> Self {
+        Self::new(attributes.size, attributes.stamp())
+    }
+}
+
 /// An object just before and just after an operation that changes it (wcc_data); a server may leave
 /// out either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
     /// Before; equal to what is cached means that nobody else changed it since.
-    pub before: Option<PreOpAttr>,
+    pub before: Option<PreOpState>,
     /// After.
     pub after: Option<Attributes>,
 }

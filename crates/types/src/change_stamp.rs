@@ -43,6 +43,15 @@ impl ChangeStamp {
         }
     }
 
+    /// The change attribute, if it is one.
+    #[must_use]
+    pub const fn change(self) -> Option<u64> {
+        match self {
+            Self::Times { .. } => None,
+            Self::Change(change) => Some(change),
+        }
+    }
+
     /// Whether the difference to `other` can be one of attributes alone (owner, mode, links), the
     /// data being the same.
     #[must_use]

@@ -11,10 +11,7 @@ use std::time::{Duration, Instant};
 
 use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
-use curt_client::protocol::{
-    RpcCaller, RpcClient,
-    v3::{self, NfsV3},
-};
+use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
@@ -251,15 +248,10 @@ impl InProcessServer {
             transport,
             Arc::<ScriptedClock>::clone(&self.clock),
         ));
-        let root = ask_root(&wire)?;
-        let client = Superblock::new(
-            &root,
-            NfsV3::new(wire),
-            RpcSecurity::sys(),
-            behaviour,
-            &environment,
-        )
-        .map_err(refused)?;
+        let protocol = NfsV3::new(wire);
+        let root = ask_root(&protocol)?;
+        let client =
+            Superblock::new(&root, protocol, RpcSecurity::sys(), behaviour, &environment).map_err(refused)?;
         Ok(InProcessMount {
             client,
             requests,
@@ -310,7 +302,7 @@ fn refused(error: impl fmt::Display) -> InProcessServerError {
 }
 
 /// What [`curt_client::mounting`] asks of real servers.
-fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
+fn ask_root(protocol: &NfsV3) -> Result<MountedRoot, InProcessServerError> {
     let (credential, interrupt) = (RpcCredential::None, Interrupt::never());
     let path = DirPath(Opaque::new(PATH).map_err(refused)?);
     let request = RpcRequest {
@@ -322,7 +314,8 @@ fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
         bulk: &[],
         results_max: MOUNT_RESULTS_MAX,
     };
-    let reply = wire.transport().call(&request, &interrupt).map_err(refused)?;
+    let transport = protocol.rpc().transport();
+    let reply = transport.call(&request, &interrupt).map_err(refused)?;
     let handle = match decode_all(reply.results()).map_err(refused)? {
         MountReply::Ok(ok) => FileHandle::from(ok.root),
         MountReply::Failed(status) => return Err(InProcessServerError::Mount(format!("{status:?}"))),
@@ -331,12 +324,12 @@ fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
         credential: &credential,
         interrupt: &interrupt,
     };
-    let limits = v3::fsinfo(wire, asker, &handle).map_err(refused)?.outcome;
-    let path_limits = v3::pathconf(wire, asker, &handle).map_err(refused)?.outcome;
+    let answer = protocol.limits(asker, &handle).map_err(refused)?;
     let status = |status| InProcessServerError::Mount(format!("{status:?}"));
+    let (limits, path_limits) = answer.outcome.map_err(status)?;
     Ok(MountedRoot {
         handle,
-        limits: limits.map_err(status)?,
-        path_limits: path_limits.map_err(status)?,
+        limits,
+        path_limits,
     })
 }

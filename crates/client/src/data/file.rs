@@ -14,7 +14,6 @@ use std::{
     time::Instant,
 };
 
-use curt_proto::nfs3::WriteVerifier;
 use parking_lot::MutexGuard;
 
 use super::{
@@ -22,7 +21,7 @@ use super::{
 };
 use crate::{
     data::{DataError, SharedBytes},
-    protocol::OpenContext,
+    protocol::{OpenContext, WriteVerifier},
 };
 
 /// A READ under way.

@@ -35,11 +35,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::client::CallError;
 use curt_types::{Attributes, Fault, FileHandle, Wcc};
 
-use crate::api::InodeEventFields;
+use crate::{api::InodeEventFields, protocol::WriteVerifier};
 
 pub use file::FileData;
 pub use in_place_read::ReadTarget;

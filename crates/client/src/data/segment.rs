@@ -5,10 +5,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use curt_proto::nfs3::WriteVerifier;
-
 use super::{block_pool::Block, shared_bytes::SharedBytes};
-use crate::protocol::OpenContext;
+use crate::protocol::{OpenContext, WriteVerifier};
 
 /// How far a segment is on its way.
 #[derive(Clone, Debug)]

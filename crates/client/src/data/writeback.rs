@@ -9,7 +9,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::client::CallError;
 use curt_trace::{ClientCounter, probe, scope};
 use curt_types::{Stability, Wcc};
@@ -21,7 +20,7 @@ use super::{
     segment::{SegmentState, SegmentToWrite},
     shared_bytes::SharedBytes,
 };
-use crate::protocol::{OpenCaller, OpenContext, WriteReply};
+use crate::protocol::{OpenCaller, OpenContext, WriteReply, WriteVerifier};
 
 /// WRITEs of one file in flight at once.
 const WORKERS_MAX: usize = 8;
@@ -204,7 +203,8 @@ impl DataPlane {
             self.counters.count(ClientCounter::WriteShort);
         }
         let end = offset.saturating_add(written.count.into());
-        if answer.attributes.before.is_some_and(|before| before.size < end) {
+        let size = answer.attributes.before.and_then(|before| before.size());
+        if size.is_some_and(|size| size < end) {
             self.counters.count(ClientCounter::WriteExtended);
         }
         Ok(written)

@@ -6,10 +6,6 @@
 //! replaced or goes with age. Must not know whether an entry may be served: policy says so from its
 //! label.
 
-mod lru;
-mod name_bytes;
-mod origin;
-
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
@@ -22,8 +18,17 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use crate::{config::Limits, identity::InodeId, inode::Inode};
-use lru::{LruLinks, LruList, NONE};
-use name_bytes::NameBytes;
+
+/// Bytes of a name that are kept in its entry: an allocation of its own costs a name 32 bytes at
+/// least, and there are as many entries as known names.
+const SHORT_MAX: usize = 22;
+
+/// The bytes of a name.
+#[derive(Debug)]
+enum NameBytes {
+    Short(u8, [u8; SHORT_MAX]),
+    Long(Box<[u8]>),
+}
 
 /// Entries of one piece of the slab: it grows by pieces, so that growing never copies or doubles
 /// it.
@@ -68,6 +73,75 @@ struct DentrySlot {
     siblings: LruLinks,
 }
 
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// An entry's place in one list.
+#[derive(Clone, Copy, Debug)]
+struct LruLinks {
+    previous: u32,
+    next: u32,
+}
+
+impl LruLinks {
+    const ALONE: Self = Self {
+        previous: NONE,
+        next: NONE,
+    };
+}
+
+/// A list that is threaded through the slab: the entry used last is at its head. An entry is in a
+/// list exactly if its links say so.
+#[derive(Clone, Copy, Debug)]
+struct LruList {
+    head: u32,
+    tail: u32,
+    len: usize,
+}
+
+impl LruList {
+    const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+        len: 0,
+    };
+
+    /// The entry that was not used for longest.
+    fn oldest(&self) -> Option<u32> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+
+    /// Puts `index` at the head. `links` gives the place of an entry in this list.
+    fn push<S>(&mut self, slab: &mut S, index: u32, links: impl Fn(&mut S, u32) -> &mut LruLinks) {
+        *links(slab, index) = LruLinks {
+            previous: NONE,
+            next: self.head,
+        };
+        if self.head == NONE {
+            self.tail = index;
+        } else {
+            links(slab, self.head).previous = index;
+        }
+        self.head = index;
+        self.len += 1;
+    }
+
+    /// Takes `index` out.
+    fn remove<S>(&mut self, slab: &mut S, index: u32, links: impl Fn(&mut S, u32) -> &mut LruLinks) {
+        let LruLinks { previous, next } = std::mem::replace(links(slab, index), LruLinks::ALONE);
+        if previous == NONE {
+            self.head = next;
+        } else {
+            links(slab, previous).next = next;
+        }
+        if next == NONE {
+            self.tail = previous;
+        } else {
+            links(slab, next).previous = previous;
+        }
+        self.len -= 1;
+    }
+}
 #[derive(Debug, Default)]
 struct DentrySlab {
     pieces: Vec<Vec<DentrySlot>>,
@@ -99,6 +173,26 @@ impl DentrySlab {
             .filter(|index| *index != NONE)?;
         piece.push(slot);
         Some(index)
+    }
+}
+
+impl NameBytes {
+    fn new(name: &[u8]) -> Self {
+        match u8::try_from(name.len()) {
+            Ok(length) if name.len() <= SHORT_MAX => {
+                let mut bytes = [0; SHORT_MAX];
+                bytes[..name.len()].copy_from_slice(name);
+                Self::Short(length, bytes)
+            }
+            Ok(_) | Err(_) => Self::Long(name.into()),
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
     }
 }
 
@@ -180,6 +274,17 @@ impl DentryCache {
         let mut table = self.table.lock();
         let index = table.find(hash, directory, name)?;
         table.remove(hash, index)
+    }
+
+    /// A directory and the name in it that leads to `child`; `None` if no such name is kept. For
+    /// log lines alone, as it looks at every name.
+    pub(crate) fn origin(&self, child: InodeId) -> Option<(InodeId, Vec<u8>)> {
+        let table = self.table.lock();
+        table.index.iter().find_map(|index| {
+            let slot = table.slab.slot(*index);
+            let leads = slot.child.as_ref().is_some_and(|inode| inode.id() == child);
+            leads.then(|| (slot.directory, slot.name.as_bytes().to_vec()))
+        })
     }
 
     /// How many names are known to be there, and to be missing.

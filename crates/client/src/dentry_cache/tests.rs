@@ -115,3 +115,12 @@ fn slots_are_used_again_over_many_pieces() {
     assert!(table.slab.pieces.len() <= 4, "nothing grows beyond the bound");
     assert_eq!(table.by_directory.len(), 1);
 }
+
+#[test]
+fn names_of_every_length_are_kept_whole() {
+    for length in [0, 1, SHORT_MAX - 1, SHORT_MAX, SHORT_MAX + 1, 255, 256, 300] {
+        let name = vec![b'n'; length];
+        assert_eq!(NameBytes::new(&name).as_bytes(), name, "{length}");
+    }
+    assert_eq!(size_of::<NameBytes>(), 24);
+}

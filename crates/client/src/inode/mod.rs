@@ -6,12 +6,10 @@
 //! it makes void; the facts' mutex is never held across a request, a callback or another inode's;
 //! under it only the data half's own locks are taken.
 
-mod access_cache;
-pub(crate) mod convert;
+mod access;
 mod flags;
 mod owner;
 mod registry;
-mod rights;
 mod single_flight;
 pub(crate) mod tracepoints;
 mod type_state;
@@ -25,23 +23,22 @@ use std::{
 };
 
 use curt_policy::{
-    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, Moment, Mutation,
-    PreOpState,
+    Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment,
+    Mutation,
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
 use curt_trace::ClientCounter;
-use curt_types::{Attributes, FileHandle, FileKind, PreOpAttr, Wcc};
+use curt_types::{Attributes, Device, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-pub(crate) use registry::InodeRegistry;
+pub(crate) use registry::{InodeRegistry, LookedUpInodes};
 pub(crate) use single_flight::{InFlightCall, InFlightEnd, PendingRemovals, SingleFlight};
-pub(crate) use type_state::{CachedLinkText, OpenState, SillyName, TypeState};
+pub(crate) use type_state::{CachedLinkText, CreateProbe, OpenState, SillyName, TypeState};
 
 use crate::{core::MountCore, data::FileData, identity::InodeId};
-use access_cache::InodeAccessCache;
-use convert::StatOnlyAttributes;
+use access::InodeAccessCache;
 use tracepoints::{SizeChangeCause, trace_enter, trace_exit};
 
 /// An object of the server, as far as it is known.
@@ -199,7 +196,7 @@ impl Inode {
             // Only a change that happened leaves the server's present; a refusal shows an old
             // ctime, which is no later.
             match wcc.before {
-                Some(before) if before.ctime != after.ctime => {
+                Some(before) if before.stamp() != after.stamp() => {
                     self.core
                         .learn_time_of_change(after.fsid, ctime, sent_at, received_at);
                 }
@@ -209,7 +206,7 @@ impl Inode {
         let mut facts = self.facts();
         let before = facts.state.facts();
         let mutation = Mutation {
-            before: wcc.before.as_ref().map(PreOpState::from),
+            before: wcc.before,
             after: wcc.after.as_ref().map(Facts::from),
             sent_at,
             received_at,
@@ -230,7 +227,7 @@ impl Inode {
         let before = known
             .map(|(rest, facts)| rest.with(&facts))
             .filter(|known| known.size == after.size && known.mtime == after.mtime)
-            .map(|known| PreOpAttr::from(&known));
+            .map(|known| PreOpState::from(&known));
         let _ = self.end_mutation(
             &Wcc {
                 before,
@@ -366,7 +363,10 @@ impl Inode {
 impl InodeFacts {
     /// How good the attributes are for an operation.
     pub(crate) fn freshness(&self, time: OpTime, options: &CacheOptions) -> Freshness {
-        let freshness = self.state.freshness(time.began, time.now, options);
+        let delegation = self.locking().delegation;
+        let freshness = self
+            .state
+            .freshness_under(delegation, time.began, time.now, options);
         let is_directory = matches!(self.by_type, TypeState::Directory(_));
         let freshness = if is_directory {
             across_restart(freshness, self.state.sent_at(), time.server_since)
@@ -378,6 +378,13 @@ impl InodeFacts {
             Freshness::Expired | Freshness::Fresh if time.uses_cache => Freshness::Confirmed,
             freshness => freshness,
         }
+    }
+
+    /// What this client holds of it at the server. NFSv3 delegates nothing, and its byte-range
+    /// locks (NLM) are refused until this client speaks that protocol.
+    #[expect(clippy::unused_self, reason = "it is where locks and delegations are kept")]
+    pub(crate) fn locking(&self) -> LockingState {
+        LockingState::default()
     }
 
     /// Whether they may be served to such an operation as they are (there being no unsent data).
@@ -413,6 +420,65 @@ impl InodeFacts {
     /// The contents' epoch, if what is known fits together.
     pub(crate) fn contents(&self) -> Option<Epoch> {
         self.state.contents()
+    }
+}
+
+/// The attributes that no decision depends on.
+#[derive(Clone, Copy, Debug)]
+struct StatOnlyAttributes {
+    nlink: u32,
+    rdev: Device,
+    used: u64,
+    fsid: u64,
+    fileid: u64,
+    atime: Timestamp,
+    mtime: Timestamp,
+    ctime: Timestamp,
+}
+
+impl StatOnlyAttributes {
+    fn of(attributes: &Attributes) -> Self {
+        let Attributes {
+            nlink,
+            used,
+            rdev,
+            fsid,
+            fileid,
+            atime,
+            mtime,
+            ctime,
+            ..
+        } = *attributes;
+        Self {
+            nlink,
+            rdev,
+            used,
+            fsid,
+            fileid,
+            atime,
+            mtime,
+            ctime,
+        }
+    }
+
+    /// The attributes of which this and `facts` are parts.
+    fn with(&self, facts: &Facts) -> Attributes {
+        Attributes {
+            kind: facts.kind,
+            mode: facts.mode,
+            nlink: self.nlink,
+            uid: facts.uid,
+            gid: facts.gid,
+            size: facts.size,
+            used: self.used,
+            rdev: self.rdev,
+            fsid: self.fsid,
+            fileid: self.fileid,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            change: facts.stamp.change(),
+        }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::{ops::Range, time::Instant};
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_types::{Attributes, FileHandle, Wcc};
 
 use super::Inode;
 use crate::{
     api::InodeEventFields,
     data::{DataOwner, FileData},
+    protocol::WriteVerifier,
 };
 
 impl DataOwner for Inode {

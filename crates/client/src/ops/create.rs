@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use curt_trace::{events::Event, probe, scope};
-use curt_types::Fault;
+use curt_types::{Device, Fault, FileKind};
 use rustix::{fs::OFlags, io::Errno};
 
 use super::change::{NameChangeOutcome, prove_change};
@@ -14,7 +14,7 @@ use crate::{
     inode::Inode,
     op::Op,
     ops::{attributes, change, last_close::OpenGuard, lookup, names::ResolvedName, open, retransmitted},
-    protocol::{CreateRequest, MknodType},
+    protocol::CreateRequest,
     superblock::Superblock,
 };
 
@@ -135,7 +135,7 @@ pub fn symlink(op: &Op<'_>, directory: InodeId, name: &[u8], text: &[u8]) -> Res
     make_found(op, directory, name, &CreateRequest::symlink(text))
 }
 
-/// Makes a device, named pipe or socket.
+/// Makes a device, with these numbers, a named pipe or a socket.
 ///
 /// # Errors
 /// EEXIST, EACCES, EPERM and the others of MKNOD.
@@ -143,10 +143,11 @@ pub fn mknod(
     op: &Op<'_>,
     directory: InodeId,
     name: &[u8],
-    node: MknodType,
+    kind: FileKind,
+    device: Device,
     mode: u32,
 ) -> Result<FoundInode, Errno> {
-    make_found(op, directory, name, &CreateRequest::node(node, mode))
+    make_found(op, directory, name, &CreateRequest::node(kind, device, mode))
 }
 
 /// Makes a regular file without opening it, as mknod(2) can.

@@ -8,8 +8,10 @@ use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
     kernel_cache,
-    lookup::{LookupDecision, LookupView, decide_cached_lookup},
-    names::{self as rules, DentryState as Known, DentryUpdate, LookupFinding, LookupReason, LookupTime},
+    names::{
+        self as rules, DentryState as Known, DentryUpdate, LookupDecision, LookupFinding, LookupReason,
+        LookupTime, LookupView, decide_cached_lookup,
+    },
 };
 use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::{Access, Fault, FileKind};
@@ -17,11 +19,10 @@ use rustix::io::Errno;
 
 use crate::{
     api::{FoundInode, LookupResult},
-    create_probe::CreateProbe,
     dentry_cache::CachedDentry,
     errno,
     identity::InodeId,
-    inode::{Inode, InodeFacts, TypeState},
+    inode::{CreateProbe, Inode, InodeFacts, TypeState},
     listing::{FillOutcome, absence, fill, fill_around_name},
     op::Op,
     ops::{

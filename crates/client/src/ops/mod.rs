@@ -3,7 +3,7 @@
 //! Each function takes the [`Op`](crate::Op) that it is part of, which is made once per request. A
 //! step that several operations share is in a file below all of theirs: `attributes` and `names`
 //! (one request, and what its reply teaches), `change` (what all changes of names have in common),
-//! `last_close` and `removal`.
+//! `last_close`.
 
 pub(crate) mod attributes;
 pub(crate) mod change;
@@ -18,7 +18,6 @@ pub(crate) mod open;
 pub(crate) mod open_retry;
 pub(crate) mod read;
 pub(crate) mod readlink;
-pub(crate) mod removal;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retransmitted;
@@ -35,8 +34,7 @@ pub use lookup::{lookup, lookup_id};
 pub use open::{copies_dropped, drop_copies, open};
 pub use read::{read, read_to};
 pub use readlink::readlink;
-pub use removal::may_hold_removed_files;
-pub use remove::{rmdir, unlink};
+pub use remove::{may_hold_removed_files, rmdir, unlink};
 pub use rename::rename;
 pub use setattr::{setattr, setattr_open};
 pub use statfs::statfs;

@@ -157,7 +157,7 @@ pub(crate) fn decide_open(op: &Op<'_>, inode: &Arc<Inode>, intent: OpenIntent) -
                 attributes::count_allowed(op, inode, intent.needs(), why);
                 inode.note_use();
                 match served {
-                    OpenServed::Confirmed => {}
+                    OpenServed::Confirmed | OpenServed::Delegated => {}
                     OpenServed::WithoutCloseToOpen => op.sb.count(ClientCounter::OpenNocto),
                     OpenServed::Sloppy => op.sb.count(ClientCounter::OpenCtoSloppy),
                 }
@@ -206,7 +206,7 @@ fn open_decision(op: &Op<'_>, inode: &Inode, intent: OpenIntent) -> OpenDecision
         age: sent_at.map_or(std::time::Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: written_here || file.is_some_and(|file| file.write_opens > 0),
         closed_after_writing: closed_at.is_some_and(|closed| sent_at.is_none_or(|sent_at| sent_at < closed)),
-        locked: false,
+        locking: facts.locking(),
         access: inode.access_view(&facts, &op.identity, is_foreign, now),
     };
     drop(facts);
@@ -228,7 +228,7 @@ fn check_page_cache(sb: &Superblock, inode: &Inode) -> PageCacheState {
                 epoch,
                 sent_at: sb.core.moment(since),
             };
-            decide_pages(Some(label), &facts.state, &clock, &options)
+            decide_pages(Some(label), &facts.state, facts.locking(), &clock, &options)
         }
     };
     if pages == PagesDecision::Drop {

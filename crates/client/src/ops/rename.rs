@@ -17,7 +17,7 @@ use crate::{
         last_close::{self, OpenGuard},
         link, lookup,
         names::{self, ResolvedName},
-        removal::{self, RemovalTarget},
+        remove::{self, RemovalTarget},
         retransmitted,
     },
     superblock::Superblock,
@@ -116,7 +116,7 @@ pub fn rename(
     let _turns = op.sb.name_locks.lock_both(places.0, places.1, &op.interrupt)?;
     let moved = op.sb.dentries.find(old.id(), from.1).and_then(|kept| kept.child);
     let is_moved = |target: &Arc<Inode>| moved.as_ref().is_some_and(|moved| Arc::ptr_eq(moved, target));
-    let target = removal::removal_target(op, &new, to.1)?;
+    let target = remove::removal_target(op, &new, to.1)?;
     let former = match &target {
         RemovalTarget::Open(target) => Some(target).filter(|target| is_moved(target)),
         RemovalTarget::Closed(removal) => Some(removal.of()),

@@ -1,24 +1,23 @@
 //! What a client wants of its server, and how a protocol version asks for it.
 //!
 //! Owns the boundary between protocol and client: [`Protocol`] is a client's intents in its own
-//! types ([`values`]). Of a version's wire types only handles and verifiers pass it. [`v3`] carries
-//! an intent out by one or several procedures of NFSv3; a version with compounds may send one.
+//! types ([`values`]). Of a version's wire types only verifiers pass it. [`v3`] carries an intent
+//! out by one or several procedures of NFSv3; a version with compounds may send one.
 //! Invariants: whatever a server sends becomes a value or an error, never a panic; `sent_at` of an
 //! [`NfsReply`] was taken before its first transmission. Must not know inodes or caches.
 
 pub mod rpc_client;
-pub mod statistics;
 pub mod v3;
 pub mod values;
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::client::CallError;
 use curt_types::{Access, Attributes, FileHandle, SetAttributes, Stability, Wcc};
 
+pub use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
+pub use curt_trace::{CompletedRequest, OperationCounters as Statistics, OperationFigure};
 pub use rpc_client::{RpcCaller, RpcClient};
-pub use statistics::{CompletedRequest, OperationFigure, Statistics};
 pub use values::*;
 
 /// What came of an intent: the server's reply, or why there is none. A reply says `A` of the
@@ -26,7 +25,13 @@ pub use values::*;
 pub type Answer<T, A> = Result<NfsReply<T, A>, CallError>;
 
 /// The intents of a client. Each method waits for the server's answer; names and handles are those
-/// of the server.
+/// of the server. No intent is a procedure: NFSv3 takes two for an exclusive `create`.
+///
+/// NFSv3 has no opens. What it sends at open(2) are `attributes` and `access`, which other
+/// operations share, and nothing at close(2). A version with opens sends OPEN where `ops::open`
+/// makes the [`OpenContext`], unless the decision was [`curt_policy::open::OpenServed::Delegated`],
+/// and CLOSE where `ops::close` releases it. Byte-range locks are to be asked for by an intent, too
+/// (NLM, or LOCK of NFSv4); what is granted goes into [`curt_policy::LockingState`].
 ///
 /// # Errors
 /// All methods: there is no answer, or none that makes sense.

@@ -21,7 +21,7 @@ use curt_trace::{Cause, Watchers, scope};
 use curt_trace::{events::procedure_name, probe};
 use curt_xdr::{DecodeError, Encode};
 
-use super::statistics::{CompletedRequest, Statistics};
+use super::{CompletedRequest, Statistics};
 use crate::environment::Clock;
 
 /// Who asks, and how the asking is called off.

@@ -5,11 +5,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
 use curt_rpc::{auth::RpcCredential, client::Interrupt};
 use curt_types::{Attributes, Device, Fault, FileHandle, FileKind, Stability, Timestamp, Wcc};
 
-use super::RpcCaller;
+use super::{CookieVerifier, RpcCaller, WriteVerifier};
 use crate::data::SharedBytes;
 
 /// What came back for one call that the server executed: its verdict and what it says of the
@@ -52,19 +51,6 @@ pub struct LookupReply {
     pub handle: FileHandle,
     /// Its attributes, if the server gave them.
     pub attributes: Option<Attributes>,
-}
-
-/// What mknod(2) makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MknodType {
-    /// A character device.
-    Character(Device),
-    /// A block device.
-    Block(Device),
-    /// A socket's name.
-    Socket,
-    /// A named pipe.
-    Fifo,
 }
 
 /// The result of a WRITE.
@@ -233,15 +219,9 @@ impl<'a> CreateRequest<'a> {
         }
     }
 
-    /// A device, named pipe or socket.
+    /// A device, with these numbers, a named pipe or a socket.
     #[must_use]
-    pub fn node(node: MknodType, mode: u32) -> Self {
-        let (kind, device) = match node {
-            MknodType::Character(device) => (FileKind::CharacterDevice, device),
-            MknodType::Block(device) => (FileKind::BlockDevice, device),
-            MknodType::Socket => (FileKind::Socket, Device::default()),
-            MknodType::Fifo => (FileKind::Fifo, Device::default()),
-        };
+    pub fn node(kind: FileKind, device: Device, mode: u32) -> Self {
         Self {
             kind,
             device,

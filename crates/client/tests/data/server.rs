@@ -9,10 +9,7 @@ use curt_client::{
     ClientOptions, Environment, MountedRoot, Superblock,
     caller::RpcSecurity,
     environment::{Background, Clock},
-    protocol::{
-        RpcCaller, RpcClient,
-        v3::{self, NfsV3},
-    },
+    protocol::{RpcCaller, RpcClient, v3::NfsV3},
     threads::MonotonicClock,
 };
 use curt_proto::mount3;
@@ -112,8 +109,9 @@ impl Server {
             credential: &RpcCredential::None,
             interrupt: &never,
         };
-        let limits = v3::fsinfo(&wire, asker, &root).unwrap().outcome.unwrap();
-        let path_limits = v3::pathconf(&wire, asker, &root).unwrap().outcome.unwrap();
+        let protocol = NfsV3::new(wire);
+        let answer = protocol.limits(asker, &root).unwrap();
+        let (limits, path_limits) = answer.outcome.unwrap();
         let root = MountedRoot {
             handle: root,
             limits,
@@ -125,7 +123,7 @@ impl Server {
             observer: None,
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        Superblock::new(&root, NfsV3::new(wire), security, behaviour, &environment).unwrap()
+        Superblock::new(&root, protocol, security, behaviour, &environment).unwrap()
     }
 }
 

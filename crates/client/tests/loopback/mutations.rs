@@ -1,6 +1,6 @@
 //! Making, removing, renaming, linking; files removed while open.
 
-use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops, protocol::MknodType};
+use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops};
 use curt_policy::CacheOptions;
 use curt_trace::ClientCounter;
 use curt_types::{Device, FileKind, SetAttributes, SetTime, Timestamp};
@@ -99,7 +99,7 @@ fn every_kind_of_object_can_be_made_and_removed() {
     let me = root();
     let client = &mounted.client;
     let top = client.root();
-    let device = Device { major: 1, minor: 3 };
+    let (none, device) = (Device::default(), Device { major: 1, minor: 3 });
     let made = [
         (
             "directory",
@@ -113,22 +113,38 @@ fn every_kind_of_object_can_be_made_and_removed() {
         ),
         (
             "fifo",
-            ops::mknod(&client.op(&me), top, b"fifo", MknodType::Fifo, 0o600).unwrap(),
+            ops::mknod(&client.op(&me), top, b"fifo", FileKind::Fifo, none, 0o600).unwrap(),
             FileKind::Fifo,
         ),
         (
             "socket",
-            ops::mknod(&client.op(&me), top, b"socket", MknodType::Socket, 0o600).unwrap(),
+            ops::mknod(&client.op(&me), top, b"socket", FileKind::Socket, none, 0o600).unwrap(),
             FileKind::Socket,
         ),
         (
             "null",
-            ops::mknod(&client.op(&me), top, b"null", MknodType::Character(device), 0o600).unwrap(),
+            ops::mknod(
+                &client.op(&me),
+                top,
+                b"null",
+                FileKind::CharacterDevice,
+                device,
+                0o600,
+            )
+            .unwrap(),
             FileKind::CharacterDevice,
         ),
         (
             "disk",
-            ops::mknod(&client.op(&me), top, b"disk", MknodType::Block(device), 0o600).unwrap(),
+            ops::mknod(
+                &client.op(&me),
+                top,
+                b"disk",
+                FileKind::BlockDevice,
+                device,
+                0o600,
+            )
+            .unwrap(),
             FileKind::BlockDevice,
         ),
         (

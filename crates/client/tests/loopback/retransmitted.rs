@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, ops, protocol::MknodType};
+use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, ops};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, CallStatistics, Interrupt, RpcRequest, Transport};
-use curt_types::Device;
+use curt_types::{Device, FileKind};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -147,7 +147,7 @@ fn id(mounted: &BenchMount, name: &str) -> curt_client::InodeId {
 fn what_the_first_copy_made_is_no_error_of_the_second() {
     let bed = Bed::new();
     let (client, top) = (&bed.mounted.client, bed.mounted.client.root());
-    let fifo = MknodType::Fifo;
+    let none = Device::default();
     assert_eq!(
         bed.twice(NfsProcedure::Mkdir, || ops::mkdir(
             &client.op(&me()),
@@ -171,7 +171,8 @@ fn what_the_first_copy_made_is_no_error_of_the_second() {
             &client.op(&me()),
             top,
             b"p",
-            fifo,
+            FileKind::Fifo,
+            none,
             0o640
         )),
         Ok(())
@@ -390,9 +391,9 @@ fn without_a_change_of_its_own_a_client_cannot_tell_when_its_call_was_executed()
     let top = fresh.client.root();
     let make = || ops::mkdir(&fresh.client.op(&me()), top, b"d", 0o755);
     assert_eq!(bed.twice(NfsProcedure::Mkdir, make), Err(Errno::EXIST));
-    let device = MknodType::Character(Device::default());
+    let (kind, device) = (FileKind::CharacterDevice, Device::default());
     // And what cannot be made is not there.
-    let make = || ops::mknod(&fresh.client.op(&me()), top, b"x", device, 0o600);
+    let make = || ops::mknod(&fresh.client.op(&me()), top, b"x", kind, device, 0o600);
     assert!(bed.twice(NfsProcedure::Mknod, make).is_err());
 }
 

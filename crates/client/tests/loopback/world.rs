@@ -16,10 +16,7 @@ use curt_client::{
     InodeId, LookupResult, MountedRoot, Superblock,
     caller::RpcSecurity,
     ops,
-    protocol::{
-        RpcCaller, RpcClient,
-        v3::{self, NfsV3},
-    },
+    protocol::{RpcCaller, RpcClient, v3::NfsV3},
 };
 use curt_policy::CacheOptions;
 use curt_proto::mount3;
@@ -252,8 +249,9 @@ impl World {
             credential: &RpcCredential::None,
             interrupt: &never,
         };
-        let limits = v3::fsinfo(&wire, asker, &self.root).unwrap().outcome.unwrap();
-        let path_limits = v3::pathconf(&wire, asker, &self.root).unwrap().outcome.unwrap();
+        let protocol = NfsV3::new(wire);
+        let answer = protocol.limits(asker, &self.root).unwrap();
+        let (limits, path_limits) = answer.outcome.unwrap();
         let mut root = MountedRoot {
             handle: self.root.clone(),
             limits,
@@ -267,7 +265,7 @@ impl World {
             observer: Some(told.clone()),
         };
         let security = RpcSecurity::Sys(MachineName::new(b"tester"));
-        let client = Superblock::new(&root, NfsV3::new(wire), security, &behaviour, &environment).unwrap();
+        let client = Superblock::new(&root, protocol, security, &behaviour, &environment).unwrap();
         let seen = Mutex::new(client.counters());
         BenchMount { client, told, seen }
     }

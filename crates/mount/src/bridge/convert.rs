@@ -1,7 +1,6 @@
 //! Conversions between the client's types and FUSE's: attributes, times, names.
 
 use curt_client as client;
-use curt_client::protocol;
 use curt_fuse as fuse;
 use curt_types::{Attributes, Device, FileKind, SetAttributes, SetTime, Timestamp};
 
@@ -95,17 +94,20 @@ fn set_time(from: Option<fuse::SetattrTime>) -> SetTime {
     }
 }
 
-/// What mknod(2) is to make; a regular file is none of them.
-pub(super) fn node(new: &fuse::MknodIn) -> Option<protocol::MknodType> {
-    let (major, minor) = fuse::device_parts(new.device);
-    let device = Device { major, minor };
-    match new.mode & 0o170_000 {
-        0o010_000 => Some(protocol::MknodType::Fifo),
-        0o020_000 => Some(protocol::MknodType::Character(device)),
-        0o060_000 => Some(protocol::MknodType::Block(device)),
-        0o140_000 => Some(protocol::MknodType::Socket),
-        _ => None,
-    }
+/// What mknod(2) is to make, with the numbers of a device; a regular file is none of them.
+pub(super) fn node(new: &fuse::MknodIn) -> Option<(FileKind, Device)> {
+    let kind = match new.mode & 0o170_000 {
+        0o010_000 => FileKind::Fifo,
+        0o020_000 => FileKind::CharacterDevice,
+        0o060_000 => FileKind::BlockDevice,
+        0o140_000 => FileKind::Socket,
+        _ => return None,
+    };
+    let (major, minor) = match kind {
+        FileKind::CharacterDevice | FileKind::BlockDevice => fuse::device_parts(new.device),
+        _ => (0, 0),
+    };
+    Some((kind, Device { major, minor }))
 }
 
 /// The flags of open(2) that matter to a client.
@@ -158,10 +160,10 @@ mod tests {
                 device: fuse::device_number(8, 1),
             })
         };
-        assert_eq!(node_of(0o010_644), Some(protocol::MknodType::Fifo));
+        assert_eq!(node_of(0o010_644), Some((FileKind::Fifo, Device::default())));
         assert_eq!(
             node_of(0o060_644),
-            Some(protocol::MknodType::Block(Device { major: 8, minor: 1 }))
+            Some((FileKind::BlockDevice, Device { major: 8, minor: 1 }))
         );
         assert_eq!(node_of(0o100_644), None);
     }

@@ -14,8 +14,7 @@ use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;
-use super::opcodes::FuseOpcode;
-use super::{Bridge, FuseInterrupt, FuseOpenDirectory, convert, inode};
+use super::{Bridge, FuseInterrupt, FuseOpcode, FuseOpenDirectory, convert, inode};
 use crate::kernel_quirks::{direct_write_pages, names_in_use, unawaited_release};
 
 /// S_IFREG: what mknod(2) makes by CREATE.
@@ -28,7 +27,7 @@ impl Filesystem for Bridge {
     type Interruption = FuseInterrupt;
 
     fn silent_for(&self) -> Option<Duration> {
-        self.client.silent_for()
+        self.client.wire().transport().silent_for()
     }
 
     fn lookup(&self, context: &BridgeContext<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
@@ -122,8 +121,8 @@ impl Filesystem for Bridge {
         if new.mode & TYPE == REGULAR || new.mode & TYPE == 0 {
             return Ok(self.found(&ops::make_file(&op, parent, name, new.mode & 0o7777)?));
         }
-        let node = convert::node(new).ok_or(Errno::INVAL)?;
-        let made = ops::mknod(&op, parent, name, node, new.mode & 0o7777)?;
+        let (kind, device) = convert::node(new).ok_or(Errno::INVAL)?;
+        let made = ops::mknod(&op, parent, name, kind, device, new.mode & 0o7777)?;
         Ok(self.found(&made))
     }
 

@@ -10,28 +10,26 @@ mod convert;
 mod cookie_offsets;
 mod filesystem;
 mod fuse_fh;
-mod interruption;
 mod invalidation;
-mod opcodes;
 mod revalidation;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use curt_client::caller::CallerTable;
 use curt_client::{
     FoundInode, InodeId, InodeStat, Op, OpenDirectory, OpenFile, PageCacheState, Superblock, ops,
 };
-use curt_fuse::{EntryOut, FuseContext, NodeId, Notifier, OpenOut, open_reply};
+use curt_fuse::{EntryOut, FuseContext, Interruption, NodeId, Notifier, OpenOut, open_reply};
+use curt_rpc::client::Interrupt;
 
-pub use interruption::FuseInterrupt;
 pub use invalidation::InvalidationQueue;
 pub use revalidation::OpenFileRevalidation;
 
 use cookie_offsets::CookieOffsets;
 use fuse_fh::FuseFhTable;
-use opcodes::FuseOpcodeCounts;
 
 use crate::kernel_quirks::names_in_use::NamesInUse;
 
@@ -129,6 +127,61 @@ impl Bridge {
             fh: self.files.add(opened.file),
             flags: open_reply::KEEP_CACHE,
         }
+    }
+}
+
+macro_rules! operations {
+    ($($name:ident $text:literal;)+) => {
+        /// An operation of FUSE.
+        #[derive(Debug, Clone, Copy)]
+        enum FuseOpcode {
+            $($name,)+
+        }
+
+        const NAMES: &[&str] = &[$($text),+];
+    };
+}
+
+operations! {
+    Lookup "LOOKUP"; Forget "FORGET"; Getattr "GETATTR"; Setattr "SETATTR"; Readlink "READLINK"; Symlink "SYMLINK";
+    Mknod "MKNOD"; Mkdir "MKDIR"; Unlink "UNLINK"; Rmdir "RMDIR"; Rename "RENAME"; Link "LINK"; Open "OPEN";
+    Create "CREATE"; Read "READ"; Write "WRITE"; Statfs "STATFS"; Flush "FLUSH"; Release "RELEASE"; Fsync "FSYNC";
+    Opendir "OPENDIR"; Readdir "READDIR"; Readdirplus "READDIRPLUS"; Releasedir "RELEASEDIR"; Access "ACCESS";
+}
+
+/// Requests of the kernel, by operation.
+#[derive(Debug, Default)]
+struct FuseOpcodeCounts([AtomicU64; NAMES.len()]);
+
+impl FuseOpcodeCounts {
+    fn count(&self, operation: FuseOpcode) {
+        self.0[operation as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All numbers, by name.
+    fn snapshot(&self) -> BTreeMap<String, u64> {
+        let numbers = self.0.iter().map(|number| number.load(Ordering::Relaxed));
+        NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect()
+    }
+}
+
+/// An interrupt of the client that a FUSE session can raise.
+#[derive(Debug, Clone)]
+pub struct FuseInterrupt(Interrupt);
+
+impl Default for FuseInterrupt {
+    fn default() -> Self {
+        Self(Interrupt::new())
+    }
+}
+
+impl Interruption for FuseInterrupt {
+    fn raise(&self) {
+        self.0.raise();
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.is_raised()
     }
 }
 

@@ -153,7 +153,7 @@ impl MountControl {
     /// Its figures and options.
     pub(super) fn report(&self) -> MountReport {
         // What tools lay beside each other is of one moment: the requests are counted once.
-        let operations = self.client.statistics().snapshot();
+        let operations = self.client.wire().statistics().snapshot();
         let settings = self.settings.lock().clone();
         MountReport {
             source: self.source.clone(),

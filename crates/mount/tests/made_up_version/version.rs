@@ -8,15 +8,14 @@ use std::time::Instant;
 
 use curt_client::data::SharedBytes;
 use curt_client::protocol::{
-    Answer, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply, OpenCaller,
-    Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
-    WriteReply,
+    Answer, CookieVerifier, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, Protocol, ReadData, ReadSink, ReaddirEntry, ReaddirPage, RenameAttributes, RpcCaller,
+    RpcClient, WriteReply, WriteVerifier,
 };
 use curt_client::threads::MonotonicClock;
-use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_types::{
-    Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpAttr, SetAttributes, Stability, Timestamp,
+    Access, Attributes, Device, Fault, FileHandle, FileKind, PreOpState, SetAttributes, Stability, Timestamp,
     Wcc,
 };
 use parking_lot::Mutex;
@@ -86,7 +85,7 @@ impl Tree {
 
     fn attributes(&mut self, handle: &FileHandle) -> Attributes {
         let object = self.of(handle);
-        // A change has a number, which serves as a time.
+        // A change has a number, which serves as a time, too.
         let changed = Timestamp::new(object.changes, 1);
         Attributes {
             kind: object.kind,
@@ -102,17 +101,16 @@ impl Tree {
             atime: changed,
             mtime: changed,
             ctime: changed,
+            change: Some(object.changes.cast_unsigned()),
         }
     }
 
     fn change<T>(&mut self, of: &FileHandle, change: impl FnOnce(&mut Self) -> T) -> (T, Wcc) {
-        let Attributes {
-            size, mtime, ctime, ..
-        } = self.attributes(of);
+        let before = PreOpState::from(&self.attributes(of));
         let result = change(self);
         self.of(of).changes += 1;
         let wcc = Wcc {
-            before: Some(PreOpAttr { size, mtime, ctime }),
+            before: Some(before),
             after: Some(self.attributes(of)),
         };
         (result, wcc)

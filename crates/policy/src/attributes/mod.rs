@@ -15,17 +15,14 @@
 //!
 //! Must not know what is kept under an epoch, nor who waits.
 
-mod known;
 mod own_mutations;
 mod state;
 
 pub use self::{own_mutations::STEPS_MAX, state::AttributeState};
 
-use crate::{
-    facts::{Facts, PreOpState},
-    options::CacheOptions,
-    time::Moment,
-};
+use curt_types::PreOpState;
+
+use crate::{facts::Facts, options::CacheOptions, time::Moment};
 
 /// How good attributes are for the operation at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,9 @@
 //! then nobody else changed the object between. Replies may arrive in any order, so a step waits
 //! until the one before it has arrived.
 
-use crate::{facts::PreOpState, time::Moment};
+use curt_types::PreOpState;
+
+use crate::time::Moment;
 
 /// How many unexplained steps of our own changes are kept; one more makes the contents count as
 /// changed by others.

@@ -1,19 +1,119 @@
-//! What is known of one object: attributes, epochs, and what is unsettled.
+//! What is known of one object: the newest attributes, their dates and their timer; epochs, and
+//! what is unsettled.
+//!
+//! Owns the order of replies and the doubling of lifetimes. One per inode, so it is kept small.
 
 use core::time::Duration;
 
-use curt_types::Timestamp;
+use curt_types::{PreOpState, Timestamp};
 
 use super::{
     Absorbed, AttributeReport, Freshness, Mutation, MutationTicket,
-    known::{KnownAttributes, ReplyOrder},
     own_mutations::{UnsettledMutations, WccStep},
 };
 use crate::{
-    facts::{Epoch, Facts, PreOpState},
-    options::{CacheOptions, RacyGuard},
-    time::Moment,
+    facts::{Delegation, Epoch, Facts},
+    options::{CacheOptions, RacyGuard, TimeoutRange},
+    time::{Moment, left},
 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct KnownAttributes {
+    facts: Facts,
+    sent_at: Moment,
+    received_at: Moment,
+    /// Nanoseconds.
+    lifetime: u64,
+    adjusted_at: Moment,
+    /// The server's time of the last change before the epoch of contents began; `None` if it began
+    /// with a change of ours.
+    epoch_since: Option<Timestamp>,
+    /// When a change of ours was last found to join on.
+    own_change_at: Option<Moment>,
+}
+
+/// How a reply stands to what is known.
+enum ReplyOrder {
+    Newer,
+    Same,
+    Older,
+    Unclear,
+}
+
+impl KnownAttributes {
+    fn first(report: AttributeReport, options: &CacheOptions) -> Self {
+        Self {
+            facts: report.facts,
+            sent_at: report.sent_at,
+            received_at: report.received_at,
+            lifetime: nanoseconds(options.interval(report.facts.kind).min),
+            adjusted_at: report.received_at,
+            epoch_since: report.facts.stamp.changed_at(),
+            own_change_at: None,
+        }
+    }
+
+    /// A request sent after our knowledge arrived was answered from a later state; of others only
+    /// the stamps can tell.
+    fn order(&self, report: &AttributeReport) -> ReplyOrder {
+        if report.facts == self.facts {
+            return ReplyOrder::Same;
+        }
+        if report.sent_at >= self.received_at {
+            return ReplyOrder::Newer;
+        }
+        match report.facts.stamp.later_than(self.facts.stamp) {
+            Some(true) => ReplyOrder::Newer,
+            Some(false) => ReplyOrder::Older,
+            None => ReplyOrder::Unclear,
+        }
+    }
+
+    /// With the facts of the report, dated `sent_at`, and the lifetime doubled if it has passed
+    /// since it was last set: a storm of stats does not drive it up.
+    fn confirm(self, report: AttributeReport, sent_at: Moment, options: &CacheOptions) -> Self {
+        let lifetime = self.lifetime(options);
+        let due = report.received_at.since(self.adjusted_at) >= lifetime;
+        let doubled = lifetime.saturating_mul(2).min(bounds(&report.facts, options).max);
+        Self {
+            facts: report.facts,
+            sent_at,
+            received_at: self.received_at.max(report.received_at),
+            lifetime: nanoseconds(if due { doubled } else { lifetime }),
+            adjusted_at: if due { report.received_at } else { self.adjusted_at },
+            ..self
+        }
+    }
+
+    fn restart_timer(&mut self, now: Moment, options: &CacheOptions) {
+        self.lifetime = nanoseconds(options.interval(self.facts.kind).min);
+        self.adjusted_at = now;
+    }
+
+    /// For how long from `now` these attributes are believed.
+    fn remaining_lifetime(&self, now: Moment, options: &CacheOptions) -> Duration {
+        left(self.lifetime(options), now.since(self.sent_at))
+    }
+
+    /// Within the present bounds, which a remount may have moved.
+    fn lifetime(&self, options: &CacheOptions) -> Duration {
+        let TimeoutRange { min, max } = bounds(&self.facts, options);
+        Duration::from_nanos(self.lifetime).clamp(min, max)
+    }
+}
+
+/// The interval for this object, put in order.
+fn bounds(facts: &Facts, options: &CacheOptions) -> TimeoutRange {
+    let TimeoutRange { min, max } = options.interval(facts.kind);
+    TimeoutRange {
+        min,
+        max: max.max(min),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// What is known of one object, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,6 +191,23 @@ impl AttributeState {
         } else {
             Freshness::Fresh
         }
+    }
+
+    /// The same while this client holds `delegation`: nobody else changes attributes that came with
+    /// it or later (RFC 8881 §10.4).
+    #[must_use]
+    pub fn freshness_under(
+        &self,
+        delegation: Option<Delegation>,
+        began: Moment,
+        now: Moment,
+        options: &CacheOptions,
+    ) -> Freshness {
+        let covers = |delegation: Delegation| self.sent_at().is_some_and(|at| at >= delegation.since);
+        if delegation.is_some_and(covers) && !self.is_distrusted() {
+            return Freshness::Confirmed;
+        }
+        self.freshness(began, now, options)
     }
 
     /// For how long from `now` the attributes will be believed: what may be promised to the kernel,

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessMode, AccessView, CacheOptions, Facts, Freshness, LookupCache, MountUsers, PlusMode, PreOpState,
-    RacyGuard, TimeoutRange, access::AccessEntryView,
+    AccessMode, AccessView, CacheOptions, Facts, Freshness, LookupCache, MountUsers, PlusMode, RacyGuard,
+    TimeoutRange, access::AccessEntryView,
 };
-use curt_types::{Access, ChangeStamp, FileKind, Timestamp};
+use curt_types::{Access, ChangeStamp, FileKind, PreOpState, Timestamp};
 
 /// Picks from lists; each run of a test's closure is another combination.
 pub(crate) struct Cases {

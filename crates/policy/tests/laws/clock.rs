@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AttributeReport, AttributeState, CacheOptions, Facts, Freshness, ListingMode, Moment, Mutation, PlusMode,
-    RacyGuard, ServerClock,
+    AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
+    Moment, Mutation, PlusMode, RacyGuard, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages, learn_pages, learn_written},
     listing::{
         ListingContinuation, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX,
@@ -159,7 +159,7 @@ fn pages_are_kept_at_open_only_if_nothing_of_the_file_changed() {
             ..old
         };
         let _ = state.absorb(report(now, at(2000)), &options);
-        let pages = decide_pages(Some(label), &state, &clock, &options);
+        let pages = decide_pages(Some(label), &state, LockingState::default(), &clock, &options);
         assert_eq!(pages == PagesDecision::Keep, now == old, "{now:?}");
     });
 }
@@ -177,7 +177,7 @@ fn pages_read_while_the_stamp_was_young_are_read_again_at_the_next_open() {
         clock.learn(Timestamp::new(1_000_001, 1_000_000), at(1000));
         let _ = state.absorb(report(file(1), at(1000)), &options);
         let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
-        let pages = decide_pages(Some(label), &state, &clock, &options);
+        let pages = decide_pages(Some(label), &state, LockingState::default(), &clock, &options);
         assert_eq!(pages == PagesDecision::Keep, options.racy_guard == RacyGuard::Off);
     });
 }
@@ -208,9 +208,48 @@ fn our_own_writing_keeps_pages_if_the_server_proves_that_nobody_came_between() {
         assert_eq!(absorbed.contents_changed, !proven);
         let label = learn_written(held, &state, absorbed, at(2000));
         assert_eq!(label.is_some(), proven);
-        let kept =
-            |label: Option<PagesLabel>| decide_pages(label, &state, &clock, &options) == PagesDecision::Keep;
+        let kept = |label: Option<PagesLabel>| {
+            let pages = decide_pages(label, &state, LockingState::default(), &clock, &options);
+            pages == PagesDecision::Keep
+        };
         assert_eq!(kept(held), proven);
+    });
+}
+
+/// A lock, a delegation and the attributes each come before or after the pages; the stamp is young.
+#[test]
+fn pages_are_kept_under_a_delegation_and_asked_about_under_a_lock() {
+    for_each_case(|case| {
+        let options = CacheOptions {
+            racy_guard: case.pick(&[RacyGuard::Auto, RacyGuard::Off]),
+            ..CacheOptions::default()
+        };
+        let mut clock = ServerClock::new(Duration::ZERO);
+        let mut state = AttributeState::unknown();
+        clock.learn(Timestamp::new(1_000_001, 1_000_000), at(1000));
+        let _ = state.absorb(report(file(1), at(1000)), &options);
+        let label = learn_pages(None, state.ticket(), &state, true, at(1000)).unwrap();
+        let locking = LockingState {
+            locked_at: case.pick(&[None, Some(at(999)), Some(at(1500))]),
+            delegation: case
+                .pick(&[None, Some(at(999)), Some(at(1500))])
+                .map(|since| Delegation { write: false, since }),
+        };
+        let asked_at = case.pick(&[at(1000), at(2000)]);
+        let _ = state.absorb(report(file(1), asked_at), &options);
+        let pages = decide_pages(Some(label), &state, locking, &clock, &options);
+        let delegated = locking.delegation.is_some_and(|held| held.since == at(999));
+        let is_doubted = locking.locked_at == Some(at(1500)) && asked_at == at(1000);
+        let is_solid = options.racy_guard == RacyGuard::Off && !is_doubted;
+        assert_eq!(pages == PagesDecision::Keep, delegated || is_solid, "{locking:?}");
+        let (began, now) = (at(900_000), at(900_000));
+        let freshness = |state: &AttributeState| {
+            state.freshness_under(locking.delegation, began, now, &options) == Freshness::Confirmed
+        };
+        let covers = locking.delegation.is_some_and(|held| asked_at >= held.since);
+        assert_eq!(freshness(&state), covers);
+        state.distrust(at(3000));
+        assert!(!freshness(&state), "a reply of ours was lost");
     });
 }
 

@@ -7,8 +7,7 @@ use curt_policy::{
     ServerClock,
     access::{AllowedBy, decide_access},
     kernel_cache::name_lifetime,
-    lookup::{LookupDecision, LookupView, decide_cached_lookup},
-    names::{DentryState, LookupTime, decide_lookup},
+    names::{DentryState, LookupDecision, LookupTime, LookupView, decide_cached_lookup, decide_lookup},
 };
 use curt_types::Access;
 

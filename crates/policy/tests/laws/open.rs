@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessDecision, AccessView, CacheOptions, Freshness, OpenDecision, OpenIntent, OpenView,
+    AccessDecision, AccessView, CacheOptions, Delegation, Freshness, LockingState, Moment, OpenDecision,
+    OpenIntent, OpenView,
     access::decide_access,
     open::{OpenServed, decide_open},
 };
@@ -29,6 +30,28 @@ fn intent(case: &mut Cases) -> OpenIntent {
     }
 }
 
+/// Nothing, a lock, and a delegation of either kind.
+fn locking(case: &mut Cases) -> LockingState {
+    let since = Moment::default();
+    let delegation = |write| {
+        let delegation = Some(Delegation { write, since });
+        LockingState {
+            delegation,
+            ..LockingState::default()
+        }
+    };
+    let locked = LockingState {
+        locked_at: Some(since),
+        delegation: None,
+    };
+    case.pick(&[
+        LockingState::default(),
+        locked,
+        delegation(false),
+        delegation(true),
+    ])
+}
+
 fn view(case: &mut Cases, access: AccessView) -> OpenView {
     OpenView {
         kind: case.pick(&[
@@ -41,7 +64,7 @@ fn view(case: &mut Cases, access: AccessView) -> OpenView {
         age: case.pick(&[Duration::ZERO, SLOPPY, SLOPPY + Duration::from_nanos(1)]),
         written_here: case.bool(),
         closed_after_writing: case.bool(),
-        locked: case.bool(),
+        locking: locking(case),
         access,
     }
 }
@@ -55,7 +78,13 @@ fn for_each_allowed_open(mut check: impl FnMut(OpenView, OpenIntent, &CacheOptio
         let intent = intent(case);
         check(view, intent, &options, decide_open(&view, intent, &options));
     });
-    assert_eq!(cases, 4 * 4 * 3 * 8 * 128 * 16);
+    assert_eq!(cases, 4 * 4 * 3 * 4 * 4 * 128 * 16);
+}
+
+/// Whether the delegation allows the open: one for reading no change.
+fn is_covered(view: &OpenView, intent: OpenIntent) -> bool {
+    let delegation = view.locking.delegation;
+    delegation.is_some_and(|held| held.write || !(intent.write || intent.truncate))
 }
 
 // SEMANTICS: cto-1.
@@ -67,7 +96,7 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
             && let OpenDecision::Serve(served) = decision
         {
             assert_eq!(view.attributes, Freshness::Confirmed, "{view:?} {intent:?}");
-            assert_eq!(served, OpenServed::Confirmed);
+            assert!(matches!(served, OpenServed::Confirmed | OpenServed::Delegated));
         }
     });
 }
@@ -77,9 +106,14 @@ fn by_default_an_open_is_served_only_from_attributes_asked_for_since_it_began() 
 fn attributes_asked_for_since_it_began_serve_every_open() {
     for_each_allowed_open(|view, intent, options, decision| {
         if view.attributes == Freshness::Confirmed {
+            let served = if is_covered(&view, intent) {
+                OpenServed::Delegated
+            } else {
+                OpenServed::Confirmed
+            };
             assert_eq!(
                 decision,
-                OpenDecision::Serve(OpenServed::Confirmed),
+                OpenDecision::Serve(served),
                 "{view:?} {intent:?} {options:?}"
             );
         }
@@ -102,7 +136,7 @@ fn noac_never_serves_attributes_that_were_not_asked_for() {
 fn sloppycto_serves_exactly_read_only_opens_of_quiet_regular_files_within_n() {
     for_each_allowed_open(|view, intent, options, decision| {
         let read_only = !(intent.write || intent.truncate || intent.create || intent.direct || intent.sync);
-        let quiet = !(view.written_here || view.locked || view.closed_after_writing);
+        let quiet = !(view.written_here || view.locking.locked_at.is_some() || view.closed_after_writing);
         let wanted = options.attribute_cache
             && options.close_to_open
             && options.sloppy_open == SLOPPY
@@ -145,7 +179,7 @@ fn an_open_decides_access_first_and_as_access_does() {
             age: case.pick(&[Duration::ZERO, SLOPPY * 2]),
             written_here: false,
             closed_after_writing: false,
-            locked: false,
+            locking: LockingState::default(),
             access,
         };
         let intent = case.pick(&[
@@ -181,6 +215,15 @@ fn an_open_decides_access_first_and_as_access_does() {
             AccessDecision::Revalidate => assert_eq!(decision, OpenDecision::Revalidate),
             AccessDecision::Ask(why) => assert_eq!(decision, OpenDecision::Ask(why)),
         }
+    });
+}
+
+#[test]
+fn an_open_is_the_delegations_only_where_it_covers_what_the_open_may_do() {
+    for_each_allowed_open(|view, intent, options, decision| {
+        let is = decision == OpenDecision::Serve(OpenServed::Delegated);
+        let wanted = view.attributes == Freshness::Confirmed && is_covered(&view, intent);
+        assert_eq!(is, wanted, "{view:?} {intent:?} {options:?}");
     });
 }
 

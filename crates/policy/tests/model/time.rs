@@ -16,6 +16,8 @@ pub(crate) enum Grain {
     Coarse,
     /// No two changes carry one stamp.
     Fine,
+    /// No two changes carry one change attribute, which tells no order (NFSv4).
+    Change,
 }
 
 /// Moments begin here, so that no other number in a state is as large: see [`Canon`].
@@ -80,10 +82,10 @@ impl Changed {
 
     /// What the server writes on it.
     pub(crate) fn stamp(self, grain: Grain) -> ChangeStamp {
-        let extra = if grain == Grain::Fine {
-            u32::from(self.number) * 1_000 + 1
-        } else {
-            0
+        let extra = match grain {
+            Grain::Coarse => 0,
+            Grain::Fine => u32::from(self.number) * 1_000 + 1,
+            Grain::Change => return ChangeStamp::Change(self.number.into()),
         };
         // The first tick is no whole tenth of a second: the clock's step shows in the first time
         // sent.

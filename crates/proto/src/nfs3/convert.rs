@@ -1,7 +1,8 @@
 //! Conversions between the types of the wire and those of the domain.
 
 use curt_types::{
-    Attributes, Device, FileHandle, FileKind, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
+    Attributes, ChangeStamp, Device, FileHandle, FileKind, PreOpState, SetAttributes, SetTime, Stability,
+    Timestamp, Wcc,
 };
 
 use super::{Fattr, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
@@ -48,6 +49,7 @@ impl From<Fattr> for Attributes {
             atime: fattr.atime.into(),
             mtime: fattr.mtime.into(),
             ctime: fattr.ctime.into(),
+            change: None,
         }
     }
 }
@@ -89,10 +91,9 @@ impl From<NfsFh3> for FileHandle {
 
 impl From<WccData> for Wcc {
     fn from(wcc: WccData) -> Self {
-        let before = |before: WccAttr| PreOpAttr {
-            size: before.size,
-            mtime: before.mtime.into(),
-            ctime: before.ctime.into(),
+        let before = |before: WccAttr| {
+            let (mtime, ctime) = (before.mtime.into(), before.ctime.into());
+            PreOpState::new(before.size, ChangeStamp::Times { mtime, ctime })
         };
         Self {
             before: wcc.before.map(before),

@@ -192,6 +192,7 @@ mod tests {
                 atime: at(0),
                 mtime: at(0),
                 ctime: at(0),
+                change: None,
             },
             birth,
         }

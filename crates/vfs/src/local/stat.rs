@@ -26,6 +26,7 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        change: None,
     }
 }
 
@@ -50,6 +51,7 @@ pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
         atime: time(&status.stx_atime),
         mtime: time(&status.stx_mtime),
         ctime: time(&status.stx_ctime),
+        change: None,
     }
 }
 

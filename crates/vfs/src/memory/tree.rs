@@ -202,6 +202,7 @@ impl MemoryTree {
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,
+            change: None,
         }
     }
 

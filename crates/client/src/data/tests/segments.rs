@@ -1,17 +1,18 @@
 //! The map of segments against an array of bytes.
 
-use crate::protocol::OpenContext;
 use std::{ops::Range, sync::Arc};
 
-use curt_proto::nfs3::WriteVerifier;
 use curt_rpc::auth::RpcCredential;
 
 use super::random::Random;
-use crate::data::{
-    block_pool::BlockPool,
-    segment::{SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin},
-    segments::Segments,
-    shared_bytes::{ReadBytes, SharedBytes},
+use crate::{
+    data::{
+        block_pool::BlockPool,
+        segment::{SegmentState, SegmentToWrite, SegmentUsage, WriteOrigin},
+        segments::Segments,
+        shared_bytes::{ReadBytes, SharedBytes},
+    },
+    protocol::{OpenContext, WriteVerifier},
 };
 
 const SIZE: u64 = 300;

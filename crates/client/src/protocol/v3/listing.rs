@@ -1,111 +1,93 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, 3.3.17).
 
 use curt_proto::nfs3::{
-    Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsProcedure, NfsResult,
-    ReaddirArguments, ReaddirOk, ReaddirPlusArguments,
+    Cookie, DirectoryEntry, DirectoryEntryPlus, Fattr, NfsProcedure, NfsResult, ReaddirArguments, ReaddirOk,
+    ReaddirPlusArguments,
 };
 use curt_rpc::client::CallError;
-use curt_types::{Attributes, FileHandle};
-use curt_xdr::{Decode, DecodeError};
+use curt_types::{Attributes, Fault, FileHandle};
+use curt_xdr::{Decode, DecodeError, Encode};
 
-use super::{nfs_fh3, read_results, send};
-use crate::protocol::{NfsReply, ReaddirEntry, ReaddirPage, RpcCaller, RpcClient};
+use super::{Answer, ListRequest, NfsReply, NfsV3, ReaddirPage, RpcCaller, attributes, nfs_fh3};
+use crate::protocol::ReaddirEntry;
 
-/// READDIR: names of a directory that follow `cookie`, in results of `count` bytes at most. `about`
-/// is the directory.
-///
-/// # Errors
-/// No answer, or one that makes no sense: names that no directory can hold.
-pub fn readdir(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    directory: &FileHandle,
-    cookie: u64,
-    verifier: CookieVerifier,
-    count: u32,
-) -> Result<NfsReply<ReaddirPage, Option<Attributes>>, CallError> {
-    let procedure = NfsProcedure::Readdir;
-    let arguments = ReaddirArguments {
-        directory: nfs_fh3(directory)?,
-        cookie: Cookie(cookie),
-        verifier,
-        count,
-    };
-    let incoming = send(wire, asker, procedure, &arguments, &[], results_max(count))?;
-    let outcome: NfsResult<ReaddirOk<'_, DirectoryEntry<'_>>, Option<Fattr>> =
-        read_results(wire, procedure, incoming.reply.results())?;
-    let (outcome, about) = match outcome {
-        NfsResult::Ok(ok) => {
-            let attributes = ok.attributes.map(Attributes::from);
-            let page = page(ok, |entry| ReaddirEntry {
+impl NfsV3 {
+    /// Names of a directory. Names that no directory can hold are malformed.
+    pub(super) fn readdir(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        request: ListRequest,
+    ) -> Answer<ReaddirPage, Option<Attributes>> {
+        let ListRequest {
+            verifier,
+            size: count,
+            ..
+        } = request;
+        let (directory, cookie) = (nfs_fh3(directory)?, Cookie(request.cookie));
+        let list = |procedure, arguments: &(dyn Encode + Sync)| {
+            self.send(caller, procedure, arguments, &[], results_max(count))
+        };
+        let (procedure, incoming) = if request.plus {
+            let arguments = ReaddirPlusArguments {
+                directory,
+                cookie,
+                verifier,
+                directory_count: count,
+                max_count: count,
+            };
+            let procedure = NfsProcedure::ReaddirPlus;
+            (procedure, list(procedure, &arguments)?)
+        } else {
+            let arguments = ReaddirArguments {
+                directory,
+                cookie,
+                verifier,
+                count,
+            };
+            (NfsProcedure::Readdir, list(NfsProcedure::Readdir, &arguments)?)
+        };
+        let results = incoming.reply.results();
+        let (outcome, attributes) = if request.plus {
+            self.page(procedure, results, |entry: DirectoryEntryPlus<'_>| ReaddirEntry {
+                fileid: entry.fileid.0,
+                name: entry.name.bytes().into(),
+                cookie: entry.cookie.0,
+                handle: entry.handle.map(FileHandle::from),
+                attributes: attributes(entry.attributes),
+            })?
+        } else {
+            self.page(procedure, results, |entry: DirectoryEntry<'_>| ReaddirEntry {
                 fileid: entry.fileid.0,
                 name: entry.name.bytes().into(),
                 cookie: entry.cookie.0,
                 handle: None,
                 attributes: None,
-            });
-            (
-                Ok(page.map_err(|error| wire.malformed(procedure.name(), error))?),
-                attributes,
-            )
-        }
-        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
-    };
-    Ok(NfsReply {
-        sent_at: incoming.sent_at,
-        lost_at: None,
-        outcome,
-        attributes: about,
-    })
-}
+            })?
+        };
+        Ok(NfsReply {
+            sent_at: incoming.sent_at,
+            lost_at: None,
+            outcome,
+            attributes,
+        })
+    }
 
-/// READDIRPLUS: as READDIR, with attributes and handles.
-///
-/// # Errors
-/// No answer, or one that makes no sense: names that no directory can hold.
-pub fn readdirplus(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    directory: &FileHandle,
-    cookie: u64,
-    verifier: CookieVerifier,
-    count: u32,
-) -> Result<NfsReply<ReaddirPage, Option<Attributes>>, CallError> {
-    let procedure = NfsProcedure::ReaddirPlus;
-    let (directory_count, max_count) = (count, count);
-    let arguments = ReaddirPlusArguments {
-        directory: nfs_fh3(directory)?,
-        cookie: Cookie(cookie),
-        verifier,
-        directory_count,
-        max_count,
-    };
-    let incoming = send(wire, asker, procedure, &arguments, &[], results_max(count))?;
-    let outcome: NfsResult<ReaddirOk<'_, DirectoryEntryPlus<'_>>, Option<Fattr>> =
-        read_results(wire, procedure, incoming.reply.results())?;
-    let (outcome, about) = match outcome {
-        NfsResult::Ok(ok) => {
-            let attributes = ok.attributes.map(Attributes::from);
-            let page = page(ok, |entry| ReaddirEntry {
-                fileid: entry.fileid.0,
-                name: entry.name.bytes().into(),
-                cookie: entry.cookie.0,
-                handle: entry.handle.map(FileHandle::from),
-                attributes: entry.attributes.map(Attributes::from),
-            });
-            (
-                Ok(page.map_err(|error| wire.malformed(procedure.name(), error))?),
-                attributes,
-            )
+    fn page<'a, E: Decode<'a>>(
+        &self,
+        procedure: NfsProcedure,
+        results: &'a [u8],
+        listed: impl Fn(E) -> ReaddirEntry,
+    ) -> Result<(Result<ReaddirPage, Fault>, Option<Attributes>), CallError> {
+        match self.results(procedure, results)? {
+            NfsResult::<ReaddirOk<'a, E>, Option<Fattr>>::Ok(ok) => {
+                let about = attributes(ok.attributes);
+                let page = page(ok, listed).map_err(|error| self.malformed(procedure, error))?;
+                Ok((Ok(page), about))
+            }
+            NfsResult::Failed(status, fattr) => Ok((Err(status.into()), attributes(fattr))),
         }
-        NfsResult::Failed(status, fattr) => (Err(status.into()), fattr.map(Attributes::from)),
-    };
-    Ok(NfsReply {
-        sent_at: incoming.sent_at,
-        lost_at: None,
-        outcome,
-        attributes: about,
-    })
+    }
 }
 
 /// Bytes by which results may exceed what was asked for: knfsd of Linux ends a reply after the

@@ -1,145 +1,41 @@
-//! NFS version 3 (RFC 1813): one function per procedure, and [`NfsV3`], which carries out a
-//! client's intents with them.
+//! NFS version 3 (RFC 1813): [`NfsV3`] carries out a client's intents by its procedures.
 //!
-//! Owns encoding arguments and decoding results. Each function sends one request, repeats it while
-//! the server answers JUKEBOX, and returns the results as plain values, failures included. A reply
-//! that makes no sense is [`CallError::Malformed`], with one log line. Must not know the purpose of
-//! a request.
+//! Owns encoding arguments and decoding results. An intent that is one procedure is here; those
+//! that take several, or whose results need care, have files of their own: [`create`], [`listing`],
+//! [`transfer`]. Each request is repeated while the server answers JUKEBOX. A reply that makes no
+//! sense is [`CallError::Malformed`], with one log line. Must not know the purpose of a request.
 
-mod file_system;
+mod create;
 mod listing;
-mod names;
-mod objects;
+pub mod mounting;
 mod transfer;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    ops::Range,
-    sync::Arc,
-    time::Instant,
-};
+use std::{ops::Range, sync::Arc};
 
-use curt_proto::nfs3::{NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, VERSION, WriteVerifier};
+use curt_proto::nfs3::{
+    AccessArguments, AccessMask, AccessOk, CommitArguments, CommitOk, DirOpArgs, Fattr, Filename,
+    FsProperties, FsinfoArguments, FsinfoOk, FsstatOk, LinkArguments, LinkWcc, LookupOk, NfsFh3,
+    NfsProcedure, NfsResult, NfsStat3, PROGRAM, PathconfOk, ReadlinkOk, RenameArguments, RenameWcc,
+    SetattrArguments, VERSION, WccData,
+};
 use curt_rpc::client::{CallError, ReplySink};
-use curt_types::{Access, Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Stability, Wcc};
+use curt_types::{Access, Attributes, Fault, FileHandle, SetAttributes, Stability, Wcc};
 use curt_xdr::{Decode, DecodeError, Encode, decode_all};
 
 use super::{
-    Answer, CreateRequest, FsstatReply, LinkAttributes, ListRequest, LookupReply, MknodType, NfsReply,
-    OpenCaller, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
-    WriteReply,
+    Answer, CreateRequest, Fsinfo, FsstatReply, LinkAttributes, ListRequest, LookupReply, NfsReply,
+    OpenCaller, Pathconf, Protocol, ReadData, ReadSink, ReaddirPage, RenameAttributes, RpcCaller, RpcClient,
+    WriteReply, WriteVerifier,
     rpc_client::{CallResult, CallSpec},
 };
-
-pub use file_system::{fsinfo, fsstat, pathconf};
-pub use listing::{readdir, readdirplus};
-pub use names::{create, link, lookup, mkdir, mknod, remove, rename, rmdir, symlink};
-pub use objects::{access, getattr, null, readlink, setattr};
-pub use transfer::{commit, read, write};
-
-/// An object made by CREATE, MKDIR, SYMLINK or MKNOD; who gets no handle has to look the name up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateReply {
-    /// Its handle, if the server gave it.
-    pub handle: Option<FileHandle>,
-    /// Its attributes, if the server gave them.
-    pub attributes: Option<Attributes>,
-}
-
-/// How CREATE treats a name that exists (RFC 1813 §3.3.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateSemantics {
-    /// Take what is there, set the attributes.
-    Unchecked(SetAttributes),
-    /// Fail with EXIST.
-    Guarded(SetAttributes),
-    /// Fail with EXIST unless the same verifier made it: a repeated call succeeds. Attributes have
-    /// to be set afterwards.
-    Exclusive([u8; 8]),
-}
 
 /// NFS version 3 over a connection.
 #[derive(Debug)]
 pub struct NfsV3 {
     rpc: Arc<RpcClient>,
-}
-
-impl NfsV3 {
-    /// Over this connection.
-    #[must_use]
-    pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
-        Arc::new(Self { rpc })
-    }
-
-    /// Makes a file that must be new: the server keeps a verifier with it, by which it knows a call
-    /// that is sent twice. The verifier is kept in attributes, which are set afterwards.
-    fn create_exclusive(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        set: SetAttributes,
-    ) -> Answer<LookupReply, Wcc> {
-        // Random, and different for each call: the keys of RandomState are the process's own.
-        let verifier = RandomState::new().hash_one((directory.as_bytes(), name, self.rpc.now()));
-        let how = CreateSemantics::Exclusive(verifier.to_be_bytes());
-        let made = create(&self.rpc, caller, directory, name, &how)?;
-        if made.outcome == Err(Fault::Notsupp) {
-            let made = create(&self.rpc, caller, directory, name, &CreateSemantics::Guarded(set))?;
-            return self.look_up_made(caller, directory, name, made);
-        }
-        let mut made = self.look_up_made(caller, directory, name, made)?;
-        // A second copy is told of no failure of the first.
-        made.lost_at = None;
-        if let Ok(found) = &mut made.outcome {
-            // The server kept the verifier in the times.
-            let set = SetAttributes {
-                atime: SetTime::ServerTime,
-                mtime: SetTime::ServerTime,
-                ..set
-            };
-            let answer = setattr(&self.rpc, caller, &found.handle, &set, None)?;
-            match answer.outcome {
-                Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
-                // The file was made all the same: nothing is known of the directory.
-                Err(fault) => {
-                    return Ok(NfsReply {
-                        outcome: Err(fault),
-                        attributes: Wcc::default(),
-                        ..made
-                    });
-                }
-            }
-        }
-        Ok(made)
-    }
-
-    /// Who gets no handle of what it made has to look the name up.
-    fn look_up_made(
-        &self,
-        caller: RpcCaller<'_>,
-        directory: &FileHandle,
-        name: &[u8],
-        made: NfsReply<CreateReply, Wcc>,
-    ) -> Answer<LookupReply, Wcc> {
-        let outcome = match made.outcome {
-            Ok(CreateReply {
-                handle: Some(handle),
-                attributes,
-            }) => Ok(LookupReply { handle, attributes }),
-            Ok(CreateReply { handle: None, .. }) => lookup(&self.rpc, caller, directory, name)?.outcome,
-            Err(fault) => Err(fault),
-        };
-        Ok(NfsReply {
-            sent_at: made.sent_at,
-            lost_at: made.lost_at,
-            outcome,
-            attributes: made.attributes,
-        })
-    }
 }
 
 impl Protocol for NfsV3 {
@@ -153,11 +49,23 @@ impl Protocol for NfsV3 {
         directory: &FileHandle,
         name: &[u8],
     ) -> Answer<LookupReply, Option<Attributes>> {
-        lookup(&self.rpc, caller, directory, name)
+        let Some(place) = place(directory, name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let found = |ok: LookupOk| {
+            let found = LookupReply {
+                handle: ok.object.into(),
+                attributes: ok.attributes.map(Attributes::from),
+            };
+            (found, attributes(ok.directory))
+        };
+        self.ask(caller, NfsProcedure::Lookup, &place, found, attributes)
     }
 
     fn attributes(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<Attributes, ()> {
-        getattr(&self.rpc, caller, object)
+        let object = nfs_fh3(object)?;
+        let told = |fattr: Fattr| (fattr.into(), ());
+        self.ask(caller, NfsProcedure::Getattr, &object, told, |(): ()| ())
     }
 
     fn access(
@@ -166,21 +74,33 @@ impl Protocol for NfsV3 {
         object: &FileHandle,
         rights: Access,
     ) -> Answer<Access, Option<Attributes>> {
-        let answer = access(&self.rpc, caller, object, rights.bits())?;
-        Ok(NfsReply {
-            sent_at: answer.sent_at,
-            lost_at: None,
-            outcome: answer.outcome.map(Access::from_bits),
-            attributes: answer.attributes,
-        })
+        let arguments = AccessArguments {
+            object: nfs_fh3(object)?,
+            access: AccessMask(rights.bits()),
+        };
+        // A right that was not asked about is not granted by an answer.
+        let granted = |ok: AccessOk| {
+            let granted = Access::from_bits(ok.access.0).common(rights);
+            (granted, attributes(ok.attributes))
+        };
+        self.ask(caller, NfsProcedure::Access, &arguments, granted, attributes)
     }
 
     fn set(&self, caller: RpcCaller<'_>, object: &FileHandle, set: &SetAttributes) -> Answer<(), Wcc> {
-        setattr(&self.rpc, caller, object, set, None)
+        let arguments = SetattrArguments {
+            object: nfs_fh3(object)?,
+            attributes: (*set).into(),
+            guard: None,
+        };
+        self.change(caller, NfsProcedure::Setattr, &arguments)
     }
 
     fn readlink(&self, caller: RpcCaller<'_>, link: &FileHandle) -> Answer<Box<[u8]>, Option<Attributes>> {
-        readlink(&self.rpc, caller, link)
+        let procedure = NfsProcedure::Readlink;
+        let incoming = self.send(caller, procedure, &nfs_fh3(link)?, &[], RESULTS_NAME)?;
+        let outcome = self.results(procedure, incoming.reply.results())?;
+        let text = |ok: ReadlinkOk<'_>| (ok.target.bytes().into(), attributes(ok.attributes));
+        Ok(reply(&incoming, outcome, text, attributes))
     }
 
     fn create(
@@ -190,26 +110,7 @@ impl Protocol for NfsV3 {
         name: &[u8],
         new: &CreateRequest<'_>,
     ) -> Answer<LookupReply, Wcc> {
-        let set = SetAttributes {
-            mode: Some(new.mode),
-            ..SetAttributes::default()
-        };
-        let rpc = &self.rpc;
-        let special = |node| mknod(rpc, caller, directory, name, node, &set);
-        let made = match new.kind {
-            FileKind::Regular if new.is_exclusive => {
-                return self.create_exclusive(caller, directory, name, set);
-            }
-            // Guarded, not unchecked: a file that is there already must not be given this mode.
-            FileKind::Regular => create(rpc, caller, directory, name, &CreateSemantics::Guarded(set)),
-            FileKind::Directory => mkdir(rpc, caller, directory, name, &set),
-            FileKind::Symlink => symlink(rpc, caller, directory, name, new.text, &set),
-            FileKind::BlockDevice => special(MknodType::Block(new.device)),
-            FileKind::CharacterDevice => special(MknodType::Character(new.device)),
-            FileKind::Socket => special(MknodType::Socket),
-            FileKind::Fifo => special(MknodType::Fifo),
-        };
-        self.look_up_made(caller, directory, name, made?)
+        self.make(caller, directory, name, new)
     }
 
     fn remove(
@@ -219,11 +120,15 @@ impl Protocol for NfsV3 {
         name: &[u8],
         is_directory: bool,
     ) -> Answer<(), Wcc> {
-        if is_directory {
-            rmdir(&self.rpc, caller, directory, name)
+        let Some(place) = place(directory, name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let procedure = if is_directory {
+            NfsProcedure::Rmdir
         } else {
-            remove(&self.rpc, caller, directory, name)
-        }
+            NfsProcedure::Remove
+        };
+        self.change(caller, procedure, &place)
     }
 
     fn rename(
@@ -232,7 +137,16 @@ impl Protocol for NfsV3 {
         from: (&FileHandle, &[u8]),
         to: (&FileHandle, &[u8]),
     ) -> Answer<(), RenameAttributes> {
-        rename(&self.rpc, caller, from, to)
+        let (Some(from), Some(to)) = (place(from.0, from.1), place(to.0, to.1)) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let arguments = RenameArguments { from, to };
+        let both = |wcc: RenameWcc| RenameAttributes {
+            from: wcc.from.into(),
+            to: wcc.to.into(),
+        };
+        let renamed = |wcc| ((), both(wcc));
+        self.ask(caller, NfsProcedure::Rename, &arguments, renamed, both)
     }
 
     fn link(
@@ -242,7 +156,17 @@ impl Protocol for NfsV3 {
         directory: &FileHandle,
         name: &[u8],
     ) -> Answer<(), LinkAttributes> {
-        link(&self.rpc, caller, file, directory, name)
+        let Some(place) = place(directory, name) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let file = nfs_fh3(file)?;
+        let both = |wcc: LinkWcc| LinkAttributes {
+            file: attributes(wcc.attributes),
+            directory: wcc.directory.into(),
+        };
+        let arguments = LinkArguments { file, place };
+        let linked = |wcc| ((), both(wcc));
+        self.ask(caller, NfsProcedure::Link, &arguments, linked, both)
     }
 
     fn list(
@@ -251,14 +175,7 @@ impl Protocol for NfsV3 {
         directory: &FileHandle,
         request: ListRequest,
     ) -> Answer<ReaddirPage, Option<Attributes>> {
-        let ListRequest {
-            cookie,
-            verifier,
-            size,
-            plus,
-        } = request;
-        let list = if plus { readdirplus } else { readdir };
-        list(&self.rpc, caller, directory, cookie, verifier, size)
+        self.readdir(caller, directory, request)
     }
 
     fn read(
@@ -268,8 +185,7 @@ impl Protocol for NfsV3 {
         range: Range<u64>,
         sink: Option<&Arc<dyn ReadSink>>,
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        transfer::read_to_sink(&self.rpc, open.rpc(), file, range.start, count, sink)
+        self.read_to_sink(open.rpc(), file, range, sink)
     }
 
     fn write(
@@ -280,15 +196,155 @@ impl Protocol for NfsV3 {
         stability: Stability,
         bytes: &[u8],
     ) -> Answer<WriteReply, Wcc> {
-        write(&self.rpc, open.rpc(), file, offset, stability, bytes)
+        self.write_bytes(open.rpc(), file, offset, stability, bytes)
     }
 
     fn commit(&self, open: OpenCaller<'_>, file: &FileHandle) -> Answer<WriteVerifier, Wcc> {
-        commit(&self.rpc, open.rpc(), file)
+        let arguments = CommitArguments {
+            file: nfs_fh3(file)?,
+            offset: 0,
+            count: 0,
+        };
+        let committed = |ok: CommitOk| (ok.verifier, ok.wcc.into());
+        self.ask(open.rpc(), NfsProcedure::Commit, &arguments, committed, wcc)
     }
 
     fn space(&self, caller: RpcCaller<'_>, object: &FileHandle) -> Answer<FsstatReply, Option<Attributes>> {
-        fsstat(&self.rpc, caller, object)
+        let object = nfs_fh3(object)?;
+        let space = |ok: FsstatOk| {
+            let space = FsstatReply {
+                total_bytes: ok.total_bytes,
+                free_bytes: ok.free_bytes,
+                available_bytes: ok.available_bytes,
+                total_files: ok.total_files,
+                free_files: ok.free_files,
+                available_files: ok.available_files,
+                invariant_seconds: ok.invariant_seconds,
+            };
+            (space, attributes(ok.attributes))
+        };
+        self.ask(caller, NfsProcedure::Fsstat, &object, space, attributes)
+    }
+}
+
+impl NfsV3 {
+    /// Over this connection.
+    #[must_use]
+    pub fn new(rpc: Arc<RpcClient>) -> Arc<Self> {
+        Arc::new(Self { rpc })
+    }
+
+    /// What a mount asks of its root: FSINFO and PATHCONF. Some servers do not know PATHCONF for
+    /// all file systems; a mount is possible without, and has zeros.
+    ///
+    /// # Errors
+    /// There is no answer, or none that makes sense.
+    pub fn limits(&self, caller: RpcCaller<'_>, root: &FileHandle) -> Answer<(Fsinfo, Pathconf), ()> {
+        let root = nfs_fh3(root)?;
+        let told = |ok: FsinfoOk| (fsinfo(&ok), ());
+        let dropped = |_: Option<Fattr>| ();
+        let arguments = FsinfoArguments { root };
+        let info = self.ask(caller, NfsProcedure::Fsinfo, &arguments, told, dropped)?;
+        let outcome = match info.outcome {
+            Ok(limits) => {
+                let told = |ok: PathconfOk| (pathconf(&ok), ());
+                let paths = self.ask(caller, NfsProcedure::Pathconf, &root, told, dropped)?;
+                Ok((limits, paths.outcome.unwrap_or_default()))
+            }
+            Err(fault) => Err(fault),
+        };
+        Ok(NfsReply {
+            sent_at: info.sent_at,
+            lost_at: info.lost_at,
+            outcome,
+            attributes: (),
+        })
+    }
+
+    /// Sends a request that changes one object.
+    fn change(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+    ) -> Answer<(), Wcc> {
+        self.ask(caller, procedure, arguments, |data| ((), wcc(data)), wcc)
+    }
+
+    /// Sends a request whose results are small, and makes an answer of them: `success` of what
+    /// comes with OK, `failure` of what comes with any other status.
+    fn ask<T, F, R, A>(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+        success: impl FnOnce(T) -> (R, A),
+        failure: impl FnOnce(F) -> A,
+    ) -> Answer<R, A>
+    where
+        T: for<'a> Decode<'a>,
+        F: for<'a> Decode<'a>,
+    {
+        let incoming = self.send(caller, procedure, arguments, &[], RESULTS_SMALL)?;
+        let outcome: NfsResult<T, F> = self.results(procedure, incoming.reply.results())?;
+        Ok(reply(&incoming, outcome, success, failure))
+    }
+
+    fn send(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+        bulk: &[u8],
+        results_max: usize,
+    ) -> Result<CallResult, CallError> {
+        self.send_with_sink(caller, procedure, arguments, bulk, results_max, None)
+    }
+
+    /// As [`Self::send`], but the results may be processed in the receive buffer.
+    fn send_with_sink(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+        bulk: &[u8],
+        results_max: usize,
+        sink: Option<&Arc<dyn ReplySink>>,
+    ) -> Result<CallResult, CallError> {
+        let outgoing = CallSpec {
+            program: PROGRAM,
+            version: VERSION,
+            procedure: procedure.number(),
+            arguments,
+            bulk,
+            results_max,
+            jukebox: NfsStat3::Jukebox.number(),
+            sink,
+        };
+        self.rpc.call(caller, outgoing)
+    }
+
+    fn results<'a, T: Decode<'a>>(&self, procedure: NfsProcedure, results: &'a [u8]) -> Result<T, CallError> {
+        decode_all(results).map_err(|error| self.malformed(procedure, error))
+    }
+
+    fn malformed(&self, procedure: NfsProcedure, error: DecodeError) -> CallError {
+        self.rpc.malformed(procedure.name(), error)
+    }
+
+    /// A value that its type allows and its place does not.
+    fn invalid_value(&self, procedure: NfsProcedure, name: &'static str, value: u32) -> CallError {
+        self.malformed(procedure, DecodeError::BadValue { name, value })
+    }
+
+    /// The answer to a request that cannot be sent, as a server would give it.
+    fn refusal<R, A: Default>(&self, fault: Fault) -> NfsReply<R, A> {
+        NfsReply {
+            sent_at: self.rpc.now(),
+            lost_at: None,
+            outcome: Err(fault),
+            attributes: A::default(),
+        }
     }
 }
 
@@ -299,102 +355,24 @@ const RESULTS_SMALL: usize = 1024;
 /// Results with one name or target are never longer, in bytes.
 const RESULTS_NAME: usize = 66 * 1024;
 
-fn send(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    procedure: NfsProcedure,
-    arguments: &(dyn Encode + Sync),
-    bulk: &[u8],
-    results_max: usize,
-) -> Result<CallResult, CallError> {
-    send_with_sink(wire, asker, procedure, arguments, bulk, results_max, None)
-}
-
-/// As [`send`], but the results may be processed in the receive buffer.
-fn send_with_sink(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    procedure: NfsProcedure,
-    arguments: &(dyn Encode + Sync),
-    bulk: &[u8],
-    results_max: usize,
-    taker: Option<&Arc<dyn ReplySink>>,
-) -> Result<CallResult, CallError> {
-    let outgoing = CallSpec {
-        program: PROGRAM,
-        version: VERSION,
-        procedure: procedure.number(),
-        arguments,
-        bulk,
-        results_max,
-        jukebox: NfsStat3::Jukebox.number(),
-        sink: taker,
-    };
-    wire.call(asker, outgoing)
-}
-
-/// Sends a request whose results are small, and makes an answer of them: `success` of what comes
-/// with OK, `failure` of what comes with any other status.
-fn ask<T, F, R, A>(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    procedure: NfsProcedure,
-    arguments: &(dyn Encode + Sync),
-    success: impl FnOnce(T) -> (R, A),
-    failure: impl FnOnce(F) -> A,
-) -> Result<NfsReply<R, A>, CallError>
-where
-    T: for<'a> Decode<'a>,
-    F: for<'a> Decode<'a>,
-{
-    let incoming = send(wire, asker, procedure, arguments, &[], RESULTS_SMALL)?;
-    let outcome: NfsResult<T, F> = read_results(wire, procedure, incoming.reply.results())?;
-    Ok(NfsReply {
-        lost_at: incoming.lost_at,
-        ..answer(incoming.sent_at, outcome, success, failure)
-    })
-}
-
-fn read_results<'a, T: Decode<'a>>(
-    wire: &RpcClient,
-    procedure: NfsProcedure,
-    results: &'a [u8],
-) -> Result<T, CallError> {
-    decode_all(results).map_err(|error| wire.malformed(procedure.name(), error))
-}
-
-fn answer<T, F, R, A>(
-    sent_at: Instant,
+fn reply<T, F, R, A>(
+    incoming: &CallResult,
     outcome: NfsResult<T, F>,
     success: impl FnOnce(T) -> (R, A),
     failure: impl FnOnce(F) -> A,
 ) -> NfsReply<R, A> {
-    match outcome.into_result() {
+    let (outcome, attributes) = match outcome.into_result() {
         Ok(value) => {
-            let (result, about) = success(value);
-            NfsReply {
-                sent_at,
-                lost_at: None,
-                outcome: Ok(result),
-                attributes: about,
-            }
+            let (result, attributes) = success(value);
+            (Ok(result), attributes)
         }
-        Err((status, failed)) => NfsReply {
-            sent_at,
-            lost_at: None,
-            outcome: Err(status.into()),
-            attributes: failure(failed),
-        },
-    }
-}
-
-/// The answer to a request that cannot be sent, as a server would give it.
-fn refusal<R, A: Default>(wire: &RpcClient, fault: Fault) -> NfsReply<R, A> {
+        Err((status, failed)) => (Err(status.into()), failure(failed)),
+    };
     NfsReply {
-        sent_at: wire.now(),
-        lost_at: None,
-        outcome: Err(fault),
-        attributes: A::default(),
+        sent_at: incoming.sent_at,
+        lost_at: incoming.lost_at,
+        outcome,
+        attributes,
     }
 }
 
@@ -404,7 +382,47 @@ fn nfs_fh3(handle: &FileHandle) -> Result<NfsFh3, CallError> {
     NfsFh3::new(handle.as_bytes()).map_err(|_| CallError::GarbageArguments)
 }
 
-/// A value that its type allows and its place does not.
-fn invalid_value(wire: &RpcClient, procedure: NfsProcedure, name: &'static str, value: u32) -> CallError {
-    wire.malformed(procedure.name(), DecodeError::BadValue { name, value })
+/// A name in a directory; none if no message can carry it.
+fn place<'a>(directory: &FileHandle, name: &'a [u8]) -> Option<DirOpArgs<'a>> {
+    Some(DirOpArgs {
+        directory: nfs_fh3(directory).ok()?,
+        name: Filename::new(name).ok()?,
+    })
+}
+
+fn attributes(fattr: Option<Fattr>) -> Option<Attributes> {
+    fattr.map(Attributes::from)
+}
+
+fn wcc(data: WccData) -> Wcc {
+    data.into()
+}
+
+fn fsinfo(ok: &FsinfoOk) -> Fsinfo {
+    Fsinfo {
+        read_max: ok.rtmax,
+        read_preferred: ok.rtpref,
+        read_multiple: ok.rtmult,
+        write_max: ok.wtmax,
+        write_preferred: ok.wtpref,
+        write_multiple: ok.wtmult,
+        listing_preferred: ok.dtpref,
+        file_size_max: ok.maxfilesize,
+        time_step: ok.time_delta.into(),
+        links: ok.properties.contains(FsProperties::LINK),
+        symlinks: ok.properties.contains(FsProperties::SYMLINK),
+        homogeneous: ok.properties.contains(FsProperties::HOMOGENEOUS),
+        sets_times: ok.properties.contains(FsProperties::CANSETTIME),
+    }
+}
+
+fn pathconf(ok: &PathconfOk) -> Pathconf {
+    Pathconf {
+        links_max: ok.link_max,
+        name_max: ok.name_max,
+        no_truncation: ok.no_truncation,
+        chown_restricted: ok.chown_restricted,
+        case_insensitive: ok.case_insensitive,
+        case_preserving: ok.case_preserving,
+    }
 }

@@ -1,20 +1,19 @@
-//! READ, WRITE and COMMIT (RFC 1813 §3.3.6, 3.3.7, 3.3.21).
+//! READ and WRITE (RFC 1813 §3.3.6, 3.3.7).
 
-use std::{sync::Arc, time::Instant};
+use std::{ops::Range, sync::Arc, time::Instant};
 
 use curt_proto::nfs3::{
-    CommitArguments, CommitOk, Fattr, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk, WccData,
-    WriteHead, WriteOk, WriteVerifier,
+    Fattr, NfsProcedure, NfsResult, ReadArguments, ReadFail, ReadOk, WccData, WriteHead, WriteOk,
 };
 use curt_rpc::client::{CallError, CallReply, ReplySink};
 use curt_types::{Attributes, FileHandle, Stability, Wcc};
 use curt_xdr::decode_all;
 
-use super::{RESULTS_SMALL, answer, ask, invalid_value, nfs_fh3, read_results, send, send_with_sink};
-use crate::{
-    data::SharedBytes,
-    protocol::{NfsReply, ReadData, ReadSink, RpcCaller, RpcClient, WriteReply},
+use super::{
+    Answer, NfsReply, NfsV3, RESULTS_SMALL, ReadData, ReadSink, RpcCaller, WriteReply, attributes, nfs_fh3,
+    reply, wcc,
 };
+use crate::data::SharedBytes;
 
 /// What READ brings besides the data, in bytes: status, attributes, count, end, length.
 const READ_HEAD: usize = 4 + 4 + 84 + 4 + 4 + 4;
@@ -65,189 +64,115 @@ fn makes_sense(length: usize, end: bool, said: u32, asked: usize) -> bool {
     length <= asked && usize::try_from(said) == Ok(length) && (length > 0 || end || asked == 0)
 }
 
-/// As [`read`], but the bytes may be used by `sink` where they are received: `None` if they were.
-///
-/// # Errors
-/// As [`read`].
-pub(super) fn read_to_sink(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    file: &FileHandle,
-    offset: u64,
-    count: u32,
-    sink: Option<&Arc<dyn ReadSink>>,
-) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-    // Not later than the request is: what was known before is never taken for newer than the reply.
-    let sink = sink.map(|sink| {
-        Arc::new(ReadResultsSink {
-            sink: Arc::clone(sink),
-            asked: usize::try_from(count).unwrap_or(usize::MAX),
-            sent_at: wire.now(),
-        }) as Arc<dyn ReplySink>
-    });
-    send_read(wire, asker, file, offset, count, sink.as_ref())
-}
-
-/// READ: up to `count` bytes of a file. `about` is the file.
-///
-/// # Errors
-/// No answer, or one that makes no sense: more bytes than were asked for, or none though the file
-/// does not end.
-pub fn read(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    file: &FileHandle,
-    offset: u64,
-    count: u32,
-) -> Result<NfsReply<ReadData, Option<Attributes>>, CallError> {
-    let answer = send_read(wire, asker, file, offset, count, None)?;
-    Ok(answer.expect("nobody was there to take it"))
-}
-
-fn send_read(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    file: &FileHandle,
-    offset: u64,
-    count: u32,
-    taker: Option<&Arc<dyn ReplySink>>,
-) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
-    let arguments = ReadArguments {
-        file: nfs_fh3(file)?,
-        offset,
-        count,
-    };
-    let asked = usize::try_from(count).unwrap_or(usize::MAX);
-    let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
-    let incoming = send_with_sink(
-        wire,
-        asker,
-        NfsProcedure::Read,
-        &arguments,
-        &[],
-        results_max,
-        taker,
-    )?;
-    if incoming.reply.was_consumed() {
-        return Ok(None);
+impl NfsV3 {
+    /// READ: bytes of a file; `None` if `sink` has taken them where they were received. More bytes
+    /// than were asked for make no sense, nor do none where the file does not end.
+    pub(super) fn read_to_sink(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        range: Range<u64>,
+        sink: Option<&Arc<dyn ReadSink>>,
+    ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
+        let count = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let asked = usize::try_from(count).unwrap_or(usize::MAX);
+        // Not later than the request is: what was known before is never taken for newer than the
+        // reply.
+        let sink = sink.map(|sink| {
+            Arc::new(ReadResultsSink {
+                sink: Arc::clone(sink),
+                asked,
+                sent_at: self.rpc.now(),
+            }) as Arc<dyn ReplySink>
+        });
+        let arguments = ReadArguments {
+            file: nfs_fh3(file)?,
+            offset: range.start,
+            count,
+        };
+        let (procedure, sink) = (NfsProcedure::Read, sink.as_ref());
+        let results_max = READ_HEAD.saturating_add(asked).saturating_add(3);
+        let incoming = self.send_with_sink(caller, procedure, &arguments, &[], results_max, sink)?;
+        if incoming.reply.was_consumed() {
+            return Ok(None);
+        }
+        let results = incoming.reply.results();
+        let outcome: NfsResult<ReadOk<'_>, ReadFail> = self.results(procedure, results)?;
+        let success = |ok: ReadOk<'_>| {
+            (
+                (ok.data.bytes().len(), ok.eof, ok.count),
+                attributes(ok.attributes),
+            )
+        };
+        let failure = |failed: ReadFail| attributes(failed.attributes);
+        let NfsReply {
+            sent_at,
+            lost_at,
+            outcome,
+            attributes,
+        } = reply(&incoming, outcome, success, failure);
+        let outcome = match outcome {
+            Ok((length, end, said)) if makes_sense(length, end, said, asked) => Ok(ReadData {
+                bytes: data(incoming.reply, length),
+                end,
+            }),
+            Ok((_, _, said)) => return Err(self.invalid_value(procedure, "READ3resok.count", said)),
+            Err(fault) => Err(fault),
+        };
+        Ok(Some(NfsReply {
+            sent_at,
+            lost_at,
+            outcome,
+            attributes,
+        }))
     }
-    let results = incoming.reply.results();
-    let outcome: NfsResult<ReadOk<'_>, ReadFail> = read_results(wire, NfsProcedure::Read, results)?;
-    let success = |ok: ReadOk<'_>| {
-        (
-            (ok.data.bytes().len(), ok.eof, ok.count),
-            ok.attributes.map(Attributes::from),
-        )
-    };
-    let failure = |failed: ReadFail| failed.attributes.map(Attributes::from);
-    let NfsReply {
-        sent_at,
-        lost_at,
-        outcome,
-        attributes: about,
-    } = answer(incoming.sent_at, outcome, success, failure);
-    let (length, end) = match outcome {
-        Err(status) => {
-            return Ok(Some(NfsReply {
-                sent_at,
-                lost_at,
-                outcome: Err(status),
-                attributes: about,
-            }));
+
+    /// WRITE: puts `bytes` at `offset`. More bytes than were sent make no sense in its reply, nor
+    /// do none.
+    pub(super) fn write_bytes(
+        &self,
+        caller: RpcCaller<'_>,
+        file: &FileHandle,
+        offset: u64,
+        stability: Stability,
+        bytes: &[u8],
+    ) -> Answer<WriteReply, Wcc> {
+        let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let head = WriteHead {
+            file: nfs_fh3(file)?,
+            offset,
+            count,
+            stable: stability.into(),
+        };
+        let procedure = NfsProcedure::Write;
+        let incoming = self.send(caller, procedure, &head, bytes, RESULTS_SMALL)?;
+        let outcome: NfsResult<WriteOk, WccData> = self.results(procedure, incoming.reply.results())?;
+        if let NfsResult::Ok(ok) = &outcome
+            && (ok.count > count || (ok.count == 0 && count > 0))
+        {
+            return Err(self.invalid_value(procedure, "WRITE3resok.count", ok.count));
         }
-        Ok((length, end, said)) => {
-            if !makes_sense(length, end, said, asked) {
-                return Err(invalid_value(wire, NfsProcedure::Read, "READ3resok.count", said));
-            }
-            (length, end)
-        }
-    };
-    // The data come last and are padded to a multiple of four.
-    let start = results.len() - length.next_multiple_of(4);
-    let data = ReadReplyData {
-        reply: incoming.reply,
-        start,
-        length,
-    };
-    let bytes = if length < COPY_MAX {
+        let written = |ok: WriteOk| {
+            let written = WriteReply {
+                count: ok.count,
+                stability: ok.committed.into(),
+                verifier: ok.verifier,
+            };
+            (written, ok.wcc.into())
+        };
+        Ok(reply(&incoming, outcome, written, wcc))
+    }
+}
+
+/// The data of a READ's reply: they come last and are padded to a multiple of four.
+fn data(reply: CallReply, length: usize) -> SharedBytes {
+    let start = reply.results().len() - length.next_multiple_of(4);
+    let data = ReadReplyData { reply, start, length };
+    if length < COPY_MAX {
         SharedBytes::new(data.as_ref().to_vec())
     } else {
         SharedBytes::new(data)
-    };
-    Ok(Some(NfsReply {
-        sent_at,
-        lost_at,
-        outcome: Ok(ReadData { bytes, end }),
-        attributes: about,
-    }))
-}
-
-/// WRITE: puts `bytes` at `offset`, as safely as `stability` says or safer. `about` is the file.
-///
-/// # Errors
-/// No answer, or one that makes no sense: more bytes than were sent, or none.
-pub fn write(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    file: &FileHandle,
-    offset: u64,
-    stability: Stability,
-    bytes: &[u8],
-) -> Result<NfsReply<WriteReply, Wcc>, CallError> {
-    let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let head = WriteHead {
-        file: nfs_fh3(file)?,
-        offset,
-        count,
-        stable: stability.into(),
-    };
-    let incoming = send(wire, asker, NfsProcedure::Write, &head, bytes, RESULTS_SMALL)?;
-    let outcome: NfsResult<WriteOk, WccData> =
-        read_results(wire, NfsProcedure::Write, incoming.reply.results())?;
-    if let NfsResult::Ok(ok) = &outcome
-        && (ok.count > count || (ok.count == 0 && count > 0))
-    {
-        return Err(invalid_value(
-            wire,
-            NfsProcedure::Write,
-            "WRITE3resok.count",
-            ok.count,
-        ));
     }
-    let success = |ok: WriteOk| {
-        let written = WriteReply {
-            count: ok.count,
-            stability: ok.committed.into(),
-            verifier: ok.verifier,
-        };
-        (written, ok.wcc.into())
-    };
-    Ok(answer(incoming.sent_at, outcome, success, Wcc::from))
-}
-
-/// COMMIT: has all of a file that was written UNSTABLE on disk. `about` is the file.
-///
-/// # Errors
-/// No answer, or one that makes no sense.
-pub fn commit(
-    wire: &RpcClient,
-    asker: RpcCaller<'_>,
-    file: &FileHandle,
-) -> Result<NfsReply<WriteVerifier, Wcc>, CallError> {
-    let arguments = CommitArguments {
-        file: nfs_fh3(file)?,
-        offset: 0,
-        count: 0,
-    };
-    let success = |ok: CommitOk| (ok.verifier, ok.wcc.into());
-    ask(
-        wire,
-        asker,
-        NfsProcedure::Commit,
-        &arguments,
-        success,
-        |wcc: WccData| wcc.into(),
-    )
 }
 
 const _: () = assert!(

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock, complete::ListingScan,
-    names::DentryState,
+    AttributeState, Facts, Moment, MutationTicket, ServerClock, complete::ListingScan, names::DentryState,
 };
+use curt_types::PreOpState;
 
 use super::complete::Complete;
 use crate::{

@@ -24,6 +24,7 @@ const PAIR: Bounds = Bounds {
     strangers: 0,
     ticks: 0,
     prompt: false,
+    delegates: false,
 };
 /// The same while time passes, with fewer operations.
 const SLOW_PAIR: Bounds = Bounds {
@@ -32,6 +33,7 @@ const SLOW_PAIR: Bounds = Bounds {
     strangers: 0,
     ticks: 2,
     prompt: true,
+    delegates: false,
 };
 /// One client among strangers while time passes.
 const ALONE: Bounds = Bounds {
@@ -40,6 +42,7 @@ const ALONE: Bounds = Bounds {
     strangers: 2,
     ticks: 3,
     prompt: true,
+    delegates: false,
 };
 /// One client with two threads whose requests overtake each other.
 const WIDE: Bounds = Bounds {
@@ -48,6 +51,7 @@ const WIDE: Bounds = Bounds {
     strangers: 2,
     ticks: 1,
     prompt: true,
+    delegates: false,
 };
 
 /// The same with one stranger.
@@ -117,11 +121,31 @@ const LONELY: Bounds = Bounds {
     strangers: 0,
     ticks: 0,
     prompt: true,
+    delegates: false,
 };
 
 #[test]
 fn our_own_changes_within_a_tick_are_never_missed_even_without_the_guard() {
     holds(Grain::Coarse, RacyGuard::Off, &[LONELY]);
+}
+
+#[test]
+fn an_open_sees_what_was_closed_before_by_the_change_attribute_alone() {
+    holds(Grain::Change, RacyGuard::Off, &[PAIR, ALONE, NARROW]);
+}
+
+/// The server delegates the file.
+const fn delegated(bounds: Bounds) -> Bounds {
+    Bounds {
+        delegates: true,
+        ..bounds
+    }
+}
+
+#[test]
+fn an_open_under_a_delegation_sees_what_was_closed_before() {
+    let all = [delegated(PAIR), delegated(ALONE), delegated(NARROW)];
+    holds(Grain::Change, RacyGuard::Off, &all);
 }
 
 #[test]
@@ -131,6 +155,7 @@ fn every_planted_mistake_is_found() {
         (Planted::TicketIgnored, Grain::Coarse, LONELY),
         (Planted::PagesAlwaysKept, Grain::Fine, PAIR),
         (Planted::OpenBelievesFresh, Grain::Fine, PAIR),
+        (Planted::DelegationKept, Grain::Change, delegated(PAIR)),
     ] {
         let files = Files {
             setting: setting(grain, RacyGuard::Off),

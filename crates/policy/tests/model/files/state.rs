@@ -3,9 +3,10 @@
 use std::fmt;
 
 use curt_policy::{
-    AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock,
+    AttributeState, Delegation, Facts, Moment, MutationTicket, ServerClock,
     data::{self, PagesLabel},
 };
+use curt_types::PreOpState;
 
 use crate::{server::Changes, time::Time};
 
@@ -29,6 +30,8 @@ pub(super) struct Server {
     /// For each block, how many of those were written by somebody who has closed.
     pub(super) closed: [usize; 2],
     pub(super) changes: Changes,
+    /// Which clients hold a read delegation.
+    pub(super) delegated: [bool; 2],
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -38,6 +41,7 @@ pub(super) struct Client {
     pub(super) clean: [Option<Block>; 2],
     pub(super) dirty: [Option<Block>; 2],
     pub(super) label: Option<PagesLabel>,
+    pub(super) delegation: Option<Delegation>,
     pub(super) threads: [Thread; 2],
     pub(super) operations: u8,
 }
@@ -73,6 +77,8 @@ pub(super) struct Reply {
     pub(super) blocks: [Block; 2],
     /// How many contents of the written block there are now.
     pub(super) taken: usize,
+    /// It brings a delegation, which was not recalled since.
+    pub(super) delegated: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use curt_policy::{
-    AccessView, AttributeState, CacheOptions, Facts, Moment, Mutation, OpenDecision, OpenIntent, OpenView,
-    ServerClock,
+    AccessView, AttributeState, CacheOptions, Delegation, Facts, LockingState, Moment, Mutation,
+    OpenDecision, OpenIntent, OpenView, ServerClock,
     data::{self, PagesDecision},
     open,
 };
@@ -30,6 +30,8 @@ pub(super) enum Planted {
     PagesAlwaysKept,
     /// Open believes fresh attributes (`nocto`) where the model demands close-to-open.
     OpenBelievesFresh,
+    /// A delegation is believed after it was recalled.
+    DelegationKept,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub(super) struct Bounds {
     pub(super) ticks: u8,
     /// Requests reach the server at once; only replies take time.
     pub(super) prompt: bool,
+    /// The server delegates the file to whoever opens it while no other client writes.
+    pub(super) delegates: bool,
 }
 
 impl World for Files {
@@ -69,6 +73,7 @@ impl World for Files {
             clean: [None; 2],
             dirty: [None; 2],
             label: None,
+            delegation: None,
             threads: [Thread::Idle, Thread::Idle],
             operations: 0,
         };
@@ -78,6 +83,7 @@ impl World for Files {
                 history: [vec![0], vec![0]],
                 closed: [1, 1],
                 changes: Changes::OLD,
+                delegated: [false; 2],
             },
             clients: [client(), client()],
             written: 0,
@@ -108,6 +114,7 @@ impl World for Files {
                 next.strangers += 1;
                 next.written += 1;
                 let content = next.written;
+                self.recall(&mut next, STRANGER);
                 next.change(STRANGER, block, content);
                 next.server.closed[block] = next.server.history[block].len();
                 each(Step::Stranger(block), next, None);
@@ -214,7 +221,8 @@ impl Files {
         let request = match open::decide_open(&view, intent, &options_open) {
             OpenDecision::Revalidate => Some(Request::Getattr),
             OpenDecision::Serve(_) => {
-                let pages = data::decide_pages(own.label, &own.attributes, &own.clock, &options);
+                let pages =
+                    data::decide_pages(own.label, &own.attributes, view.locking, &own.clock, &options);
                 if pages == PagesDecision::Drop {
                     self.drop_pages(own);
                 }
@@ -276,18 +284,46 @@ impl Files {
         let before = self.facts(&state.server).as_before();
         let mut taken = 0;
         if let Request::Write(block, content) = call.request {
+            self.recall(state, client);
             state.change(client, block, content);
             taken = state.server.history[block].len();
         }
         let after = self.facts(&state.server);
+        let is_writing = |thread: &Thread| {
+            let (Thread::Waiting(call) | Thread::Answered(call, _)) = thread else {
+                return false;
+            };
+            matches!(call.request, Request::Write(..))
+        };
+        let is_contended = state.clients[1 - client].threads.iter().any(is_writing);
+        let delegated = self.bounds.delegates && call.request == Request::Getattr && !is_contended;
+        state.server.delegated[client] |= delegated;
         let last = |block: usize| *state.server.history[block].last().unwrap();
         let reply = Reply {
             before,
             after,
             blocks: [last(0), last(1)],
             taken,
+            delegated,
         };
         state.clients[client].threads[thread] = Thread::Answered(call, reply);
+    }
+
+    /// Before `by` writes, all others give their delegations back, those included of which replies
+    /// tell that are still on their way (RFC 8881 §2.10.6.3).
+    fn recall(&self, state: &mut State, by: usize) {
+        for client in (0..2).filter(|client| *client != by) {
+            state.server.delegated[client] = false;
+            let own = &mut state.clients[client];
+            if self.planted != Planted::DelegationKept {
+                own.delegation = None;
+            }
+            for thread in &mut own.threads {
+                if let Thread::Answered(_, reply) = thread {
+                    reply.delegated = false;
+                }
+            }
+        }
     }
 
     pub(super) fn facts(&self, server: &Server) -> Facts {
@@ -345,6 +381,10 @@ impl Files {
                 if own.attributes.absorb(report, &options).contents_changed {
                     self.drop_pages(own);
                 }
+                if reply.delegated && own.delegation.is_none() {
+                    let (write, since) = (false, sent_at);
+                    own.delegation = Some(Delegation { write, since });
+                }
                 self.go_on(state, client, thread, call.began, call.floor)
             }
             Request::Read => {
@@ -375,14 +415,19 @@ impl Files {
 fn open_view(own: &Client, began: Moment, now: Moment, options: &CacheOptions) -> OpenView {
     OpenView {
         kind: own.attributes.facts().map(|facts| facts.kind),
-        attributes: own.attributes.freshness(began, now, options),
+        attributes: own
+            .attributes
+            .freshness_under(own.delegation, began, now, options),
         age: own
             .attributes
             .sent_at()
             .map_or(Duration::MAX, |sent_at| now.since(sent_at)),
         written_here: own.dirty.iter().any(Option::is_some),
         closed_after_writing: false,
-        locked: false,
+        locking: LockingState {
+            locked_at: None,
+            delegation: own.delegation,
+        },
         access: AccessView {
             local: Some(curt_types::Access::ALL),
             entry: None,

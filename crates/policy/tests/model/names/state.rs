@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use curt_policy::{AttributeState, Facts, Moment, MutationTicket, PreOpState, ServerClock};
+use curt_policy::{AttributeState, Facts, Moment, MutationTicket, ServerClock};
+use curt_types::PreOpState;
 
 use crate::{
     server::{Changes, History},

@@ -32,6 +32,7 @@ fn attributes(mode: u32, ctime: i64, mtime: i64) -> Attributes {
         atime: at(0),
         mtime: at(mtime),
         ctime: at(ctime),
+        change: None,
     }
 }
 

@@ -1,12 +1,9 @@
 //! Results that no procedure returns.
 
-use curt_proto::nfs3::{
-    self, AccessMask, AccessOk, CookieVerifier, NfsPath, ReadlinkOk, RenameWcc, WccData, WriteVerifier,
-};
-use curt_types::{SetAttributes, Stability};
+use curt_proto::nfs3::{self, NfsPath};
+use curt_types::{Device, FileKind};
 
 use super::*;
-use crate::protocol::MknodType;
 
 /// What one procedure is tried with: its name, results that are right for it, and the call.
 type TryOne<'t> = &'t mut dyn FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result<bool, CallError>);
@@ -31,39 +28,42 @@ fn each_procedure(mut try_one: impl FnMut(&str, Vec<u8>, &dyn Fn(&Rig) -> Result
     file_system(&mut try_one);
 }
 
-/// NULL, GETATTR, SETATTR, LOOKUP, ACCESS and READLINK.
+/// GETATTR, SETATTR, LOOKUP, ACCESS and READLINK.
 fn objects(try_one: TryOne<'_>) {
     let file = handle("file");
     let directory = handle("directory");
     let set = SetAttributes::default();
-    try_one("NULL", vec![], &|rig| null(&rig.wire, rig.asker()).map(|()| true));
     try_one("GETATTR", ok(fattr()), &|rig| {
-        getattr(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        rig.v3.attributes(rig.asker(), &file).map(|a| a.outcome.is_ok())
     });
     try_one("SETATTR", ok(wcc_data()), &|rig| {
-        setattr(&rig.wire, rig.asker(), &file, &set, None).map(|a| a.outcome.is_ok())
+        rig.v3.set(rig.asker(), &file, &set).map(|a| a.outcome.is_ok())
     });
-    let found = nfs3::LookupOk {
+    let found = LookupOk {
         object: wire_handle("file"),
         attributes: Some(fattr()),
         directory: Some(fattr()),
     };
     try_one("LOOKUP", ok(found), &|rig| {
-        lookup(&rig.wire, rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
+        rig.v3
+            .find(rig.asker(), &directory, b"name")
+            .map(|a| a.outcome.is_ok())
     });
     let granted = AccessOk {
         attributes: Some(fattr()),
         access: AccessMask::ALL,
     };
     try_one("ACCESS", ok(granted), &|rig| {
-        access(&rig.wire, rig.asker(), &file, 0x3f).map(|a| a.outcome.is_ok())
+        rig.v3
+            .access(rig.asker(), &file, Access::ALL)
+            .map(|a| a.outcome.is_ok())
     });
     let target = ReadlinkOk {
         attributes: Some(fattr()),
         target: NfsPath::new(b"to").unwrap(),
     };
     try_one("READLINK", ok(target), &|rig| {
-        readlink(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        rig.v3.readlink(rig.asker(), &file).map(|a| a.outcome.is_ok())
     });
 }
 
@@ -78,7 +78,7 @@ fn data(try_one: TryOne<'_>) {
         data,
     };
     try_one("READ", ok(read_ok), &|rig| {
-        read(&rig.wire, rig.asker(), &file, 0, 100).map(|a| a.outcome.is_ok())
+        rig.read(100).map(|a| a.outcome.is_ok())
     });
     let written = nfs3::WriteOk {
         wcc: wcc_data(),
@@ -87,107 +87,87 @@ fn data(try_one: TryOne<'_>) {
         verifier: WriteVerifier([7; 8]),
     };
     try_one("WRITE", ok(written), &|rig| {
-        write(&rig.wire, rig.asker(), &file, 0, Stability::Unstable, b"abc").map(|a| a.outcome.is_ok())
+        let write = |open: OpenCaller<'_>| rig.v3.write(open, &file, 0, Stability::Unstable, b"abc");
+        rig.with_open(write).map(|a| a.outcome.is_ok())
     });
-    let committed = nfs3::CommitOk {
+    let committed = CommitOk {
         wcc: wcc_data(),
         verifier: WriteVerifier([7; 8]),
     };
     try_one("COMMIT", ok(committed), &|rig| {
-        commit(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        rig.with_open(|open| rig.v3.commit(open, &file))
+            .map(|a| a.outcome.is_ok())
     });
 }
 
 /// CREATE, MKDIR, SYMLINK and MKNOD.
 fn making(try_one: TryOne<'_>) {
     let directory = handle("directory");
-    let set = SetAttributes::default();
     let made = nfs3::CreateOk {
         object: Some(wire_handle("file")),
         attributes: Some(fattr()),
         directory: wcc_data(),
     };
-    try_one("CREATE", ok(made), &|rig| {
-        create(
-            &rig.wire,
-            rig.asker(),
-            &directory,
-            b"name",
-            &CreateSemantics::Exclusive([1; 8]),
-        )
-        .map(|a| a.outcome.is_ok())
-    });
-    try_one("MKDIR", ok(made), &|rig| {
-        mkdir(&rig.wire, rig.asker(), &directory, b"name", &set).map(|a| a.outcome.is_ok())
-    });
-    try_one("SYMLINK", ok(made), &|rig| {
-        symlink(&rig.wire, rig.asker(), &directory, b"name", b"to", &set).map(|a| a.outcome.is_ok())
-    });
-    try_one("MKNOD", ok(made), &|rig| {
-        mknod(&rig.wire, rig.asker(), &directory, b"name", MknodType::Fifo, &set).map(|a| a.outcome.is_ok())
-    });
+    for (procedure, new) in [
+        ("CREATE", CreateRequest::file(0o644)),
+        ("MKDIR", CreateRequest::directory(0o755)),
+        ("SYMLINK", CreateRequest::symlink(b"to")),
+        (
+            "MKNOD",
+            CreateRequest::node(FileKind::Fifo, Device::default(), 0o644),
+        ),
+    ] {
+        try_one(procedure, ok(made), &|rig| {
+            let made = rig.v3.create(rig.asker(), &directory, b"name", &new);
+            made.map(|a| a.outcome.is_ok())
+        });
+    }
 }
 
 /// REMOVE, RMDIR, RENAME and LINK.
 fn moving(try_one: TryOne<'_>) {
     let file = handle("file");
     let directory = handle("directory");
-    try_one("REMOVE", ok(wcc_data()), &|rig| {
-        remove(&rig.wire, rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
-    });
-    try_one("RMDIR", ok(wcc_data()), &|rig| {
-        rmdir(&rig.wire, rig.asker(), &directory, b"name").map(|a| a.outcome.is_ok())
-    });
+    for (procedure, is_directory) in [("REMOVE", false), ("RMDIR", true)] {
+        try_one(procedure, ok(wcc_data()), &|rig| {
+            let removed = rig.v3.remove(rig.asker(), &directory, b"name", is_directory);
+            removed.map(|a| a.outcome.is_ok())
+        });
+    }
     let renamed = RenameWcc {
         from: wcc_data(),
         to: WccData::default(),
     };
     try_one("RENAME", ok(renamed), &|rig| {
-        rename(&rig.wire, rig.asker(), (&directory, b"a"), (&directory, b"b")).map(|a| a.outcome.is_ok())
+        let renamed = rig.v3.rename(rig.asker(), (&directory, b"a"), (&directory, b"b"));
+        renamed.map(|a| a.outcome.is_ok())
     });
-    let linked = nfs3::LinkWcc {
+    let linked = LinkWcc {
         attributes: Some(fattr()),
         directory: wcc_data(),
     };
     try_one("LINK", ok(linked), &|rig| {
-        link(&rig.wire, rig.asker(), &file, &directory, b"name").map(|a| a.outcome.is_ok())
+        let linked = rig.v3.link(rig.asker(), &file, &directory, b"name");
+        linked.map(|a| a.outcome.is_ok())
     });
 }
 
 /// READDIR and READDIRPLUS.
 fn listings(try_one: TryOne<'_>) {
-    let directory = handle("directory");
-    let (mut plain, mut plus) = (bytes(&NfsStat3::Ok), bytes(&NfsStat3::Ok));
-    listing(&mut plain, false);
-    listing(&mut plus, true);
-    try_one("READDIR", plain, &|rig| {
-        readdir(
-            &rig.wire,
-            rig.asker(),
-            &directory,
-            0,
-            CookieVerifier::default(),
-            4096,
-        )
-        .map(|a| a.outcome.is_ok())
-    });
-    try_one("READDIRPLUS", plus, &|rig| {
-        readdirplus(
-            &rig.wire,
-            rig.asker(),
-            &directory,
-            0,
-            CookieVerifier::default(),
-            4096,
-        )
-        .map(|a| a.outcome.is_ok())
-    });
+    for (procedure, plus) in [("READDIR", false), ("READDIRPLUS", true)] {
+        let mut results = bytes(&NfsStat3::Ok);
+        listing(&mut results, plus);
+        try_one(procedure, results, &|rig| {
+            let page = rig.list(0, CookieVerifier::default(), plus);
+            page.map(|a| a.outcome.is_ok())
+        });
+    }
 }
 
 /// FSSTAT, FSINFO and PATHCONF.
 fn file_system(try_one: TryOne<'_>) {
     let file = handle("file");
-    let space = nfs3::FsstatOk {
+    let space = FsstatOk {
         attributes: Some(fattr()),
         total_bytes: 1,
         free_bytes: 2,
@@ -198,9 +178,10 @@ fn file_system(try_one: TryOne<'_>) {
         invariant_seconds: 7,
     };
     try_one("FSSTAT", ok(space), &|rig| {
-        fsstat(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        rig.v3.space(rig.asker(), &file).map(|a| a.outcome.is_ok())
     });
-    let info = nfs3::FsinfoOk {
+    let unsaid = |_: Option<Fattr>| ();
+    let info = FsinfoOk {
         attributes: Some(fattr()),
         rtmax: 1,
         rtpref: 2,
@@ -211,12 +192,14 @@ fn file_system(try_one: TryOne<'_>) {
         dtpref: 7,
         maxfilesize: 8,
         time_delta: fattr().mtime,
-        properties: nfs3::FsProperties(0x1b),
+        properties: FsProperties(0x1b),
     };
     try_one("FSINFO", ok(info), &|rig| {
-        fsinfo(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        let told = |ok: FsinfoOk| (fsinfo(&ok), ());
+        let answer = rig.v3.ask(rig.asker(), NfsProcedure::Fsinfo, &(), told, unsaid);
+        answer.map(|a| a.outcome.is_ok())
     });
-    let limits = nfs3::PathconfOk {
+    let limits = PathconfOk {
         attributes: None,
         link_max: 1,
         name_max: 255,
@@ -226,7 +209,9 @@ fn file_system(try_one: TryOne<'_>) {
         case_preserving: true,
     };
     try_one("PATHCONF", ok(limits), &|rig| {
-        pathconf(&rig.wire, rig.asker(), &file).map(|a| a.outcome.is_ok())
+        let told = |ok: PathconfOk| (pathconf(&ok), ());
+        let answer = rig.v3.ask(rig.asker(), NfsProcedure::Pathconf, &(), told, unsaid);
+        answer.map(|a| a.outcome.is_ok())
     });
 }
 

@@ -4,22 +4,25 @@
 
 mod malformed;
 
-use std::{sync::Arc, time::Duration};
+use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{
-    self, AccessArguments, AccessMask, AccessOk, Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus,
-    Fattr, Fileid, Filename, Ftype, ListingEncoder, NfsFh3, NfsTime, ReaddirArguments, SetattrArguments,
-    WccAttr, WccData,
+    self, Cookie, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
+    ReaddirArguments, WccAttr,
 };
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_types::{Attributes, Fault, FileHandle, SetAttributes, SetTime, Timestamp};
+use curt_types::{SetTime, Timestamp};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{environment::Clock, protocol::OperationFigure};
+use crate::{
+    environment::Clock,
+    errno,
+    protocol::{CookieVerifier, OpenContext, OperationFigure},
+};
 
 #[derive(Debug)]
 struct Stopped(Instant);
@@ -55,9 +58,11 @@ impl Transport for Canned {
     }
 }
 
+type ReaddirAnswer = Answer<ReaddirPage, Option<Attributes>>;
+
 struct Rig {
     canned: Arc<Canned>,
-    wire: RpcClient,
+    v3: Arc<NfsV3>,
     interrupt: Interrupt,
 }
 
@@ -71,7 +76,7 @@ impl Rig {
         let wire = RpcClient::new(transport, Arc::new(Stopped(Instant::now())));
         Self {
             canned,
-            wire,
+            v3: NfsV3::new(Arc::new(wire)),
             interrupt: Interrupt::never(),
         }
     }
@@ -87,6 +92,34 @@ impl Rig {
             credential: &RpcCredential::None,
             interrupt: &self.interrupt,
         }
+    }
+
+    /// The names behind `cookie`.
+    fn list(&self, cookie: u64, verifier: CookieVerifier, plus: bool) -> ReaddirAnswer {
+        let request = ListRequest {
+            cookie,
+            verifier,
+            size: 4096,
+            plus,
+        };
+        self.v3.list(self.asker(), &handle("directory"), request)
+    }
+
+    /// Asks through an open file.
+    fn with_open<R>(&self, ask: impl FnOnce(OpenCaller<'_>) -> R) -> R {
+        let open = OpenContext {
+            owner: 1,
+            credential: Arc::new(RpcCredential::None),
+        };
+        ask(OpenCaller {
+            open: &open,
+            interrupt: &self.interrupt,
+        })
+    }
+
+    fn read(&self, count: u64) -> Answer<ReadData, Option<Attributes>> {
+        let answer = self.with_open(|open| self.v3.read(open, &handle("file"), 0..count, None));
+        answer.map(|answer| answer.expect("nobody was there to take it"))
     }
 
     fn sent(&self, arguments: &impl Encode) {
@@ -142,8 +175,8 @@ fn name() -> Filename<'static> {
     Filename::new(b"name").unwrap()
 }
 
-fn place() -> nfs3::DirOpArgs<'static> {
-    nfs3::DirOpArgs {
+fn place() -> DirOpArgs<'static> {
+    DirOpArgs {
         directory: wire_handle("directory"),
         name: name(),
     }
@@ -179,20 +212,23 @@ fn refusals_keep_what_the_server_says_of_the_objects() {
     let rig = Rig::new();
     let attributes = Attributes::from(fattr());
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Noent, Some(fattr())));
-    let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
+    let answer = rig.v3.find(rig.asker(), &handle("directory"), b"name").unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes),
         (Err(Fault::Noent), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Exist, wcc_data()));
-    let how = CreateSemantics::Guarded(SetAttributes::default());
-    let answer = create(&rig.wire, rig.asker(), &handle("directory"), b"name", &how).unwrap();
+    let new = CreateRequest::file(0o644);
+    let answer = rig
+        .v3
+        .create(rig.asker(), &handle("directory"), b"name", &new)
+        .unwrap();
     assert_eq!(
         (answer.outcome, answer.attributes.after),
         (Err(Fault::Exist), Some(attributes))
     );
     rig.answers(&NfsResult::<(), _>::Failed(NfsStat3::Io, Some(fattr())));
-    let answer = read(&rig.wire, rig.asker(), &handle("file"), 0, 10).unwrap();
+    let answer = rig.read(10).unwrap();
     assert_eq!(
         (answer.outcome.map(drop), answer.attributes),
         (Err(Fault::Io), Some(attributes))
@@ -211,7 +247,7 @@ fn arguments_are_what_was_asked_for() {
         mtime: SetTime::Time(time),
         ..SetAttributes::default()
     };
-    setattr(&rig.wire, rig.asker(), &handle("file"), &set, Some(time)).unwrap();
+    rig.v3.set(rig.asker(), &handle("file"), &set).unwrap();
     let nfs_time = NfsTime {
         seconds: 77,
         nanoseconds: 8,
@@ -226,16 +262,23 @@ fn arguments_are_what_was_asked_for() {
             atime: nfs3::TimeHow::SetToServerTime,
             mtime: nfs3::TimeHow::SetToClientTime(nfs_time),
         },
-        guard: Some(nfs_time),
+        guard: None,
     });
-    remove(&rig.wire, rig.asker(), &handle("directory"), b"name").unwrap();
+    rig.v3
+        .remove(rig.asker(), &handle("directory"), b"name", false)
+        .unwrap();
     rig.sent(&place());
     rig.answers(&NfsResult::<_, ()>::Ok(AccessOk {
         attributes: None,
         access: AccessMask(0x3f),
     }));
-    let granted = access(&rig.wire, rig.asker(), &handle("file"), 0x21).unwrap();
-    assert_eq!(granted.outcome, Ok(0x21), "what was not asked for is not granted");
+    let asked = Access::READ.with(Access::EXECUTE);
+    let granted = rig.v3.access(rig.asker(), &handle("file"), asked).unwrap();
+    assert_eq!(
+        granted.outcome,
+        Ok(asked),
+        "what was not asked for is not granted"
+    );
     rig.sent(&AccessArguments {
         object: wire_handle("file"),
         access: AccessMask(0x21),
@@ -249,15 +292,7 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
     NfsStat3::Ok.encode(&mut results);
     listing(&mut results, true);
     *rig.canned.results.lock() = results;
-    let page = readdirplus(
-        &rig.wire,
-        rig.asker(),
-        &handle("directory"),
-        0,
-        CookieVerifier::default(),
-        4096,
-    )
-    .unwrap();
+    let page = rig.list(0, CookieVerifier::default(), true).unwrap();
     assert_eq!(page.attributes, Some(Attributes::from(fattr())));
     let page = page.outcome.unwrap();
     assert_eq!((page.end, page.verifier), (true, CookieVerifier([3; 8])));
@@ -278,7 +313,7 @@ fn listings_are_read_in_order_with_all_that_they_carry() {
     listing(&mut results, false);
     *rig.canned.results.lock() = results;
     let verifier = CookieVerifier([9; 8]);
-    readdir(&rig.wire, rig.asker(), &handle("directory"), 5, verifier, 4096).unwrap();
+    rig.list(5, verifier, false).unwrap();
     rig.sent(&ReaddirArguments {
         directory: wire_handle("directory"),
         cookie: Cookie(5),
@@ -305,14 +340,7 @@ fn names_that_no_directory_can_hold_are_malformed() {
             .unwrap();
         encoder.finish(true);
         *rig.canned.results.lock() = results;
-        let result = readdir(
-            &rig.wire,
-            rig.asker(),
-            &handle("d"),
-            0,
-            CookieVerifier::default(),
-            4096,
-        );
+        let result = rig.list(0, CookieVerifier::default(), false);
         assert!(matches!(result, Err(CallError::Malformed(_))), "{text:?}");
     }
 }
@@ -321,14 +349,16 @@ fn names_that_no_directory_can_hold_are_malformed() {
 fn requests_are_counted_with_their_bytes_and_refusals() {
     let rig = Rig::new();
     rig.answers(&NfsResult::<_, ()>::Ok(fattr()));
-    getattr(&rig.wire, rig.asker(), &handle("file")).unwrap();
+    rig.v3.attributes(rig.asker(), &handle("file")).unwrap();
     rig.answers(&NfsResult::<(), ()>::Failed(NfsStat3::Stale, ()));
-    getattr(&rig.wire, rig.asker(), &handle("file"))
+    rig.v3
+        .attributes(rig.asker(), &handle("file"))
         .unwrap()
         .outcome
         .unwrap_err();
     let counted = |figure| {
-        rig.wire
+        rig.v3
+            .rpc
             .statistics()
             .value(NfsProcedure::Getattr.number(), figure)
     };
@@ -340,14 +370,22 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
         OperationFigure::BytesReceived,
     ];
     assert_eq!(figures.map(counted), [2, 2, 1, 16, 4 + 84 + 4]);
-    assert_eq!(rig.wire.statistics().operations(), 2);
+    assert_eq!(rig.v3.rpc.statistics().operations(), 2);
 }
 
 #[test]
 fn names_that_no_message_can_carry_are_refused_unsent() {
     let rig = Rig::new();
     let long = vec![b'x'; 70_000];
-    let answer = lookup(&rig.wire, rig.asker(), &handle("directory"), &long).unwrap();
+    let answer = rig.v3.find(rig.asker(), &handle("directory"), &long).unwrap();
     assert_eq!(answer.outcome, Err(Fault::Nametoolong));
-    assert_eq!(rig.wire.statistics().operations(), 0);
+    assert_eq!(rig.v3.rpc.statistics().operations(), 0);
+}
+
+#[test]
+fn every_status_has_an_errno() {
+    for status in NfsStat3::ALL {
+        let fault = Fault::from(*status);
+        assert_ne!(errno::of_fault(fault).raw_os_error(), 0, "{fault:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! From a server's name and a path to a handle and a way to send requests.
+//! From a server's name and a path to a handle and a way to send requests, in NFSv3.
 //!
 //! Owns the requests of mounting: to the portmapper for ports, to MOUNT for the root's handle, to
 //! NFS for limits; and UMNT at the end. Each has a time limit, so that mounting can be retried or
@@ -34,9 +34,10 @@ use curt_types::FileHandle;
 use curt_xdr::{Encode, Opaque};
 use parking_lot::Mutex;
 
+use super::NfsV3;
 use crate::{
     environment::Clock,
-    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient, v3},
+    protocol::{Fsinfo, Pathconf, RpcCaller, RpcClient},
 };
 
 pub use error::{MountError, MountRetry, OfferedVersions, ServiceKind};
@@ -121,16 +122,14 @@ pub fn mount(
     let carrier: Arc<dyn Transport> = Arc::<TcpTransport>::clone(&transport);
     let wire = Arc::new(RpcClient::new(carrier, clock));
     let root = FileHandle::from(answer.root);
+    let nfs = NfsV3::new(Arc::clone(&wire));
     let limits = deadline::within(export.timeout, interrupt, |ends| {
         let asker = RpcCaller {
             credential: &export.credential,
             interrupt: ends,
         };
-        let limits = v3::fsinfo(&wire, asker, &root).map_err(failed)?;
-        let limits = limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))?;
-        // Some servers do not know PATHCONF for all file systems; a mount is possible without.
-        let paths = v3::pathconf(&wire, asker, &root).map_err(failed)?;
-        Ok((limits, paths.outcome.unwrap_or_default()))
+        let limits = nfs.limits(asker, &root).map_err(failed)?;
+        limits.outcome.map_err(|fault| MountError::Nfs(fault.into()))
     });
     let (limits, path_limits) = match limits {
         // The limit was ours, not the user's.

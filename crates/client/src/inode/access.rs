@@ -1,5 +1,7 @@
 //! What each caller may do with an object: the server's answers, and what its mode bits say where
 //! they can be believed.
+//!
+//! Owns the AccessCache of one inode, and its bound. What an answer is worth is policy's to say.
 
 use curt_policy::{
     AccessEntry, Moment, UnixCredential,
@@ -10,6 +12,53 @@ use curt_types::Access;
 
 use super::{Inode, InodeFacts};
 use crate::credentials::InternedCaller;
+
+/// Credentials remembered per object; beyond it the one remembered longest goes.
+const ANSWERS_MAX: usize = 32;
+
+/// Answers by the number of an identity. Most objects are used by one caller.
+#[derive(Debug, Default)]
+pub(super) enum InodeAccessCache {
+    #[default]
+    None,
+    One(u32, AccessEntry),
+    Many(Vec<(u32, AccessEntry)>),
+}
+
+impl InodeAccessCache {
+    pub(super) fn find(&self, identity: u32) -> Option<AccessEntry> {
+        match self {
+            Self::None => None,
+            Self::One(number, entry) => (*number == identity).then_some(*entry),
+            Self::Many(many) => many
+                .iter()
+                .find(|(number, _)| *number == identity)
+                .map(|(_, entry)| *entry),
+        }
+    }
+
+    /// Keeps `entry`; true if another one had to go.
+    pub(super) fn keep(&mut self, identity: u32, entry: AccessEntry) -> bool {
+        match self {
+            Self::None => *self = Self::One(identity, entry),
+            Self::One(number, old) if *number == identity => *old = entry,
+            Self::One(number, old) => *self = Self::Many(vec![(*number, *old), (identity, entry)]),
+            Self::Many(many) => {
+                if let Some((_, old)) = many.iter_mut().find(|(number, _)| *number == identity) {
+                    *old = entry;
+                    return false;
+                }
+                let is_full = many.len() >= ANSWERS_MAX;
+                if is_full {
+                    many.remove(0);
+                }
+                many.push((identity, entry));
+                return is_full;
+            }
+        }
+        false
+    }
+}
 
 impl Inode {
     /// What policy has to know of `identity`'s rights. `is_foreign`: data are to be served that
@@ -108,5 +157,37 @@ fn credential(identity: &InternedCaller) -> UnixCredential<'_> {
         uid: identity.uid,
         gid: identity.gid,
         groups: &identity.groups,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_policy::Epoch;
+
+    use super::*;
+
+    fn entry(bits: u32) -> AccessEntry {
+        AccessEntry::absorb(
+            None,
+            Access::ALL,
+            Access::from_bits(bits),
+            Epoch::default(),
+            Moment::default(),
+        )
+    }
+
+    #[test]
+    fn each_identity_has_its_own_answer_and_the_oldest_goes_beyond_the_bound() {
+        let mut answers = InodeAccessCache::default();
+        for identity in 0..=u32::try_from(ANSWERS_MAX).expect("a small number") {
+            let evicted = answers.keep(identity, entry(identity % 32));
+            assert_eq!(evicted, identity as usize == ANSWERS_MAX);
+        }
+        assert_eq!(answers.find(0), None);
+        for identity in 1..=u32::try_from(ANSWERS_MAX).expect("a small number") {
+            assert_eq!(answers.find(identity), Some(entry(identity % 32)));
+        }
+        assert!(!answers.keep(5, entry(0)));
+        assert_eq!(answers.find(5), Some(entry(0)));
     }
 }

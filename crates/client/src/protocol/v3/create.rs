@@ -1,0 +1,146 @@
+//! Making objects: CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 §3.3.8 to 3.3.11), and what has to be
+//! sent after them.
+//!
+//! A server need not give the handle of what it made: then the name is looked up. An exclusive
+//! CREATE keeps its verifier in the file's times, and takes no attributes: a SETATTR follows.
+
+use std::hash::{BuildHasher, RandomState};
+
+use curt_proto::nfs3::{
+    CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, MkdirArguments, MknodArguments,
+    MknodData, NfsPath, NfsProcedure, SymlinkArguments,
+};
+use curt_types::{Attributes, Fault, FileHandle, FileKind, SetAttributes, SetTime, Wcc};
+use curt_xdr::Encode;
+
+use super::{
+    Answer, CreateRequest, LookupReply, NfsReply, NfsV3, Protocol, RpcCaller, attributes, place, wcc,
+};
+
+/// What was made: its handle and its attributes, if the server gave them.
+type Made = (Option<FileHandle>, Option<Attributes>);
+
+impl NfsV3 {
+    /// Makes what must be new.
+    pub(super) fn make(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        name: &[u8],
+        new: &CreateRequest<'_>,
+    ) -> Answer<LookupReply, Wcc> {
+        let (Some(place), Ok(target)) = (place(directory, name), NfsPath::new(new.text)) else {
+            return Ok(self.refusal(Fault::Nametoolong));
+        };
+        let set = SetAttributes {
+            mode: Some(new.mode),
+            ..SetAttributes::default()
+        };
+        let attributes = set.into();
+        let node = |what| {
+            let arguments = MknodArguments { place, what };
+            self.send_create(caller, NfsProcedure::Mknod, &arguments)
+        };
+        let made = match new.kind {
+            FileKind::Regular if new.is_exclusive => {
+                return self.make_exclusive(caller, directory, place, set);
+            }
+            // Guarded, not unchecked: a file that is there already must not be given this mode.
+            FileKind::Regular => self.create_file(caller, place, CreateHow::Guarded(attributes)),
+            FileKind::Directory => {
+                let arguments = MkdirArguments { place, attributes };
+                self.send_create(caller, NfsProcedure::Mkdir, &arguments)
+            }
+            FileKind::Symlink => {
+                let arguments = SymlinkArguments {
+                    place,
+                    attributes,
+                    target,
+                };
+                self.send_create(caller, NfsProcedure::Symlink, &arguments)
+            }
+            FileKind::BlockDevice => node(MknodData::BlockDevice(attributes, new.device.into())),
+            FileKind::CharacterDevice => node(MknodData::CharacterDevice(attributes, new.device.into())),
+            FileKind::Socket => node(MknodData::Socket(attributes)),
+            FileKind::Fifo => node(MknodData::Fifo(attributes)),
+        };
+        self.find_made(caller, directory, place, made?)
+    }
+
+    /// Makes a file with a verifier, by which the server knows a call that is sent twice.
+    fn make_exclusive(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        place: DirOpArgs<'_>,
+        set: SetAttributes,
+    ) -> Answer<LookupReply, Wcc> {
+        // Random, and different for each call: the keys of RandomState are the process's own.
+        let told = (directory.as_bytes(), place.name.bytes(), self.rpc.now());
+        let verifier = CreateVerifier(RandomState::new().hash_one(told).to_be_bytes());
+        let made = self.create_file(caller, place, CreateHow::Exclusive(verifier))?;
+        if made.outcome == Err(Fault::Notsupp) {
+            let made = self.create_file(caller, place, CreateHow::Guarded(set.into()))?;
+            return self.find_made(caller, directory, place, made);
+        }
+        let mut made = self.find_made(caller, directory, place, made)?;
+        // A second copy is told of no failure of the first.
+        made.lost_at = None;
+        if let Ok(found) = &mut made.outcome {
+            // The server kept the verifier in the times.
+            let set = SetAttributes {
+                atime: SetTime::ServerTime,
+                mtime: SetTime::ServerTime,
+                ..set
+            };
+            let answer = self.set(caller, &found.handle, &set)?;
+            match answer.outcome {
+                Ok(()) => found.attributes = answer.attributes.after.or(found.attributes),
+                // The file was made all the same: nothing is known of the directory.
+                Err(fault) => {
+                    made.outcome = Err(fault);
+                    made.attributes = Wcc::default();
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn create_file(&self, caller: RpcCaller<'_>, place: DirOpArgs<'_>, how: CreateHow) -> Answer<Made, Wcc> {
+        self.send_create(caller, NfsProcedure::Create, &CreateArguments { place, how })
+    }
+
+    fn send_create(
+        &self,
+        caller: RpcCaller<'_>,
+        procedure: NfsProcedure,
+        arguments: &(dyn Encode + Sync),
+    ) -> Answer<Made, Wcc> {
+        let made = |ok: CreateOk| {
+            let handle = ok.object.map(FileHandle::from);
+            ((handle, attributes(ok.attributes)), ok.directory.into())
+        };
+        self.ask(caller, procedure, arguments, made, wcc)
+    }
+
+    /// What was made at `place`, which is looked up if the server gave no handle.
+    fn find_made(
+        &self,
+        caller: RpcCaller<'_>,
+        directory: &FileHandle,
+        place: DirOpArgs<'_>,
+        made: NfsReply<Made, Wcc>,
+    ) -> Answer<LookupReply, Wcc> {
+        let outcome = match made.outcome {
+            Ok((Some(handle), attributes)) => Ok(LookupReply { handle, attributes }),
+            Ok((None, _)) => self.find(caller, directory, place.name.bytes())?.outcome,
+            Err(fault) => Err(fault),
+        };
+        Ok(NfsReply {
+            sent_at: made.sent_at,
+            lost_at: made.lost_at,
+            outcome,
+            attributes: made.attributes,
+        })
+    }
+}
