@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod chart;
 pub mod progress;
+pub mod ratios;
 
 /// The requests as a map from procedure to number, in the procedures' order, and their total.
 mod requests {

@@ -2,6 +2,7 @@
 //! costs is measured by `cargo xtask bench`.
 
 mod list;
+mod wall;
 pub(crate) mod without_mount;
 pub(crate) mod workload;
 
@@ -34,6 +35,19 @@ enum BenchCommand {
     Build(workload::WorkloadArguments),
     /// List a directory of half a million names, idle and while it changes: requests and time
     List(list::ListArguments),
+    /// What programs take on a mount, beside the exported directory and a bare FUSE loop: time
+    Wall(wall::WallArguments),
+    /// Do one of the works of `curt bench wall` below a directory; runs as the process that is
+    /// measured
+    #[command(hide = true)]
+    WallWork {
+        work: wall::WallWork,
+        phase: wall::WorkPhase,
+        directory: PathBuf,
+    },
+    /// Make the repository of `curt bench wall` below a directory
+    #[command(hide = true)]
+    WallRepository { directory: PathBuf },
     /// Make the directory of `curt bench list` on this machine
     #[command(hide = true)]
     ListTree {
@@ -74,6 +88,13 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
         BenchCommand::Page(arguments) => workload::run(Workload::Page, arguments),
         BenchCommand::Build(arguments) => workload::run(Workload::Build, arguments),
         BenchCommand::List(arguments) => list::run(arguments),
+        BenchCommand::Wall(arguments) => wall::run(arguments),
+        BenchCommand::WallWork {
+            work,
+            phase,
+            directory,
+        } => work.run(*phase, directory).map(|()| true),
+        BenchCommand::WallRepository { directory } => wall::make_repository(directory).map(|()| true),
         BenchCommand::ListTree { directory, count } => list::make_tree(directory, *count),
         BenchCommand::Perform {
             workload,

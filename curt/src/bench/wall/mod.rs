@@ -1,0 +1,467 @@
+//! `curt bench wall`: how long programs take on a mount, beside the exported directory itself and a
+//! bare FUSE loop over it.
+
+mod passthrough;
+mod works;
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use curt_bench::child::UserIds;
+use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, SETTLE, Testbed, progress_bar};
+use curt_bench::report::{lay_out, ratios};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use self::passthrough::BareLoop;
+use self::works::WorkDone;
+pub(super) use self::works::{WallWork, WorkPhase, make_repository};
+
+/// The options that are compared with the defaults.
+const FEW_REQUESTS: &str = "noaccesscheck,sloppycto=3";
+
+/// What `curt bench wall` takes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each work is done by a process of its own: on the exported directory (local), through a bare FUSE loop\n\
+                  over it (loop), and on a fresh mount with default options and with those of --options; in turn, round by\n\
+                  round, on one processor and with all. Rows say the median of the rounds. With a delay there is one round,\n\
+                  and each request and each reply takes half of it.\n\
+                  JSON: {\"machine\",\"rounds\",\"rows\":[{\"work\",\"place\":\"local|loop|mount\",\"options\",\"cpus\",\"delay_ms\",\"seconds\",\n\
+                  \"ratio_local\",\"ratio_loop\",\"requests\",\"fuse_requests\",\"wrong\"}]}\n\
+                  Exit status: 0 if every result was right, 1 if not."
+)]
+pub(crate) struct WallArguments {
+    /// The version of NFS
+    #[arg(long, value_name = "VERSION", default_value = "3")]
+    vers: String,
+    /// Mount options that are compared with the defaults
+    #[arg(long, value_name = "OPTIONS", default_value = FEW_REQUESTS)]
+    options: String,
+    /// Rounds without a delay
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = super::at_least_one())]
+    rounds: usize,
+    /// Round trips to the server, in milliseconds
+    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,0.2,2")]
+    delays: Vec<f64>,
+    /// Do only these works
+    #[arg(long, value_name = "WORK", value_delimiter = ',')]
+    only: Vec<WallWork>,
+    /// Where to run
+    #[arg(long, value_name = "WHERE", value_delimiter = ',', default_value = "one,all")]
+    cpus: Vec<Processors>,
+    /// Where a directory for the files is made [default: /dev/shm, or else where temporary files
+    /// are]
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+    /// Draw the times without a delay to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which processors everything runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Processors {
+    /// All on one
+    One,
+    /// Wherever the kernel places it
+    All,
+}
+
+/// Where a work is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Local,
+    Loop,
+    Mount(String),
+}
+
+impl Place {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Loop => "loop",
+            Self::Mount(_) => "mount",
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Self::Mount(options) => super::workload::title(options).to_owned(),
+            Self::Local | Self::Loop => self.name().to_owned(),
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    done: WorkDone,
+    requests: u64,
+    fuse_requests: u64,
+}
+
+/// What JSON says of one work in one place.
+#[derive(Debug, Serialize)]
+struct WallRow {
+    work: String,
+    place: &'static str,
+    options: String,
+    cpus: Processors,
+    delay_ms: f64,
+    seconds: f64,
+    ratio_local: f64,
+    ratio_loop: f64,
+    requests: u64,
+    fuse_requests: u64,
+    wrong: u64,
+    #[serde(skip)]
+    title: String,
+}
+
+#[derive(Debug, Serialize)]
+struct WallReport {
+    machine: Machine,
+    rounds: usize,
+    rows: Vec<WallRow>,
+}
+
+/// Runs it; whether every result was right.
+pub(super) fn run(arguments: &WallArguments) -> Result<bool> {
+    arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
+    let works = works(&arguments.only)?;
+    let top = make_top(arguments.tree.as_deref())?;
+    works::make_trees(top.path(), &works)?;
+    if works.contains(&WallWork::GitStatus) {
+        let mut command = child(&["wall-repository"]);
+        run_child(command.arg(top.path()))?;
+    }
+    std::thread::sleep(SETTLE);
+    let allowed = sched_getaffinity(None)?;
+    let mut rows = Vec::new();
+    for cpus in &arguments.cpus {
+        sched_setaffinity(None, &cpus.set(&allowed))?;
+        for delay in &arguments.delays {
+            let bed = Bed::new(arguments, top.path(), *delay)?;
+            rows.extend(bed.rows(&works, *cpus)?);
+        }
+        sched_setaffinity(None, &allowed)?;
+    }
+    let report = WallReport {
+        machine: Machine::this(),
+        rounds: arguments.rounds,
+        rows,
+    };
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, report.picture()?).with_context(|| path.display().to_string())?;
+    }
+    let mut out = std::io::stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", serde_json::to_string(&report)?)?,
+        false => write!(out, "{}", report.text())?,
+    }
+    Ok(report.rows.iter().all(|row| row.wrong == 0))
+}
+
+/// Those asked for that this machine has the programs for.
+fn works(only: &[WallWork]) -> Result<Vec<WallWork>> {
+    let all = if only.is_empty() {
+        WallWork::value_variants()
+    } else {
+        only
+    };
+    let mut works = Vec::new();
+    for work in all {
+        let has = |program: &str| {
+            let mut command = Command::new(program);
+            command
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        match work.program().filter(|program| !has(program)) {
+            Some(program) if only.contains(work) => bail!("{} needs {program}", work.name()),
+            Some(program) => eprintln!("{} is left out: there is no {program}", work.name()),
+            None => works.push(*work),
+        }
+    }
+    Ok(works)
+}
+
+/// The directory that is exported. Memory is preferred to a disk: what is measured is the way there.
+fn make_top(given: Option<&Path>) -> Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let parent = match given {
+        Some(given) => given.to_owned(),
+        None if memory.is_dir() => memory.to_owned(),
+        None => std::env::temp_dir(),
+    };
+    let top = tempfile::Builder::new().prefix("curt-wall-").tempdir_in(&parent);
+    let top = top.with_context(|| parent.display().to_string())?;
+    std::fs::set_permissions(top.path(), std::fs::Permissions::from_mode(0o755))?;
+    Ok(top)
+}
+
+impl Processors {
+    fn set(self, allowed: &CpuSet) -> CpuSet {
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+        match (self, first) {
+            (Self::One, Some(first)) => {
+                let mut set = CpuSet::new();
+                set.set(first);
+                set
+            }
+            _ => *allowed,
+        }
+    }
+}
+
+/// This program again, as nobody where root runs it: root is a special case to every server.
+fn child(arguments: &[&str]) -> Command {
+    let mut command = Curt::this().command();
+    command.arg("bench").args(arguments);
+    if rustix::process::geteuid().is_root() {
+        command.uid(UserIds::NOBODY.uid).gid(UserIds::NOBODY.gid);
+    }
+    command
+}
+
+fn run_child(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    ensure!(
+        output.status.success(),
+        "{command:?} ended with {}",
+        output.status
+    );
+    Ok(output.stdout)
+}
+
+/// A server, the way to it, and how often each place is measured.
+struct Bed<'a> {
+    arguments: &'a WallArguments,
+    top: &'a Path,
+    delay_ms: f64,
+    world: Testbed,
+    relay: Option<CountingRelay>,
+    rounds: usize,
+}
+
+impl<'a> Bed<'a> {
+    fn new(arguments: &'a WallArguments, top: &'a Path, delay_ms: f64) -> Result<Self> {
+        let world = Testbed::serving(&Curt::this(), top, None)?;
+        let round_trip = Duration::try_from_secs_f64(delay_ms / 1000.0).context("--delays")?;
+        let relay = match (round_trip.is_zero(), world.port()) {
+            (false, Some(port)) => Some(CountingRelay::start(
+                (Ipv4Addr::LOCALHOST, port).into(),
+                round_trip,
+            )?),
+            _ => None,
+        };
+        let rounds = if relay.is_some() { 1 } else { arguments.rounds };
+        Ok(Self {
+            arguments,
+            top,
+            delay_ms,
+            world,
+            relay,
+            rounds,
+        })
+    }
+
+    fn rows(mut self, works: &[WallWork], cpus: Processors) -> Result<Vec<WallRow>> {
+        let places = [
+            Place::Local,
+            Place::Loop,
+            Place::Mount(String::new()),
+            Place::Mount(self.arguments.options.clone()),
+        ];
+        let place = match cpus {
+            Processors::One => "on one processor",
+            Processors::All => "on all processors",
+        };
+        let bar = progress_bar(&format!("{} ms away, {place}", self.delay_ms));
+        bar.set_length((works.len() * self.rounds * places.len()) as u64);
+        let mut rows = Vec::new();
+        for work in works {
+            let mut measured = vec![Vec::new(); places.len()];
+            for _ in 0..self.rounds {
+                for (place, measured) in places.iter().zip(&mut measured) {
+                    measured.push(self.measure(*work, place)?);
+                    bar.inc(1);
+                }
+            }
+            let all: Vec<Measured> = measured.into_iter().map(median).collect();
+            let [local, bare] = [0, 1].map(|place| all.get(place).map_or(f64::NAN, |of| of.done.seconds));
+            rows.extend(places.iter().zip(&all).map(|(place, measured)| WallRow {
+                work: work.name(),
+                place: place.name(),
+                options: match place {
+                    Place::Mount(options) => options.clone(),
+                    Place::Local | Place::Loop => String::new(),
+                },
+                cpus,
+                delay_ms: self.delay_ms,
+                seconds: measured.done.seconds,
+                ratio_local: measured.done.seconds / local,
+                ratio_loop: measured.done.seconds / bare,
+                requests: measured.requests,
+                fuse_requests: measured.fuse_requests,
+                wrong: measured.done.wrong,
+                title: place.title(),
+            }));
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    fn measure(&mut self, work: WallWork, place: &Place) -> Result<Measured> {
+        match place {
+            Place::Local => self.perform(work, self.top, || Ok((0, 0))),
+            Place::Loop => {
+                let target = tempfile::Builder::new().prefix("curt-loop-").tempdir()?;
+                let bare = BareLoop::start(self.top, target.path())?;
+                let measured = self.perform(work, target.path(), || Ok((0, bare.requests())));
+                bare.end()?;
+                measured
+            }
+            Place::Mount(options) => {
+                let through = self.relay.as_ref().map(|relay| format!("port={}", relay.port()));
+                let options: Vec<&str> = [options.as_str(), through.as_deref().unwrap_or_default()]
+                    .into_iter()
+                    .filter(|part| !part.is_empty())
+                    .collect();
+                let mounted = self.world.mount(&self.arguments.vers, &options.join(","))?;
+                let measured = self.perform(work, mounted.directory(), || counts(&mounted));
+                mounted.end()?;
+                measured
+            }
+        }
+    }
+
+    /// Prepares and does it below `top`; the counts are those that `counts` grows by meanwhile.
+    fn perform(
+        &self,
+        work: WallWork,
+        top: &Path,
+        counts: impl Fn() -> Result<(u64, u64)>,
+    ) -> Result<Measured> {
+        let part = |phase: &str| -> Result<WorkDone> {
+            let mut command = child(&["wall-work", &work.name(), phase]);
+            let said = run_child(command.arg(top))?;
+            serde_json::from_slice(&said).context("the process that does the work said something else")
+        };
+        if work.needs_preparation() {
+            part("prepare")?;
+        }
+        let before = counts()?;
+        let done = part("perform")?;
+        let after = counts()?;
+        Ok(Measured {
+            done,
+            requests: after.0 - before.0,
+            fuse_requests: after.1 - before.1,
+        })
+    }
+}
+
+/// The requests that a mount has sent, and those that the kernel has sent to it.
+fn counts(mounted: &MountProcess) -> Result<(u64, u64)> {
+    let report = mounted.report_at_rest()?;
+    Ok((report.counters.requests.total(), report.fuse.values().sum()))
+}
+
+/// The one in the middle by time, with the wrong results of all.
+fn median(mut all: Vec<Measured>) -> Measured {
+    all.sort_by(|one, other| one.done.seconds.total_cmp(&other.done.seconds));
+    let wrong = all.iter().map(|measured| measured.done.wrong).sum();
+    let mut middle = all[all.len() / 2];
+    middle.done.wrong = wrong;
+    middle
+}
+
+impl WallReport {
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.machine.line());
+        let head = [
+            "work",
+            "where",
+            "seconds",
+            "of local",
+            "of loop",
+            "requests",
+            "FUSE requests",
+            "wrong",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let mut part = None;
+        let flush = |table: &mut Vec<Vec<String>>, text: &mut String| {
+            if table.len() > 1 {
+                text.push_str(&lay_out(table));
+                table.truncate(1);
+            }
+        };
+        for row in &self.rows {
+            if part.replace((row.cpus, row.delay_ms)) != Some((row.cpus, row.delay_ms)) {
+                flush(&mut table, &mut text);
+                let cpus = match row.cpus {
+                    Processors::One => "one processor",
+                    Processors::All => "all processors",
+                };
+                text.push_str(&format!("\n{cpus}, round trip {} ms more\n\n", row.delay_ms));
+            }
+            // A star marks what a bare loop does in less time.
+            let star = if row.ratio_loop > 1.0 { " *" } else { "" };
+            table.push(vec![
+                row.work.clone(),
+                format!("{}{star}", row.title),
+                format!("{:.4}", row.seconds),
+                format!("{:.2}", row.ratio_local),
+                format!("{:.2}", row.ratio_loop),
+                row.requests.to_string(),
+                row.fuse_requests.to_string(),
+                row.wrong.to_string(),
+            ]);
+        }
+        flush(&mut table, &mut text);
+        text.push_str("\n*: the bare FUSE loop takes less time.\n");
+        text
+    }
+
+    /// The times without a delay, as multiples of the exported directory's.
+    fn picture(&self) -> Result<String> {
+        let first = self.rows.first().context("nothing was measured")?;
+        let is_shown = |row: &&WallRow| (row.cpus, row.delay_ms) == (first.cpus, first.delay_ms);
+        let shown: Vec<&WallRow> = self
+            .rows
+            .iter()
+            .filter(is_shown)
+            .filter(|row| row.place != "local")
+            .collect();
+        let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
+        let mut series: Vec<&str> = Vec::new();
+        for row in &shown {
+            match groups.last_mut().filter(|group| group.0 == row.work) {
+                Some(group) => group.1.push(row.ratio_local),
+                None => groups.push((row.work.clone(), vec![row.ratio_local])),
+            }
+            if !series.contains(&row.title.as_str()) {
+                series.push(&row.title);
+            }
+        }
+        let title = "time as a multiple of the exported directory's";
+        Ok(ratios::bars(title, &series, &groups)?)
+    }
+}

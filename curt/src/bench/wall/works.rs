@@ -1,0 +1,321 @@
+//! The works whose time is measured. Each is done by a process of its own, below any directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use curt_bench::make;
+use curt_bench::processes::{names, progress_bar};
+use curt_bench::replay::Replay;
+use curt_bench::workload::Workload;
+use serde::{Deserialize, Serialize};
+
+/// Names that are looked at.
+const NAMES: u64 = 10_000;
+/// Files of the repository, and of the tree that is unpacked and removed.
+const TRACKED_FILES: usize = 1000;
+const PACKED_FILES: usize = 5000;
+const FILES_PER_DIRECTORY: usize = 100;
+/// Bytes that are read or written in small and in large steps.
+const SMALL_STEPS_BYTES: usize = 16 << 20;
+const LARGE_STEPS_BYTES: usize = 256 << 20;
+/// Threads that make trees.
+const JOBS: usize = 8;
+
+/// A directory in which everybody may write, below the exported one.
+const SCRATCH: &str = "scratch";
+const REPOSITORY: &str = "scratch/repository";
+const UNPACKED: &str = "scratch/unpacked";
+const WRITTEN: &str = "scratch/written";
+const PACKED: &str = "files.tar";
+const DATA: &str = "data";
+
+/// What is done and timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::bench) enum WallWork {
+    /// Five views of a web application's main page, without pauses
+    Page,
+    /// The build of a C program
+    Build,
+    /// stat(2) of 10,000 names, the second time
+    StatKnown,
+    /// stat(2) of 10,000 missing names, the second time
+    StatMissing,
+    /// `git status` of 1,000 files, the second time
+    GitStatus,
+    /// `find` in a tree of 5,000 files
+    Find,
+    /// `tar -x` of 5,000 files
+    Tar,
+    /// `rm -r` of 5,000 files
+    Remove,
+    /// Write 16 MiB in steps of 4 KiB, and fsync(2)
+    WriteSmall,
+    /// Read 16 MiB in steps of 4 KiB
+    ReadSmall,
+    /// Write 256 MiB in steps of 1 MiB, and fsync(2)
+    WriteLarge,
+    /// Read 256 MiB in steps of 1 MiB
+    ReadLarge,
+}
+
+/// What a process did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct WorkDone {
+    /// How long it took, without what precedes it.
+    pub(super) seconds: f64,
+    /// Results that were not as expected.
+    pub(super) wrong: u64,
+}
+
+/// Which part of a work a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::bench) enum WorkPhase {
+    /// What the work needs, and is not timed
+    Prepare,
+    /// The work
+    Perform,
+}
+
+impl WallWork {
+    /// Its name on the command line and in reports.
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What may be missing on this machine.
+    pub(super) const fn program(self) -> Option<&'static str> {
+        match self {
+            Self::GitStatus => Some("git"),
+            Self::Find => Some("find"),
+            Self::Tar | Self::Remove => Some("tar"),
+            _ => None,
+        }
+    }
+
+    /// Whether it is measured the second time, or needs something to be done first, in the same
+    /// mount.
+    pub(super) const fn needs_preparation(self) -> bool {
+        matches!(
+            self,
+            Self::StatKnown
+                | Self::StatMissing
+                | Self::GitStatus
+                | Self::Tar
+                | Self::Remove
+                | Self::WriteSmall
+                | Self::WriteLarge
+        )
+    }
+
+    /// Does it, or prepares it, below `top`.
+    pub(in crate::bench) fn run(self, phase: WorkPhase, top: &Path) -> Result<()> {
+        let done = match phase {
+            WorkPhase::Prepare => self.prepare(top).map(|()| WorkDone {
+                seconds: 0.0,
+                wrong: 0,
+            }),
+            WorkPhase::Perform => self.perform(top),
+        };
+        let done = done.with_context(|| format!("{} in {}", self.name(), top.display()))?;
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&done)?)?;
+        Ok(())
+    }
+
+    fn prepare(self, top: &Path) -> Result<()> {
+        match self {
+            Self::Tar => remove_tree(&top.join(UNPACKED)),
+            Self::Remove => {
+                remove_tree(&top.join(UNPACKED))?;
+                Self::Tar.perform(top).map(drop)
+            }
+            Self::WriteSmall | Self::WriteLarge => match fs::remove_file(top.join(WRITTEN)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+                _ => Ok(()),
+            },
+            _ => self.perform(top).map(drop),
+        }
+    }
+
+    fn perform(self, top: &Path) -> Result<WorkDone> {
+        match self {
+            Self::Page => replay(Workload::Page, top),
+            Self::Build => replay(Workload::Build, top),
+            Self::StatKnown => stat_all(&names::directory(top, NAMES), "", true),
+            Self::StatMissing => stat_all(&names::directory(top, NAMES), ".missing", false),
+            Self::GitStatus => program(git(&top.join(REPOSITORY)).arg("status")),
+            Self::Find => program(Command::new("find").arg(top.join("tree")).args(["-type", "f"])),
+            Self::Tar => {
+                let unpacked = top.join(UNPACKED);
+                fs::create_dir(&unpacked)?;
+                let archive = top.join(PACKED);
+                program(
+                    Command::new("tar")
+                        .arg("-C")
+                        .arg(unpacked)
+                        .arg("-xf")
+                        .arg(archive),
+                )
+            }
+            Self::Remove => program(Command::new("rm").arg("-r").arg(top.join(UNPACKED))),
+            Self::WriteSmall => write(top, SMALL_STEPS_BYTES, 4 << 10),
+            Self::WriteLarge => write(top, LARGE_STEPS_BYTES, 1 << 20),
+            Self::ReadSmall => read(top, SMALL_STEPS_BYTES, 4 << 10),
+            Self::ReadLarge => read(top, LARGE_STEPS_BYTES, 1 << 20),
+        }
+    }
+}
+
+/// Makes what all works need below `top`, as whoever runs this.
+pub(super) fn make_trees(top: &Path, works: &[WallWork]) -> Result<()> {
+    names::open_directory(&top.join(SCRATCH))?;
+    for (work, workload) in [
+        (WallWork::Page, Workload::Page),
+        (WallWork::Build, Workload::Build),
+    ] {
+        if works.contains(&work) {
+            let bar = progress_bar(&format!("making the tree of {workload}"));
+            make::make_once(&workload.tree(), &workload_directory(top, workload), JOBS, &bar)?;
+            bar.finish_and_clear();
+        }
+    }
+    let is_wanted = |wanted: &[WallWork]| works.iter().any(|work| wanted.contains(work));
+    if is_wanted(&[WallWork::StatKnown, WallWork::StatMissing]) {
+        let bar = progress_bar(&format!("making {NAMES} names"));
+        names::make(&names::directory(top, NAMES), NAMES, 1, &bar)?;
+    }
+    if is_wanted(&[WallWork::Find, WallWork::Tar, WallWork::Remove]) {
+        make_files(&top.join("tree"), PACKED_FILES)?;
+        let mut pack = Command::new("tar");
+        pack.arg("-C")
+            .arg(top.join("tree"))
+            .arg("-cf")
+            .arg(top.join(PACKED))
+            .arg(".");
+        program(&mut pack)?;
+    }
+    if is_wanted(&[WallWork::ReadSmall, WallWork::ReadLarge]) {
+        let mut data = File::create(top.join(DATA))?;
+        let step: Vec<u8> = (0..1_u32 << 20)
+            .map(|at| at.to_le_bytes()[at as usize % 3])
+            .collect();
+        for _ in 0..LARGE_STEPS_BYTES / step.len() {
+            data.write_all(&step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the repository below `top`: by whoever performs the works, since git refuses others'.
+pub(in crate::bench) fn make_repository(top: &Path) -> Result<()> {
+    let repository = top.join(REPOSITORY);
+    make_files(&repository, TRACKED_FILES)?;
+    program(git(&repository).args(["init", "-q"]))?;
+    program(git(&repository).args(["add", "."]))?;
+    let author = ["-c", "user.name=curt", "-c", "user.email=curt@localhost"];
+    program(
+        git(&repository)
+            .args(author)
+            .args(["commit", "-q", "-m", "files"]),
+    )?;
+    Ok(())
+}
+
+fn workload_directory(top: &Path, workload: Workload) -> PathBuf {
+    top.join(workload.name())
+}
+
+fn make_files(top: &Path, count: usize) -> Result<()> {
+    for number in 0..count {
+        let directory = top.join(format!("{}", number / FILES_PER_DIRECTORY));
+        if number.is_multiple_of(FILES_PER_DIRECTORY) {
+            fs::create_dir_all(&directory)?;
+        }
+        fs::write(
+            directory.join(format!("file-{number}")),
+            format!("content of {number}\n"),
+        )?;
+    }
+    Ok(())
+}
+
+fn remove_tree(tree: &Path) -> Result<()> {
+    match fs::remove_dir_all(tree) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn git(repository: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(repository);
+    // Whoever owns the directory may not be whom the server takes the caller for.
+    git.args(["-c", "safe.directory=*"]).env("HOME", "/nonexistent");
+    git
+}
+
+fn program(command: &mut Command) -> Result<WorkDone> {
+    let began = Instant::now();
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("{command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(done(began, 0))
+}
+
+fn done(began: Instant, wrong: u64) -> WorkDone {
+    let seconds = began.elapsed().as_secs_f64();
+    WorkDone { seconds, wrong }
+}
+
+fn replay(workload: Workload, top: &Path) -> Result<WorkDone> {
+    let (tree, trace) = (workload.tree(), workload.trace());
+    let replay = Replay::new(&trace, &tree, &workload_directory(top, workload))?;
+    let began = Instant::now();
+    let outcome = replay.run(Duration::ZERO, |_| ());
+    Ok(done(began, outcome.wrong))
+}
+
+fn stat_all(directory: &Path, suffix: &str, exists: bool) -> Result<WorkDone> {
+    let all: Vec<PathBuf> = (0..NAMES)
+        .map(|number| directory.join(names::name(number) + suffix))
+        .collect();
+    let began = Instant::now();
+    let as_expected = all
+        .iter()
+        .filter(|path| path.symlink_metadata().is_ok() == exists);
+    let wrong = NAMES - as_expected.count() as u64;
+    Ok(done(began, wrong))
+}
+
+fn write(top: &Path, bytes: usize, step: usize) -> Result<WorkDone> {
+    let piece = vec![b'x'; step];
+    let began = Instant::now();
+    let mut file = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .open(top.join(WRITTEN))?;
+    for _ in 0..bytes / step {
+        file.write_all(&piece)?;
+    }
+    file.sync_all()?;
+    drop(file);
+    Ok(done(began, 0))
+}
+
+fn read(top: &Path, bytes: usize, step: usize) -> Result<WorkDone> {
+    let mut piece = vec![0; step];
+    let began = Instant::now();
+    let mut file = File::open(top.join(DATA))?;
+    for _ in 0..bytes / step {
+        file.read_exact(&mut piece)?;
+    }
+    Ok(done(began, 0))
+}

@@ -1,0 +1,61 @@
+//! `curt bench wall`: each work in each place, with the requests that it costs there.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_tests::curt::program;
+use curt_tests::network::Network;
+use curt_tests::process;
+use serde_json::Value;
+
+const RUN: Duration = Duration::from_secs(300);
+
+#[test]
+fn each_work_is_right_in_each_place_and_costs_requests_on_mounts_alone() -> Result<()> {
+    let network = Network::new()?;
+    let picture = network.directory().join("wall.svg");
+    let works = [
+        "stat-known",
+        "stat-missing",
+        "git-status",
+        "find",
+        "remove",
+        "write-large",
+        "read-small",
+    ];
+    let mut command = network.command(program("curt")?);
+    command.args([
+        "bench", "wall", "--rounds", "1", "--delays", "0,0.2", "--cpus", "all", "--json",
+    ]);
+    command.args(["--only", &works.join(","), "--svg"]).arg(&picture);
+    let output = process::run(&mut command, RUN)?;
+    let report: Value = serde_json::from_str(&output).with_context(|| output.clone())?;
+    let rows = report["rows"].as_array().context("no rows")?;
+    // Local, loop, two mounts; with and without a delay.
+    ensure!(rows.len() == works.len() * 4 * 2, "{output}");
+    for row in rows {
+        let count = |name: &str| row[name].as_u64().with_context(|| row.to_string());
+        let seconds = row["seconds"].as_f64().with_context(|| row.to_string())?;
+        ensure!(seconds > 0.0 && count("wrong")? == 0, "{row}");
+        let (is_local, is_mount) = (row["place"] == "local", row["place"] == "mount");
+        ensure!(is_local == (count("fuse_requests")? == 0), "{row}");
+        ensure!(is_mount || count("requests")? == 0, "{row}");
+        if is_local {
+            ensure!(row["ratio_local"].as_f64() == Some(1.0), "{row}");
+        }
+    }
+    // What is not known when a work begins has to be asked for, wherever the mount is.
+    let asks = |row: &&Value| row["place"] == "mount" && row["work"] == "remove";
+    ensure!(
+        rows.iter()
+            .filter(asks)
+            .all(|row| row["requests"].as_u64() > Some(5000)),
+        "{output}"
+    );
+    let svg = std::fs::read_to_string(&picture)?;
+    ensure!(
+        works.iter().all(|work| svg.contains(work)),
+        "a work is missing in the picture"
+    );
+    Ok(())
+}
