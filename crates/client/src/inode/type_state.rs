@@ -6,14 +6,17 @@
 
 use std::sync::{Arc, Weak};
 
-use curt_policy::{Epoch, Moment, NameLabel, fill::FillRecord, listing::ListingMisses};
+use curt_policy::{
+    Epoch, Moment, NameLabel,
+    prefetch::{LookupOrder, PrefetchRecord},
+};
 
 use super::{Inode, PendingRemovals};
 use crate::{
     create_probe::CreateProbe,
     credentials::InternedCaller,
     identity::InodeId,
-    listing::{DirectoryListing, LocalChange},
+    readdir::{DirectoryListing, LocalChange},
 };
 
 /// The part that depends on the type.
@@ -47,11 +50,9 @@ pub(crate) struct DirectoryState {
     /// Names of the last reply.
     pub(crate) names_last: u32,
     /// Listed names that were looked up at the server one by one.
-    pub(crate) misses: ListingMisses,
-    /// Bytes in which attributes of names were last asked for that had been listed without.
-    pub(crate) plus_size: u32,
+    pub(crate) lookup_order: LookupOrder,
     /// What is remembered of asking for its names together.
-    pub(crate) fill: FillRecord,
+    pub(crate) prefetch: PrefetchRecord,
     /// When its names last came together because one was wanted.
     pub(crate) filled_at: Moment,
     /// It has names that it does not list: what it lists are not all.
@@ -260,7 +261,7 @@ impl DirectoryState {
         if std::ptr::eq(self.last_read.as_ptr(), Arc::as_ptr(listing)) {
             self.last_read = Weak::new();
         }
-        self.misses = ListingMisses::default();
+        self.lookup_order.restart();
     }
 
     /// Keeps a listing for others; gives the former one.
