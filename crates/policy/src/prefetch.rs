@@ -1,6 +1,6 @@
 //! Whether more is requested than is wanted, and how many bytes of it: the next names of a listing
-//! ahead of its reader, a directory's names instead of one LOOKUP, the attributes of all its objects
-//! instead of one GETATTR. Nothing here changes an answer.
+//! ahead of its reader, a directory's names instead of one LOOKUP, the attributes of all its
+//! objects instead of one GETATTR. Nothing here changes an answer.
 //!
 //! There is one decision, [`decide`], for every [`Want`], and one budget: a request is worth
 //! [`request_bytes`] bytes of names that nobody uses. How many will be used is estimated from the
@@ -8,8 +8,8 @@
 //! directory, in its siblings and on the mount.
 //!
 //! - Where nothing is known, names are requested together only after so many single requests that
-//!   it costs about as much again; after a reply without benefit, when the next one is a small part of
-//!   the requests since, and after twice as many each time.
+//!   it costs about as much again; after a reply without benefit, when the next one is a small part
+//!   of the requests since, and after twice as many each time.
 //! - The name for which a request was sent is no benefit: it would have been a request, too.
 //! - A mount without benefit is given up: [`RETRIES`] requests at most in [`MOUNT_MISSES`] names.
 //!
@@ -43,8 +43,8 @@ const NAME_BYTES: u32 = 176;
 const NAME_SIZE: u64 = 22;
 /// Bytes of the first request at least: a directory's own size need not tell how many names it has.
 const FIRST_MIN: u32 = 16 * 1024;
-/// Bytes of names that cost what a request does, where requests are quickest (46 names, at 3 to 5 µs
-/// each for both sides) and slowest; and bytes that are sent and taken in in a microsecond.
+/// Bytes of names that cost what a request does, where requests are quickest (46 names, at 3 to 5
+/// µs each for both sides) and slowest; and bytes that are sent and taken in in a microsecond.
 const REQUEST_BYTES: (u64, u64) = (8 * 1024, 256 * 1024);
 const BYTES_PER_MICROSECOND: u64 = 40;
 /// Fills of a directory's siblings, and of a mount, before their benefit says anything.
@@ -212,7 +212,8 @@ pub struct LookupOrder {
 }
 
 impl LookupOrder {
-    /// A name was looked up; whether there are enough for finding out where in the listing they are.
+    /// A name was looked up; whether there are enough for finding out where in the listing they
+    /// are.
     pub const fn missed(&mut self) -> bool {
         self.all = self.all.saturating_add(1);
         self.all > MISSES_MAX / 2

@@ -31,7 +31,8 @@ const LARGE: u64 = 32 * 1024;
 pub const PLUS_SIZE_MAX: u32 = 256 * 1024;
 
 /// With [`ListingMode::Restart`]: names that are returned before the client looks again whether the
-/// directory changed (those of 4 KiB), and bytes of the largest reply, as clients had it that did so.
+/// directory changed (those of 4 KiB), and bytes of the largest reply, as clients had it that did
+/// so.
 pub const RESTART_NAMES: usize = 102;
 /// See [`RESTART_NAMES`].
 pub const RESTART_SIZE_MAX: u32 = 32 * 1024;
@@ -57,8 +58,8 @@ impl ListingDecision {
     }
 }
 
-/// Decides the next request. `names_since_stat`: names that this directory's listings gave since one
-/// of its children was last looked up or asked about.
+/// Decides the next request. `names_since_stat`: names that this directory's listings gave since
+/// one of its children was last looked up or asked about.
 pub const fn decide_listing(
     at_start: bool,
     names_since_stat: u32,

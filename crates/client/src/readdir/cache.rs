@@ -1,8 +1,8 @@
 //! A directory's names in the server's order, as far as they were requested.
 //!
 //! Owns the chunks, and the table that finds a name by its cookie. A name's ordinal never changes,
-//! so any number of readers go through a listing at their own pace. Evicted chunks leave their slot:
-//! their readers request the names again from where they are. Must not send anything.
+//! so any number of readers go through a listing at their own pace. Evicted chunks leave their
+//! slot: their readers request the names again from where they are. Must not send anything.
 
 use std::{
     fmt,
@@ -21,10 +21,9 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 
 use super::{
-    chunk::{ChunkBuilder, ListedEntry, ListingChunk, ReaddirCookie},
-    fetch::{ListingGap, ListingOrigin, ReaddirResult},
-    local_changes::LOCAL_COOKIE_FIRST,
+    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, ListedEntry, ListingChunk},
     memory::{ListingMemory, ListingMemoryCharge},
+    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirResult},
 };
 use crate::inode::{InFlightCall, InFlightEnd};
 

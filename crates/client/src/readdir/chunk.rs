@@ -3,20 +3,18 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use curt_proto::nfs3::CookieVerifier;
 use curt_types::FileKind;
 
 use super::memory::ListingMemoryCharge;
 
-/// Where the server continues a listing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ReaddirCookie {
-    pub(super) cookie: u64,
-    pub(super) verifier: CookieVerifier,
-}
-
 /// Bytes that a name takes in the tables that find it.
 const INDEX_BYTES: usize = 10;
+
+/// Names of our own making in one listing at most.
+pub(super) const LOCAL_NAMES_MAX: usize = 1024;
+
+/// They get the last cookies; where the server gives such itself, none is entered.
+pub(super) const LOCAL_COOKIE_FIRST: u64 = u64::MAX - LOCAL_NAMES_MAX as u64;
 
 #[derive(Debug)]
 struct ChunkEntry {

@@ -11,8 +11,9 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{
     cache::DirectoryListing,
-    chunk::{ListingChunk, ReaddirCookie},
+    chunk::ListingChunk,
     memory::{ListingMemory, ListingMemoryCharge},
+    reply::ReaddirCookie,
 };
 
 /// Parts of listings that one pass can be made of: each eviction before the reader and each jump
@@ -193,9 +194,9 @@ impl CookieLoopDetector {
     }
 }
 
-/// The names that were returned, as keyed hashes of 128 bits in order: two names of one directory have
-/// the same with a probability below 2^-80 for any directory that fits on a disk, and whoever creates
-/// names does not know the key.
+/// The names that were returned, as keyed hashes of 128 bits in order: two names of one directory
+/// have the same with a probability below 2^-80 for any directory that fits on a disk, and whoever
+/// creates names does not know the key.
 #[derive(Debug)]
 pub(super) struct ReturnedNames {
     keys: (u64, u64),
@@ -238,7 +239,8 @@ impl ReturnedNames {
 mod tests {
     use super::*;
 
-    /// How many names are returned until a cycle is noticed into which a way of `before` names leads.
+    /// How many names are returned until a cycle is noticed into which a way of `before` names
+    /// leads.
     fn noticed(before: u64, length: u64) -> u64 {
         let mut loops = CookieLoopDetector::default();
         (0..)

@@ -139,8 +139,8 @@ impl ReaddirCall<'_> {
                     }
                 }
                 ListingStep::End => return Ok(()),
-                // A reader that has names does not wait for more; and one that looks at each does so
-                // before their attributes are old.
+                // A reader that has names does not wait for more; and one that looks at each does
+                // so before their attributes are old.
                 ListingStep::Evicted | ListingStep::Unread { has_arrived: false } if self.count > 0 => {
                     return Ok(());
                 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use curt_policy::{
-    Epoch, Moment, MutationTicket, NameLabel, complete,
+    complete,
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
 };
 use curt_rpc::client::{CallError, Interrupt};
@@ -18,8 +18,9 @@ use rustix::io::Errno;
 use super::{
     absence,
     cache::{DirectoryListing, ListingState},
-    chunk::{ChunkBuilder, ReaddirCookie},
+    chunk::ChunkBuilder,
     prime::{PrimeCounting, prime},
+    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirError, ReaddirReply, ReaddirResult},
 };
 use crate::{
     core::MountCore,
@@ -28,41 +29,9 @@ use crate::{
     inode::{InFlightCall, InFlightEnd, Inode},
     op::Op,
     ops::attributes,
-    protocol::{ListRequest, NfsReply, ReaddirPage, RpcCaller},
+    protocol::{ListRequest, NfsReply, RpcCaller},
     superblock::Superblock,
 };
-
-/// What is missing of a listing.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ListingGap {
-    /// Behind which name it is.
-    pub(super) cookie: ReaddirCookie,
-    /// How many replies are before it.
-    pub(super) index: usize,
-    /// What fills it is for others, too: the listing begins where the directory does.
-    pub(super) is_shared: bool,
-}
-
-impl ListingGap {
-    /// The first names of a directory.
-    pub(super) fn at_start() -> Self {
-        Self {
-            cookie: ReaddirCookie::default(),
-            index: 0,
-            is_shared: true,
-        }
-    }
-}
-
-/// By what names were learned.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ListingOrigin {
-    pub(super) label: Option<NameLabel>,
-    /// What the directory was like before the names were requested.
-    pub(super) ticket: MutationTicket,
-    /// The state of the directory's contents when it was asked.
-    pub(super) epoch: Option<Epoch>,
-}
 
 /// Who requests names, of which directory.
 pub(super) struct ReaddirRequester {
@@ -70,31 +39,6 @@ pub(super) struct ReaddirRequester {
     pub(super) inode: Arc<Inode>,
     identity: Arc<InternedCaller>,
 }
-
-/// A reply.
-#[derive(Debug)]
-pub(crate) struct ReaddirReply {
-    pub(super) page: ReaddirPage,
-    plus: bool,
-    /// Bytes that were requested.
-    size: u32,
-    pub(super) origin: ListingOrigin,
-    pub(super) sent_at: Moment,
-}
-
-/// Why there is none.
-#[derive(Debug)]
-pub(super) enum ReaddirError {
-    /// The server refused; when that was asked.
-    Refused(Fault, Moment),
-    /// It did not answer, or not in a way that makes sense.
-    Failed(CallError),
-    /// It gave neither a name nor the end, twice.
-    Stuck,
-}
-
-/// What the server said.
-pub(super) type ReaddirResult = Result<ReaddirReply, ReaddirError>;
 
 /// What is to be done for the names that follow a listing.
 pub(super) enum FetchTurn {
@@ -161,7 +105,8 @@ impl DirectoryListing {
         Some((FetchGuard::new(self, state), *reply))
     }
 
-    /// Begins to extend it. `size` says in how many bytes, by the place and what was requested last.
+    /// Begins to extend it. `size` says in how many bytes, by the place and what was requested
+    /// last.
     pub(super) fn begin_fetch(self: &Arc<Self>, size: impl FnOnce(ReaddirCookie, u32) -> u32) -> FetchTurn {
         let state = &mut *self.state.lock();
         if let Some(call) = &state.request {
@@ -183,34 +128,6 @@ impl DirectoryListing {
         };
         let size = size(state.end, state.size);
         FetchTurn::Send(FetchGuard::new(self, state), gap, size)
-    }
-}
-
-impl ReaddirError {
-    /// As an event tells it.
-    fn event_status(&self) -> i32 {
-        let errno = match self {
-            Self::Refused(status, _) => errno::of_fault(*status),
-            Self::Failed(error) => errno::of_call(*error),
-            Self::Stuck => Errno::IO,
-        };
-        -errno.raw_os_error()
-    }
-
-    /// Whether the server does not know its own cookie any more.
-    fn is_bad_cookie(&self) -> bool {
-        matches!(self, Self::Refused(Fault::BadCookie | Fault::NotSync, _))
-    }
-}
-
-impl ReaddirReply {
-    /// Neither the last reply nor one with a name.
-    fn is_without_progress(&self) -> bool {
-        self.page.names.is_empty() && !self.page.end
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.page.names.len()).unwrap_or(u32::MAX)
     }
 }
 

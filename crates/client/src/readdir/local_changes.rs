@@ -14,14 +14,8 @@ use curt_types::FileKind;
 
 use super::{
     cache::{DirectoryListing, ListingState},
-    chunk::ChunkBuilder,
+    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX},
 };
-
-/// Names of our own making in one listing at most.
-const LOCAL_NAMES_MAX: usize = 1024;
-
-/// They get the last cookies; where the server gives such itself, none is entered.
-pub(super) const LOCAL_COOKIE_FIRST: u64 = u64::MAX - LOCAL_NAMES_MAX as u64;
 
 /// What a change of ours came to.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +157,7 @@ mod tests {
     use curt_proto::nfs3::CookieVerifier;
 
     use super::{
-        super::{ListingMemory, fetch::ListingOrigin},
+        super::{ListingMemory, reply::ListingOrigin},
         *,
     };
 

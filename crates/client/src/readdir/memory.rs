@@ -1,8 +1,8 @@
 //! The memory that listed names take in one mount: its bound, and the order of eviction, least
 //! recently used first, one reply's names at a time.
 //!
-//! A reader keeps the names at its position alive, and they count until it moves on. The lock here is
-//! never held while another is taken.
+//! A reader keeps the names at its position alive, and they count until it moves on. The lock here
+//! is never held while another is taken.
 
 use std::{
     collections::VecDeque,
@@ -38,9 +38,9 @@ pub(crate) struct ListingMemory {
     pub(super) counters: Arc<ClientCounters>,
 }
 
-/// What is kept, the longest unused first. Entries of dropped listings leave when the queue is as long
-/// as `compact_at`: a mount whose directories change all the time makes listings for ever without
-/// coming near its bound.
+/// What is kept, the longest unused first. Entries of dropped listings leave when the queue is as
+/// long as `compact_at`: a mount whose directories change all the time makes listings for ever
+/// without coming near its bound.
 #[derive(Default)]
 struct ListingLru {
     entries: VecDeque<ListingLruEntry>,

@@ -2,8 +2,8 @@
 //! decides).
 //!
 //! One such request of a directory is in flight at a time; who wants another of its names waits for
-//! it, and checks again. If the reply does not contain what was wanted, that is requested by itself.
-//! The reply's attributes are dated by when its request was sent, like any others.
+//! it, and checks again. If the reply does not contain what was wanted, that is requested by
+//! itself. The reply's attributes are dated by when its request was sent, like any others.
 
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ use super::{
     NamePresence, absence,
     cache::DirectoryListing,
     cursor::ListingReader,
-    fetch::{FetchTurn, ListingGap, ReaddirError, ReaddirReply, ReaddirRequester, reply_max},
+    fetch::{FetchTurn, ReaddirRequester, reply_max},
     prime::{PrimeCounting, is_due, prime},
+    reply::{ListingGap, ReaddirError, ReaddirReply},
 };
 use crate::{
     errno,
@@ -92,8 +93,8 @@ fn decide_for_name(
     decide(want(&view), &sb.core.options())
 }
 
-/// A request for more than `name` was answered, or failed; `is_complete`: all names are known by now.
-/// Whether the name may be served.
+/// A request for more than `name` was answered, or failed; `is_complete`: all names are known by
+/// now. Whether the name may be served.
 fn note_fill(
     sb: &Superblock,
     directory: &Arc<Inode>,
@@ -281,8 +282,8 @@ fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Re
     Ok(outcome)
 }
 
-/// A request for names together failed. What it was sent for is requested by itself, which says what
-/// is wrong.
+/// A request for names together failed. What it was sent for is requested by itself, which says
+/// what is wrong.
 ///
 /// # Errors
 /// No answer.

@@ -10,7 +10,7 @@ use curt_policy::{Freshness, NameLabel, names::DentryUpdate};
 use curt_trace::{ClientCounter, events::Event, probe};
 use curt_types::FileKind;
 
-use super::fetch::ReaddirReply;
+use super::reply::ReaddirReply;
 use crate::{
     dentry_cache::CachedDentry, inode::Inode, ops::names, protocol::ReaddirEntry, superblock::Superblock,
 };
