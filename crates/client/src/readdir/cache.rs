@@ -389,7 +389,8 @@ impl DirectoryListing {
     /// Evicts a chunk unless it was used since. Gives it, to be dropped without a lock; or when it
     /// was used last.
     pub(super) fn evict(&self, slot: usize, used_at: u64) -> Result<Option<Arc<ListingChunk>>, u64> {
-        let state = &mut *self.state.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         let Some(chunk) = state.slots.get(slot).and_then(|slot| slot.chunk.clone()) else {
             return Ok(None);
         };
@@ -405,10 +406,12 @@ impl DirectoryListing {
             }
         }
         (state.names, state.is_evicted, state.slots[slot].chunk) = (None, true, None);
+        let range = first..first + state.slots[slot].count;
+        let directory = state.directory;
+        drop(guard);
         // What is one reader's alone is used by nobody else anyway.
         if self.is_whole() {
-            let range = first..first + state.slots[slot].count;
-            trace_dropped(state.directory, range, "there is no room");
+            trace_dropped(directory, range, "there is no room");
         }
         Ok(Some(chunk))
     }
