@@ -15,7 +15,8 @@ use std::{
 };
 
 use curt_policy::{
-    CacheOptions, Moment, ServerClock, fill,
+    CacheOptions, Moment, ServerClock,
+    prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
 use curt_trace::{ClientCounter, ClientCounters};
@@ -58,7 +59,7 @@ pub(crate) struct MountCore {
     /// The server said that it has no READDIRPLUS. Orders nothing.
     lacks_plus: AtomicBool,
     /// What asking for names together was worth.
-    fill_record: Mutex<fill::MountFillRecord>,
+    prefetch_benefit: Mutex<PrefetchBenefit>,
     time_step: Duration,
     /// The file system of the mount's root, and how large a file may be there.
     root_fsid: u64,
@@ -107,7 +108,7 @@ impl MountCore {
             clock_offsets: Mutex::default(),
             server_life: Mutex::default(),
             lacks_plus: AtomicBool::new(false),
-            fill_record: Mutex::default(),
+            prefetch_benefit: Mutex::default(),
             time_step: Duration::new(u64::try_from(step.seconds()).unwrap_or(0), step.nanoseconds()),
             root_fsid: parts.root_fsid,
             file_size_max: parts.limits.file_size_max,
@@ -199,13 +200,13 @@ impl MountCore {
     }
 
     /// What is remembered of asking for names together on this mount.
-    pub(crate) fn fills(&self) -> fill::MountFillRecord {
-        *self.fill_record.lock()
+    pub(crate) fn prefetch_benefit(&self) -> PrefetchBenefit {
+        *self.prefetch_benefit.lock()
     }
 
     /// Something more is to be remembered of it.
-    pub(crate) fn learn_fill(&self, learn: impl FnOnce(&mut fill::MountFillRecord)) {
-        learn(&mut self.fill_record.lock());
+    pub(crate) fn learn_prefetch(&self, learn: impl FnOnce(&mut PrefetchBenefit)) {
+        learn(&mut self.prefetch_benefit.lock());
     }
 
     /// A name was found that was known to be missing under the same stamp.

@@ -27,7 +27,7 @@
 //! [`threads::MonotonicClock`] in its [`Environment`].
 //!
 //! Where things are: `api` the values of operations, `superblock` what a mount has, `op` one
-//! request, [`ops`] one file per operation, `listing/` directories, `inode/` and `dentry_cache/`
+//! request, [`ops`] one file per operation, `readdir/` directories, `inode/` and `dentry_cache/`
 //! what is known, `credentials` whose it is, [`protocol`] what is sent, [`data`] the bytes of
 //! files, [`mounting`] how it begins. Decisions are curt-policy's.
 //!
@@ -51,12 +51,12 @@ mod fileid_map;
 mod identity;
 mod inode;
 mod last_found;
-mod listing;
 mod op;
 mod open_file;
 mod open_unlink;
 pub mod ops;
 pub mod protocol;
+mod readdir;
 mod sillyrename;
 mod softreval;
 mod stale_open;
@@ -73,9 +73,9 @@ pub use caller::CallerTable;
 pub use config::{ClientOptions, Environment, Limits};
 pub use environment::{Background, BackgroundTask, Clock};
 pub use identity::{Caller, InodeId};
-pub use listing::OpenDirectory;
 pub use op::Op;
 pub use open_file::OpenFile;
 pub use protocol::v3::mounting;
+pub use readdir::OpenDirectory;
 pub use rustix::io::Errno;
 pub use superblock::{MountedRoot, Superblock};

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use curt_policy::fill::MountFillRecord;
+use curt_policy::prefetch::PrefetchBenefit;
 use curt_types::FileKind;
 
 use super::{Inode, InodeFacts, TypeState};
@@ -47,7 +47,7 @@ impl Inode {
         let is_first = marks & USED_SINCE_REFRESH == 0
             && self.flags.fetch_or(USED_SINCE_REFRESH, Relaxed) & USED_SINCE_REFRESH == 0;
         if is_first && let Some(home) = self.listed_in() {
-            home.facts().by_type.directory().fill.used();
+            home.facts().by_type.directory().prefetch.used();
         }
         marks & PRIMED != 0 && self.flags.fetch_and(!PRIMED, Relaxed) & PRIMED != 0
     }
@@ -57,16 +57,16 @@ impl Inode {
     pub(crate) fn note_spared(&self) -> bool {
         {
             let mut facts = self.facts();
-            let record = &mut facts.by_type.directory().fill;
-            if !record.has_filled() {
+            let own = &mut facts.by_type.directory().prefetch.own;
+            if !own.has_filled() {
                 return false;
             }
-            record.spared();
+            own.spared();
         }
         if let Some(parent) = self.parent() {
-            parent.facts().by_type.directory().fill.spared_below();
+            parent.facts().by_type.directory().prefetch.below.spared();
         }
-        self.core.learn_fill(MountFillRecord::spared);
+        self.core.learn_prefetch(PrefetchBenefit::spared);
         true
     }
 

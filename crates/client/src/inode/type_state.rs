@@ -9,13 +9,16 @@ use std::{
     time::Duration,
 };
 
-use curt_policy::{Epoch, Moment, NameLabel, fill::FillRecord, listing::ListingMisses};
+use curt_policy::{
+    Epoch, Moment, NameLabel,
+    prefetch::{LookupOrder, PrefetchRecord},
+};
 
 use super::{Inode, PendingRemovals};
 use crate::{
     credentials::InternedCaller,
     identity::InodeId,
-    listing::{DirectoryListing, LocalChange},
+    readdir::{DirectoryListing, LocalChange},
 };
 
 /// The part that depends on the type.
@@ -49,11 +52,9 @@ pub(crate) struct DirectoryState {
     /// Names of the last reply.
     pub(crate) names_last: u32,
     /// Listed names that were looked up at the server one by one.
-    pub(crate) misses: ListingMisses,
-    /// Bytes in which attributes of names were last asked for that had been listed without.
-    pub(crate) plus_size: u32,
+    pub(crate) lookup_order: LookupOrder,
     /// What is remembered of asking for its names together.
-    pub(crate) fill: FillRecord,
+    pub(crate) prefetch: PrefetchRecord,
     /// When its names last came together because one was wanted.
     pub(crate) filled_at: Moment,
     /// It has names that it does not list: what it lists are not all.
@@ -305,7 +306,7 @@ impl DirectoryState {
         if std::ptr::eq(self.last_read.as_ptr(), Arc::as_ptr(listing)) {
             self.last_read = Weak::new();
         }
-        self.misses = ListingMisses::default();
+        self.lookup_order.restart();
     }
 
     /// Keeps a listing for others; gives the former one.

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use crate::{
     errno,
     inode::Inode,
-    listing::LocalChange,
     op::Op,
     ops::{attributes, names},
     protocol::NfsReply,
+    readdir::LocalChange,
     superblock::Superblock,
 };
 

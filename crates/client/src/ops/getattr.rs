@@ -18,10 +18,10 @@ use crate::{
     errno,
     identity::InodeId,
     inode::{InFlightEnd, Inode},
-    listing::refresh,
     op::Op,
     open_file::OpenFile,
     ops::attributes,
+    readdir::prefetch,
     superblock::Superblock,
 };
 
@@ -200,7 +200,7 @@ fn fall_back_to_cache(op: &Op<'_>) {
 /// directory.
 fn ask_again(op: &Op<'_>, inode: &Arc<Inode>, beside: SiblingAttributes) -> Result<(), Errno> {
     match beside {
-        SiblingAttributes::IfExpected if refresh::refresh_directory_of(op, inode)? => Ok(()),
+        SiblingAttributes::IfExpected if prefetch::refresh_directory_of(op, inode)? => Ok(()),
         SiblingAttributes::IfExpected | SiblingAttributes::Nothing => attributes::send_getattr(op, inode),
     }
 }

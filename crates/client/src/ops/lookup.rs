@@ -23,7 +23,6 @@ use crate::{
     errno,
     identity::InodeId,
     inode::{CreateProbe, Inode, InodeFacts, TypeState},
-    listing::{FillOutcome, absence, fill, fill_around_name},
     op::Op,
     ops::{
         attributes, getattr,
@@ -31,6 +30,7 @@ use crate::{
         names::{self, ResolvedName},
         open_retry,
     },
+    readdir::{FillOutcome, absence, prefetch},
     superblock::Superblock,
 };
 
@@ -335,13 +335,13 @@ fn resolve_by(
                 let can_wait = former.is_none() || op.sb.soft_revalidation.is_none();
                 let was_known = former.is_some();
                 let may_ask = !std::mem::replace(&mut was_asked_for, true) && can_wait;
-                if may_ask && fill_around_name::refetch_with_attributes(op, directory, name, was_known) {
+                if may_ask && prefetch::fill_from_listing(op, directory, name, was_known) {
                     continue;
                 }
                 let can_fill = !was_filled && can_wait;
                 was_filled = true;
                 if can_fill {
-                    filled = fill::fill(op, directory, name)?;
+                    filled = prefetch::fill(op, directory, name)?;
                     if filled != FillOutcome::Nothing {
                         continue;
                     }

@@ -25,7 +25,7 @@ pub(crate) mod setattr;
 pub(crate) mod statfs;
 pub(crate) mod write;
 
-pub use crate::listing::emit::{names_are_used, opendir, readdir};
+pub use crate::readdir::emit::{names_are_used, opendir, readdir};
 pub use close::{close, flush, fsync, release, release_noting};
 pub use create::{create, make_file, mkdir, mknod, symlink};
 pub use getattr::{access, getattr, revalidate_open_file};

@@ -6,9 +6,8 @@ use curt_policy::{
     AttributeReport, AttributeState, CacheOptions, Delegation, Facts, Freshness, ListingMode, LockingState,
     Moment, Mutation, PlusMode, RacyGuard, ServerClock,
     data::{PagesDecision, PagesLabel, decide_pages, learn_pages, learn_written},
-    listing::{
-        ListingContinuation, ListingDecision, ListingView, MISSES_MAX, NAMES_WITHOUT_STAT_MAX,
-        decide_continuation, decide_listing, wants_attributes,
+    readdir::{
+        ListingContinuation, ListingDecision, NAMES_WITHOUT_STAT_MAX, decide_continuation, decide_listing,
     },
     server_clock::{GUARD_MAX, GUARD_MIN},
 };
@@ -262,13 +261,7 @@ fn listings_ask_for_attributes_as_long_as_somebody_wants_them() {
         };
         let at_start = case.bool();
         let names = case.pick(&[0, NAMES_WITHOUT_STAT_MAX - 1, NAMES_WITHOUT_STAT_MAX, u32::MAX]);
-        let decision = decide_listing(
-            ListingView {
-                at_start,
-                names_since_stat: names,
-            },
-            &options,
-        );
+        let decision = decide_listing(at_start, names, &options);
         let wanted = match options.plus {
             PlusMode::Always => true,
             PlusMode::Never => false,
@@ -300,17 +293,4 @@ fn a_reader_goes_on_where_it_is_unless_it_is_told_to_restart() {
         restarts += usize::from(decision == ListingContinuation::FromStart);
     });
     assert_eq!((cases, restarts), (16, 4));
-}
-
-#[test]
-fn names_listed_without_attributes_are_asked_for_with_them_once_sixteen_were_looked_up() {
-    for_each_case(|case| {
-        let options = CacheOptions {
-            plus: case.pick(&[PlusMode::Auto, PlusMode::Never, PlusMode::Always]),
-            ..CacheOptions::default()
-        };
-        let misses = case.pick(&[0, MISSES_MAX - 1, MISSES_MAX, u32::MAX]);
-        let expected = options.plus != PlusMode::Never && misses >= MISSES_MAX;
-        assert_eq!(wants_attributes(misses, &options), expected);
-    });
 }

@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use curt_policy::{
-    CacheOptions, FillMode, LookupCache, PlusMode, TimeoutRange,
-    fill::{
-        FillDecision, FillRecord, FillView, ListedExtent, MISSES_MIN, MOUNT_MISSES, MountFillRecord, RETRIES,
-        RevalidationDecision, RevalidationView, decide, decide_part, decide_revalidation,
+    CacheOptions, FillMode, ListingMode, LookupCache, PlusMode, TimeoutRange,
+    prefetch::{
+        ListedExtent, LookupOrder, MISSES_MAX, MISSES_MIN, MISSES_WINDOW, MOUNT_MISSES, PrefetchBenefit,
+        PrefetchRecord, PrefetchView, RETRIES, Want, decide,
     },
-    listing::{PLUS_SIZE_MAX, SIZE_MIN},
+    readdir::{PLUS_SIZE_MAX, SIZE_FIRST_MAX, SIZE_MIN},
 };
 
 use crate::cases::for_each_case;
@@ -18,34 +18,40 @@ const LAN: Duration = Duration::from_micros(200);
 const WAN: Duration = Duration::from_millis(10);
 
 /// A directory of which `misses` names were asked for.
-fn missed(misses: u32) -> FillRecord {
-    let mut record = FillRecord::default();
-    (0..misses).for_each(|_| record.missed());
+fn missed(misses: u32) -> PrefetchRecord {
+    let mut record = PrefetchRecord::default();
+    (0..misses).for_each(|_| record.own.missed());
     record
 }
 
-fn view(record: FillRecord, size: u64) -> FillView {
-    FillView {
+/// A reply brought names because one was wanted.
+fn filled(record: &mut PrefetchRecord, names: u32, bytes: u32, is_next: bool, at_end: bool, holds_it: bool) {
+    record.read(bytes, is_next, at_end);
+    record.own.filled(names, holds_it);
+}
+
+fn view(record: PrefetchRecord, size: u64) -> PrefetchView {
+    PrefetchView {
         record,
-        parent: None,
-        mount: MountFillRecord::default(),
+        beside: PrefetchBenefit::default(),
+        mount: PrefetchBenefit::default(),
         size: Some(size),
         round_trip: LAN,
     }
 }
 
-fn fills_now(view: &FillView) -> bool {
-    decide(view, &CacheOptions::default()) != FillDecision::Lookup
+fn fills_now(view: &PrefetchView) -> bool {
+    decide(Want::Name(view), &CacheOptions::default()).is_some()
 }
 
 /// How many misses it takes; `None` if a thousand times as many as the first are not enough.
-fn misses_until(view: &FillView) -> Option<u32> {
+fn misses_until(view: &PrefetchView) -> Option<u32> {
     let mut view = *view;
     for misses in 0..MISSES_MIN * 1000 {
         if fills_now(&view) {
             return Some(misses);
         }
-        view.record.missed();
+        view.record.own.missed();
     }
     None
 }
@@ -81,19 +87,13 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
         on += usize::from(expected);
         let mut many = missed(1000);
         assert_eq!(
-            decide(&view(many, 1000), &options) != FillDecision::Lookup,
+            decide(Want::Name(&view(many, 1000)), &options).is_some(),
             expected
         );
-        many.filled(10, 2000, false, true, true);
+        filled(&mut many, 10, 2000, false, true, true);
         (0..10).for_each(|_| many.used());
-        let asked = decide_revalidation(
-            &RevalidationView {
-                record: many,
-                round_trip: LAN,
-            },
-            &options,
-        );
-        assert_eq!(asked != RevalidationDecision::Object, expected);
+        let refreshes = decide(Want::Attributes(&view(many, 1000)), &options).is_some();
+        assert_eq!(refreshes, expected);
     });
     assert_eq!((cases, on), (144, 4));
 }
@@ -102,14 +102,14 @@ fn every_option_that_makes_replies_with_names_useless_turns_them_off() {
 fn one_name_of_a_directory_is_always_asked_for_by_itself_where_nothing_is_known() {
     for size in [0, 60, 4096, 40_000, 10_000_000, u64::MAX] {
         for round_trip in [Duration::ZERO, LOOPBACK, LAN, WAN, Duration::MAX] {
-            let view = FillView {
+            let view = PrefetchView {
                 round_trip,
                 ..view(missed(1), size)
             };
             assert!(!fills_now(&view), "{size} {round_trip:?}");
         }
     }
-    let unknown = FillView {
+    let unknown = PrefetchView {
         size: None,
         ..view(missed(MISSES_MIN), 0)
     };
@@ -121,9 +121,9 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
     let sizes = [60, 4096, 16_384, 65_536, 262_144];
     for round_trip in [LOOPBACK, LAN, Duration::from_millis(1), WAN] {
         let needed = sizes.map(|size| {
-            misses_until(&FillView {
+            misses_until(&PrefetchView {
                 round_trip,
-                ..view(FillRecord::default(), size)
+                ..view(PrefetchRecord::default(), size)
             })
             .unwrap()
         });
@@ -131,15 +131,15 @@ fn the_larger_a_directory_and_the_quicker_a_request_the_more_misses_it_takes() {
         assert!(needed.is_sorted(), "{round_trip:?}: {needed:?}");
     }
     let by_time = [LOOPBACK, Duration::from_millis(1), WAN].map(|round_trip| {
-        misses_until(&FillView {
+        misses_until(&PrefetchView {
             round_trip,
-            ..view(FillRecord::default(), 262_144)
+            ..view(PrefetchRecord::default(), 262_144)
         })
         .unwrap()
     });
     assert_eq!(by_time, [128, 26, 4]);
     // 500,000 names of 20 bytes: nobody who wants a few pays for them.
-    assert_eq!(misses_until(&view(FillRecord::default(), 10_000_000)), None);
+    assert_eq!(misses_until(&view(PrefetchRecord::default(), 10_000_000)), None);
 }
 
 #[test]
@@ -148,13 +148,13 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
     for size in [0, 60, 4096, 40_000, 4_000_000, u64::MAX] {
         for extent in [None, Some((10, 2000)), Some((u32::MAX, u32::MAX))] {
             for at_end in [false, true] {
-                let mut record = FillRecord::default();
+                let mut record = PrefetchRecord::default();
                 if let Some((names, bytes)) = extent {
-                    record.filled(names, bytes, false, at_end, true);
-                    (0..1000).for_each(|_| record.spared());
+                    filled(&mut record, names, bytes, false, at_end, true);
+                    (0..1000).for_each(|_| record.own.spared());
                 }
-                (0..4000).for_each(|_| record.missed());
-                if let FillDecision::Fill { bytes } = decide(&view(record, size), &CacheOptions::default()) {
+                (0..4000).for_each(|_| record.own.missed());
+                if let Some(bytes) = decide(Want::Name(&view(record, size)), &CacheOptions::default()) {
                     assert!((SIZE_MIN..=PLUS_SIZE_MAX).contains(&bytes), "{bytes}");
                     fills += 1;
                 }
@@ -167,10 +167,10 @@ fn what_is_asked_for_is_within_what_a_reply_may_be() {
 #[test]
 fn a_directory_whose_first_names_were_of_no_use_is_given_up() {
     let mut record = missed(2);
-    record.filled(180, 32_000, false, false, false);
+    filled(&mut record, 180, 32_000, false, false, false);
     assert_eq!(misses_until(&view(record, 60)), None);
     // Had they been of use, the next ones are asked for.
-    (0..40).for_each(|_| record.spared());
+    (0..40).for_each(|_| record.own.spared());
     let again = misses_until(&view(record, 60)).unwrap();
     assert!(again <= 8, "{again}");
 }
@@ -181,23 +181,23 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
     let mut needed = Vec::new();
     for _ in 0..5 {
         // Changed by others, so that all its names are void again.
-        record.filled(10, 2000, false, true, true);
+        filled(&mut record, 10, 2000, false, true, true);
         let misses = misses_until(&view(record, 240)).unwrap();
         needed.push(misses);
-        (0..misses).for_each(|_| record.missed());
+        (0..misses).for_each(|_| record.own.missed());
     }
     assert_eq!(
         needed,
         [12, 24, 48, 96, 192],
         "2,000 bytes are a fiftieth of 12 requests of 8 KiB"
     );
-    record.spared();
-    record.filled(10, 2000, false, true, true);
+    record.own.spared();
+    filled(&mut record, 10, 2000, false, true, true);
     assert_eq!(misses_until(&view(record, 240)), Some(12), "one was of use");
-    record.spared();
+    record.own.spared();
     assert_eq!(misses_until(&view(record, 240)), Some(1), "so is the last one");
     for _ in 0..100 {
-        record.failed();
+        record.own.filled(0, false);
     }
     assert_eq!(misses_until(&view(record, 240)), None, "and it never overflows");
 }
@@ -205,12 +205,12 @@ fn fills_for_nothing_wait_twice_as_long_each_time() {
 /// Each fill brings the name that it was sent for, and is of no use beyond that.
 #[test]
 fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
-    let mut record = FillRecord::default();
+    let mut record = PrefetchRecord::default();
     let mut fills = 0;
     for _ in 0..1000 {
-        record.missed();
-        if decide(&view(record, 240), &CacheOptions::default()) != FillDecision::Lookup {
-            record.filled(10, 2000, false, true, true);
+        record.own.missed();
+        if fills_now(&view(record, 240)) {
+            filled(&mut record, 10, 2000, false, true, true);
             fills += 1;
         }
     }
@@ -220,15 +220,15 @@ fn the_name_that_a_fill_was_sent_for_speaks_for_no_other_fill() {
 #[test]
 fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     let parent = |fills: u32, names: u32, spared: u32| {
-        let mut parent = FillRecord::default();
-        (0..fills).for_each(|_| parent.filled_below(names, true));
-        (0..spared).for_each(|_| parent.spared_below());
-        Some(parent)
+        let mut beside = PrefetchBenefit::default();
+        (0..fills).for_each(|_| beside.filled(names, true));
+        (0..spared).for_each(|_| beside.spared());
+        beside
     };
-    let needed = |parent| {
-        misses_until(&FillView {
-            parent,
-            ..view(FillRecord::default(), 240)
+    let needed = |beside| {
+        misses_until(&PrefetchView {
+            beside,
+            ..view(PrefetchRecord::default(), 240)
         })
         .unwrap()
     };
@@ -236,30 +236,25 @@ fn what_fills_were_worth_beside_a_directory_decides_over_its_first_miss() {
     assert_eq!(needed(parent(4, 10, 32)), 1);
     assert_eq!(needed(parent(4, 40, 26)), 2, "few names were wanted");
     assert_eq!(needed(parent(4, 200, 0)), 8, "none was");
-    // The parent's own names being wanted says nothing of those of its directories.
-    let mut own = FillRecord::default();
-    own.filled(5000, 900_000, false, true, true);
-    (0..5000).for_each(|_| own.spared());
-    assert_eq!(needed(Some(own)), 2);
 }
 
 /// Names are asked for in directories that nobody knows, each of which `misses` times, on a mount
 /// where fills are worth nothing; how many are sent. `holds_it`: whether each brings at least the
 /// name that it was sent for.
-fn fills_for_nothing(mount: &mut MountFillRecord, directories: u32, misses: u32, holds_it: bool) -> u32 {
+fn fills_for_nothing(mount: &mut PrefetchBenefit, directories: u32, misses: u32, holds_it: bool) -> u32 {
     let mut fills = 0;
     for _ in 0..directories {
-        let mut record = FillRecord::default();
+        let mut record = PrefetchRecord::default();
         for _ in 0..misses {
-            record.missed();
+            record.own.missed();
             mount.missed();
-            let view = FillView {
+            let view = PrefetchView {
                 mount: *mount,
                 ..view(record, 240)
             };
             if fills_now(&view) {
-                record.filled(10, 2000, false, true, holds_it);
-                mount.filled(10, holds_it);
+                filled(&mut record, 10, 2000, false, true, holds_it);
+                mount.filled_on_mount(10, holds_it);
                 fills += 1;
             }
         }
@@ -270,7 +265,7 @@ fn fills_for_nothing(mount: &mut MountFillRecord, directories: u32, misses: u32,
 #[test]
 fn a_mount_where_fills_are_for_nothing_gives_them_up() {
     for holds_it in [false, true] {
-        let mut mount = MountFillRecord::default();
+        let mut mount = PrefetchBenefit::default();
         assert_eq!(fills_for_nothing(&mut mount, 100, 3, holds_it), 8);
         // From then on hardly one of a thousand requests may be lost.
         let misses = 100 * MOUNT_MISSES;
@@ -285,11 +280,11 @@ fn a_mount_where_fills_are_for_nothing_gives_them_up() {
 
 #[test]
 fn a_mount_that_gave_fills_up_learns_anew() {
-    let mut mount = MountFillRecord::default();
+    let mut mount = PrefetchBenefit::default();
     assert_eq!(fills_for_nothing(&mut mount, 100, 2, true), 8);
     let needed = |mount| {
-        let record = FillRecord::default();
-        misses_until(&FillView {
+        let record = PrefetchRecord::default();
+        misses_until(&PrefetchView {
             mount,
             ..view(record, 240)
         })
@@ -303,11 +298,11 @@ fn a_mount_that_gave_fills_up_learns_anew() {
     (0..MOUNT_MISSES).for_each(|_| mount.missed());
     assert_eq!(needed(mount), Some(2));
     for _ in 0..4 {
-        mount.filled(10, true);
+        mount.filled_on_mount(10, true);
         (0..9).for_each(|_| mount.spared());
     }
     for _ in 0..100 {
-        mount.filled(10, true);
+        mount.filled_on_mount(10, true);
         (0..9).for_each(|_| mount.spared());
         assert_eq!(needed(mount), Some(2));
     }
@@ -315,41 +310,41 @@ fn a_mount_that_gave_fills_up_learns_anew() {
 
 #[test]
 fn a_directory_where_fills_pay_is_filled_although_its_mount_gave_them_up() {
-    let mut mount = MountFillRecord::default();
+    let mut mount = PrefetchBenefit::default();
     fills_for_nothing(&mut mount, 100, 2, false);
-    let mut record = FillRecord::default();
-    record.filled(10, 2000, false, true, true);
-    (0..9).for_each(|_| record.spared());
-    let own = FillView {
+    let mut record = PrefetchRecord::default();
+    filled(&mut record, 10, 2000, false, true, true);
+    (0..9).for_each(|_| record.own.spared());
+    let own = PrefetchView {
         mount,
         ..view(record, 240)
     };
     assert_eq!(misses_until(&own), Some(1));
-    let mut parent = FillRecord::default();
+    let mut parent = PrefetchBenefit::default();
     for _ in 0..4 {
-        parent.filled_below(10, true);
-        (0..9).for_each(|_| parent.spared_below());
+        parent.filled(10, true);
+        (0..9).for_each(|_| parent.spared());
     }
-    let beside = FillView {
+    let beside = PrefetchView {
         mount,
-        parent: Some(parent),
-        ..view(FillRecord::default(), 240)
+        beside: parent,
+        ..view(PrefetchRecord::default(), 240)
     };
     assert_eq!(misses_until(&beside), Some(1));
 }
 
 /// How many misses it takes until names of a large listing are asked for with those beside them.
-fn misses_until_part(record: FillRecord, mount: MountFillRecord, round_trip: Duration) -> Option<u32> {
-    let mut view = FillView {
+fn misses_until_part(record: PrefetchRecord, mount: PrefetchBenefit, round_trip: Duration) -> Option<u32> {
+    let mut view = PrefetchView {
         mount,
         round_trip,
         ..view(record, 10_000_000)
     };
     for misses in 0..100_000 {
-        if decide_part(&view, &CacheOptions::default()) != FillDecision::Lookup {
+        if decide(Want::ListedName(&view), &CacheOptions::default()).is_some() {
             return Some(misses);
         }
-        view.record.missed();
+        view.record.own.missed();
     }
     None
 }
@@ -360,36 +355,33 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
         fill: FillMode::Off,
         ..CacheOptions::default()
     };
-    assert_eq!(decide_part(&view(missed(100_000), 0), &off), FillDecision::Lookup);
-    let mut record = FillRecord::default();
+    assert_eq!(decide(Want::ListedName(&view(missed(100_000), 0)), &off), None);
+    let mut record = PrefetchRecord::default();
     record.listed(500_000);
-    let nowhere = MountFillRecord::default();
+    let nowhere = PrefetchBenefit::default();
     assert_eq!(
         misses_until_part(record, nowhere, LAN),
         Some(50),
         "one request in fifty"
     );
-    record.filled_part(1024, true);
-    let whole = ListedExtent::Whole {
-        names: 500_000,
-        bytes: 500_000 * 176,
-    };
+    record.own.filled(1024, true);
+    let whole = ListedExtent::Whole(500_000 * 176);
     assert_eq!(record.extent(), whole, "no more is known of the whole by that");
     let needed = |record, round_trip| misses_until_part(record, nowhere, round_trip).unwrap();
     assert_eq!(needed(record, LAN), 1600, "256 KiB are a fiftieth of them");
     assert_eq!(needed(record, WAN), 50);
-    record.spared();
+    record.own.spared();
     assert_eq!(needed(record, LAN), 128, "of some use");
-    (0..22).for_each(|_| record.spared());
+    (0..22).for_each(|_| record.own.spared());
     assert_eq!(needed(record, LAN), 16, "it pays");
     assert_eq!(needed(record, WAN), 2);
     // Then nobody wants what came, again and again.
     for _ in 0..3 {
-        record.filled_part(1024, true);
+        record.own.filled(1024, true);
     }
     assert!(needed(record, LAN) >= 4 * 1600);
     // Nor on the whole mount.
-    let mut mount = MountFillRecord::default();
+    let mut mount = PrefetchBenefit::default();
     fills_for_nothing(&mut mount, 100, 2, true);
     assert_eq!(misses_until_part(record, mount, LAN), None);
 }
@@ -397,76 +389,116 @@ fn parts_of_a_large_listing_are_asked_for_while_their_names_are_used() {
 #[test]
 fn attributes_are_asked_for_together_only_if_others_are_expected_to_be_wanted() {
     let options = CacheOptions::default();
-    let ask = |record: FillRecord, round_trip| {
-        decide_revalidation(&RevalidationView { record, round_trip }, &options)
+    let ask = |record: PrefetchRecord, round_trip| {
+        let view = PrefetchView {
+            round_trip,
+            ..view(record, 0)
+        };
+        decide(Want::Attributes(&view), &options).is_some()
     };
     let used = |names: u32, used: u32| {
-        let mut record = FillRecord::default();
-        record.filled(names, names * 180, false, true, true);
+        let mut record = PrefetchRecord::default();
+        filled(&mut record, names, names * 180, false, true, true);
         (0..used).for_each(|_| record.used());
         record
     };
-    assert_eq!(ask(used(20, 1), LAN), RevalidationDecision::Object, "nobody else");
-    assert_ne!(ask(used(20, 2), LAN), RevalidationDecision::Object);
-    assert_eq!(
-        ask(used(500, 2), LAN),
-        RevalidationDecision::Object,
-        "too many names for one more"
-    );
-    assert_ne!(
-        ask(used(500, 2), WAN),
-        RevalidationDecision::Object,
-        "not over a long way"
-    );
-    assert_ne!(ask(used(500, 100), LAN), RevalidationDecision::Object);
+    assert!(!ask(used(20, 1), LAN), "nobody else");
+    assert!(ask(used(20, 2), LAN));
+    assert!(!ask(used(500, 2), LAN), "too many names for one more");
+    assert!(ask(used(500, 2), WAN), "not over a long way");
+    assert!(ask(used(500, 100), LAN));
     let mut part = used(20, 10);
-    part.filled(20, 3600, false, false, true);
-    assert_eq!(
-        ask(part, LAN),
-        RevalidationDecision::Object,
-        "not all its names are known"
-    );
+    filled(&mut part, 20, 3600, false, false, true);
+    assert!(!ask(part, LAN), "not all its names are known");
     // A file that changes all the time expires alone.
     let mut alone = used(20, 10);
     alone.refreshed(Some(1));
     (0..10).for_each(|_| alone.used());
-    assert_eq!(ask(alone, LAN), RevalidationDecision::Object);
+    assert!(!ask(alone, LAN));
     alone.asked_alone();
-    assert_ne!(
-        ask(alone, LAN),
-        RevalidationDecision::Object,
-        "a second one has expired"
-    );
+    assert!(ask(alone, LAN), "a second one has expired");
     let mut together = used(20, 10);
     together.refreshed(Some(10));
-    assert_eq!(
-        ask(together, LAN),
-        RevalidationDecision::Object,
-        "none was used since"
-    );
+    assert!(!ask(together, LAN), "none was used since");
     (0..3).for_each(|_| together.used());
-    assert_ne!(ask(together, LAN), RevalidationDecision::Object);
+    assert!(ask(together, LAN));
 }
 
 #[test]
 fn a_listing_says_how_much_a_directory_has() {
-    let mut record = FillRecord::default();
+    let mut record = PrefetchRecord::default();
     record.listed(7);
-    assert_eq!(
-        record.extent(),
-        ListedExtent::Whole {
-            names: 7,
-            bytes: 7 * 176
-        }
-    );
+    assert_eq!(record.extent(), ListedExtent::Whole(7 * 176));
     record.listed(u32::MAX);
-    record.filled(u32::MAX, u32::MAX, true, false, true);
-    record.filled(u32::MAX, u32::MAX, true, false, true);
+    filled(&mut record, u32::MAX, u32::MAX, true, false, true);
+    filled(&mut record, u32::MAX, u32::MAX, true, false, true);
+    assert_eq!(record.extent(), ListedExtent::Part(u32::MAX));
+}
+
+#[test]
+fn names_looked_up_in_a_row_are_told_from_names_looked_up_anywhere() {
+    let mut order = LookupOrder::default();
+    let placed = (0..MISSES_MAX).filter(|_| order.missed()).count();
+    assert_eq!(placed, 8);
+    let is_due = |order: LookupOrder, place, more: u32| {
+        let mut order = order;
+        (0..more).for_each(|_| order.missed_at(place));
+        decide(Want::NameInOrder(&order), &CacheOptions::default()).is_some()
+    };
+    let needed = |order: LookupOrder, place| (0..=MISSES_MAX).find(|more| is_due(order, place, *more));
+    for (place, rest, why) in [
+        (100, 15, "the first"),
+        (101, 14, "the next"),
+        (101 + MISSES_WINDOW, 13, "near enough"),
+        (102 + 2 * MISSES_WINDOW, 15, "too far"),
+        (5, 15, "backwards"),
+    ] {
+        order.missed_at(place);
+        assert_eq!(needed(order, place), Some(rest), "{why}");
+    }
+    order.requested(1000, 64 * 1024);
+    order.missed_at(1001);
     assert_eq!(
-        record.extent(),
-        ListedExtent::Part {
-            names: u32::MAX,
-            bytes: u32::MAX
-        }
+        needed(order, 1001),
+        Some(3),
+        "it is noticed soon that those that follow are wanted"
     );
+    for plus in [PlusMode::Auto, PlusMode::Never, PlusMode::Always] {
+        let options = CacheOptions {
+            plus,
+            ..CacheOptions::default()
+        };
+        let mut first = LookupOrder::default();
+        (0..MISSES_MAX).for_each(|place| first.missed_at(place));
+        let bytes = (plus != PlusMode::Never).then_some(SIZE_FIRST_MAX);
+        assert_eq!(decide(Want::NameInOrder(&first), &options), bytes, "{plus:?}");
+        first.requested(MISSES_MAX, PLUS_SIZE_MAX);
+        (0..MISSES_MAX).for_each(|place| first.missed_at(MISSES_MAX + place));
+        let bytes = (plus != PlusMode::Never).then_some(PLUS_SIZE_MAX);
+        assert_eq!(decide(Want::NameInOrder(&first), &options), bytes, "{plus:?}");
+    }
+}
+
+#[test]
+fn the_next_names_are_requested_from_the_middle_of_those_at_hand() {
+    let wanted = |had, is_undisturbed, listing| {
+        let of = 100;
+        let options = CacheOptions {
+            listing,
+            ..CacheOptions::default()
+        };
+        decide(
+            Want::NextNames {
+                had,
+                of,
+                is_undisturbed,
+            },
+            &options,
+        )
+        .is_some()
+    };
+    assert!(!wanted(49, true, ListingMode::Continue));
+    assert!(wanted(50, true, ListingMode::Continue));
+    assert!(!wanted(100, false, ListingMode::Continue));
+    assert!(!wanted(100, true, ListingMode::Restart));
 }

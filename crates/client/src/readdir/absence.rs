@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use curt_policy::{
     NameLabel, complete,
-    fill::MountFillRecord,
-    names::{DentryUpdate as Said, LookupReason},
+    names::{DentryUpdate, LookupReason},
+    prefetch::PrefetchBenefit,
 };
 use curt_trace::{ClientCounter, events::Event, probe};
 
-use super::{directory_listing::DirectoryListing, fill::FillOutcome};
+use super::{FillOutcome, cache::DirectoryListing};
 use crate::{
     dentry_cache::CachedDentry,
     inode::Inode,
@@ -21,22 +21,19 @@ use crate::{
 };
 
 /// Counts a directory that is complete by now.
-pub(super) fn note_completeness(
-    sb: &Superblock,
-    directory: &Inode,
-    sequence: &Arc<DirectoryListing>,
-) -> bool {
-    let mut facts = directory.facts();
-    let listing = facts.by_type.directory().settled_listing(b"");
-    let is_kept = listing.is_some_and(|listing| Arc::ptr_eq(listing, sequence));
-    drop(facts);
-    let is_complete = is_kept && sequence.complete_label().is_some();
+pub(super) fn note_completeness(sb: &Superblock, directory: &Inode, listing: &Arc<DirectoryListing>) -> bool {
+    let is_kept = {
+        let mut facts = directory.facts();
+        let kept = facts.by_type.directory().settled_listing(b"");
+        kept.is_some_and(|kept| Arc::ptr_eq(kept, listing))
+    };
+    let is_complete = is_kept && listing.complete_label().is_some();
     // Otherwise it is known, and answers for nothing.
     if is_complete && sb.core.options().fills() {
         sb.count(ClientCounter::DirFillComplete);
         probe!(NfsDirComplete {
             dir: directory.fileid_if_enabled(Event::NfsDirComplete),
-            entries: sequence.count()
+            entries: listing.count()
         });
     }
     is_complete
@@ -44,10 +41,8 @@ pub(super) fn note_completeness(
 
 /// A name that `directory` does not have, all of whose names are known.
 pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[u8]) -> Option<CachedDentry> {
-    if !sb.core.options().fills() || sb.path_limits.case_insensitive {
-        return None;
-    }
-    if complete::may_be_hidden(name) {
+    let is_off = !sb.core.options().fills() || sb.path_limits.case_insensitive;
+    if is_off || complete::may_be_hidden(name) {
         return None;
     }
     let listing = directory.facts().by_type.complete_listing(name).cloned()?;
@@ -57,8 +52,7 @@ pub(crate) fn negative_from_listing(sb: &Superblock, directory: &Inode, name: &[
     // Once more, with no change of ours being entered meanwhile: one that replaces a name takes
     // it out first.
     let facts = directory.facts();
-    let listing = facts.by_type.complete_listing(name)?;
-    let label = listing.missing_label(name)?;
+    let label = facts.by_type.complete_listing(name)?.missing_label(name)?;
     Some(CachedDentry { child: None, label })
 }
 
@@ -71,13 +65,12 @@ pub(crate) fn note_negative_from_listing(
     label: NameLabel,
     filled: FillOutcome,
 ) {
-    let _ = names::cache_learned(sb, directory, name, None, Said::Negative(label));
+    let _ = names::cache_learned(sb, directory, name, None, DentryUpdate::Negative(label));
     // A change of ours may have made the name since it was looked for, and what that kept be
     // replaced by this.
     let still = negative_from_listing(sb, directory, name).map(|absence| absence.label);
     if still != Some(label) {
-        let former = names::uncache_name(sb, directory, name);
-        drop(former);
+        drop(names::uncache_name(sb, directory, name));
     }
     if filled != FillOutcome::Sent {
         directory.note_spared();
@@ -100,15 +93,20 @@ pub(crate) fn compare_with_listing(
         ResolvedName::Object(_, None) => return,
         ResolvedName::Missing(_) => {
             if !sb.core.options().keeps_missing_names() {
-                directory.facts().by_type.directory().fill.missed_for_nothing();
-                sb.core.learn_fill(MountFillRecord::missed_for_nothing);
+                directory
+                    .facts()
+                    .by_type
+                    .directory()
+                    .prefetch
+                    .own
+                    .missed_for_nothing();
+                sb.core.learn_prefetch(PrefetchBenefit::missed_for_nothing);
             }
             return;
         }
     };
-    let is_denied =
-        negative_from_listing(sb, directory, name).is_some_and(|absence| absence.label.epoch == label.epoch);
-    if !is_denied {
+    let denied = negative_from_listing(sb, directory, name);
+    if denied.is_none_or(|absence| absence.label.epoch != label.epoch) {
         return;
     }
     sb.count(ClientCounter::NegFalse);

@@ -1,0 +1,466 @@
+//! A directory's names in the server's order, as far as they were requested.
+//!
+//! Owns the chunks, and the table that finds a name by its cookie. A name's ordinal never changes,
+//! so any number of readers go through a listing at their own pace. Evicted chunks leave their
+//! slot: their readers request the names again from where they are. Must not send anything.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use curt_policy::{
+    AttributeState, Epoch, MutationTicket, NameLabel, complete::ListingScan, readdir::NAMES_WITHOUT_STAT_MAX,
+};
+use curt_proto::nfs3::CookieVerifier;
+use curt_rpc::client::Interrupt;
+use curt_trace::{ClientCounter, events::Event, probe};
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+use super::{
+    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, ListedEntry, ListingChunk},
+    memory::{ListingMemory, ListingMemoryCharge},
+    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirResult},
+};
+use crate::inode::{InFlightCall, InFlightEnd};
+
+/// What a reader finds at its position.
+#[derive(Debug)]
+pub(super) enum ListingStep {
+    /// A chunk, and which of its names is next; `is_last`: it is time to read ahead soon.
+    Names {
+        chunk: Arc<ListingChunk>,
+        index: usize,
+        is_last: bool,
+    },
+    Evicted,
+    /// Not requested yet, or `has_arrived` and only to be taken.
+    Unread {
+        has_arrived: bool,
+    },
+    /// The directory ends.
+    End,
+}
+
+/// A directory's names in order.
+pub(crate) struct DirectoryListing {
+    pub(super) memory: Arc<ListingMemory>,
+    pub(super) hasher: RandomState,
+    start: ReaddirCookie,
+    pub(super) state: Mutex<ListingState>,
+}
+
+/// A chunk's place, which stays when the chunk is evicted.
+#[derive(Debug)]
+pub(super) struct ChunkSlot {
+    /// How many names come before, and how many it has.
+    first: u32,
+    count: u32,
+    /// Where the server was asked for it.
+    after: ReaddirCookie,
+    pub(super) chunk: Option<Arc<ListingChunk>>,
+}
+
+/// What changes of a listing.
+#[derive(Debug, Default)]
+pub(super) struct ListingState {
+    pub(super) slots: Vec<ChunkSlot>,
+    pub(super) count: u32,
+    /// Names' ordinals by cookie.
+    cookies: HashTable<u32>,
+    /// The same by name, made when first needed, of the first `names_indexed`.
+    pub(super) names: Option<HashTable<u32>>,
+    pub(super) names_indexed: u32,
+    /// Where the server continues behind the last name, and in how many bytes that came.
+    pub(super) end: ReaddirCookie,
+    pub(super) size: u32,
+    pub(super) is_complete: bool,
+    /// The server lists in a loop.
+    pub(super) is_looping: bool,
+    is_evicted: bool,
+    /// What the replies prove of all the names together.
+    scan: Option<ListingScan>,
+    /// The state of the directory's contents when it was first asked, if that is known.
+    pub(super) began_in: Option<Epoch>,
+    /// What the directory was like before the last names were requested.
+    pub(super) last_ticket: Option<MutationTicket>,
+    /// When it was last used to say that a name is missing, which all of its names are needed for.
+    pub(super) answered_at: u64,
+    /// The request for what follows. What interrupts it if it is ahead of its reader, and what came
+    /// of that, to be taken by the first reader.
+    pub(super) request: Option<Arc<InFlightCall>>,
+    pub(super) ahead: Option<Interrupt>,
+    pub(super) arrived: Option<Box<ReaddirResult>>,
+    /// It failed: the names are requested again when they are wanted.
+    pub(super) has_readahead_failed: bool,
+    /// The largest cookie that the server gave.
+    pub(super) cookie_max: u64,
+    /// Names of our own making at the end, which no server can list again: nothing is evicted.
+    pub(super) local_names: usize,
+    pub(super) pin: Option<ListingMemoryCharge>,
+    readers: usize,
+    /// For events: the number of the directory, and whether the end of the listing was traced.
+    pub(super) directory: u64,
+    is_end_traced: bool,
+}
+
+impl ListingState {
+    /// In which slot the name is, and which of its names.
+    fn locate(&self, ordinal: u32) -> Option<(usize, usize)> {
+        let slot = self
+            .slots
+            .partition_point(|slot| slot.first + slot.count <= ordinal);
+        Some((slot, (ordinal - self.slots.get(slot)?.first) as usize))
+    }
+
+    pub(super) fn entry(&self, ordinal: u32) -> Option<ListedEntry<'_>> {
+        let (slot, index) = self.locate(ordinal)?;
+        self.slots[slot].chunk.as_ref()?.entry(index)
+    }
+
+    /// Marks a name as removed; false if it was before, or is evicted.
+    pub(super) fn remove(&self, ordinal: u32) -> bool {
+        let place = self.locate(ordinal);
+        let chunk = place.and_then(|(slot, index)| Some((self.slots[slot].chunk.as_ref()?, index)));
+        chunk.is_some_and(|(chunk, index)| chunk.remove(index))
+    }
+
+    /// The server's verifier for the cookie of the name before `ordinal`.
+    fn verifier_before(&self, ordinal: u32) -> CookieVerifier {
+        let slot = match ordinal.checked_sub(1) {
+            Some(before) => self.locate(before).map_or(usize::MAX, |(slot, _)| slot + 1),
+            None => 0,
+        };
+        self.slots.get(slot).map_or(self.end, |slot| slot.after).verifier
+    }
+
+    fn is_intact(&self) -> bool {
+        !self.is_evicted && !self.is_looping
+    }
+}
+
+impl DirectoryListing {
+    /// One that begins behind `start`, where the last request was of `size` bytes.
+    pub(super) fn new(memory: &Arc<ListingMemory>, start: ReaddirCookie, size: u32) -> Arc<Self> {
+        Arc::new(Self {
+            memory: Arc::clone(memory),
+            hasher: RandomState::new(),
+            start,
+            state: Mutex::new(ListingState {
+                end: start,
+                size,
+                ..ListingState::default()
+            }),
+        })
+    }
+
+    /// One that begins where the directory does.
+    pub(super) fn from_start(memory: &Arc<ListingMemory>) -> Arc<Self> {
+        Self::new(memory, ReaddirCookie::default(), 0)
+    }
+
+    /// Traces, once, that it no longer says what is in the directory.
+    pub(crate) fn trace_invalidated(&self, reason: &str) {
+        if Event::NfsReaddirInvalidateCacheRange.is_wanted() {
+            let mut state = self.state.lock();
+            let was_traced = std::mem::replace(&mut state.is_end_traced, true);
+            let (directory, count) = (state.directory, state.count);
+            drop(state);
+            if !was_traced {
+                trace_dropped(directory, 0..count, reason);
+            }
+        }
+    }
+
+    /// Whether it begins where the directory does.
+    pub(super) fn is_whole(&self) -> bool {
+        self.start.cookie == 0
+    }
+
+    /// By what it may be believed, if it was learned under one state of the directory and nothing
+    /// of it was evicted.
+    pub(crate) fn label(&self) -> Option<NameLabel> {
+        let state = self.state.lock();
+        state.scan?.label().filter(|_| state.is_intact())
+    }
+
+    /// By what a name that is not in it may be believed to be missing, if it is a listing of all
+    /// names.
+    pub(crate) fn complete_label(&self) -> Option<NameLabel> {
+        self.complete_label_in(&self.state.lock())
+    }
+
+    pub(super) fn complete_label_in(&self, state: &ListingState) -> Option<NameLabel> {
+        let is_all = state.is_complete && self.is_whole() && state.is_intact();
+        state.scan?.complete().filter(|_| is_all)
+    }
+
+    /// It does not hold the directory's names under one state any more, or never did.
+    pub(crate) fn mark_inconsistent(&self) {
+        if let Some(scan) = &mut self.state.lock().scan {
+            scan.mark_inconsistent();
+        }
+    }
+
+    /// Whether it may be kept for others in a directory of which `directory` is known; if it is not
+    /// the directory's as it is now, it is inconsistent.
+    pub(super) fn is_cacheable(&self, directory: &AttributeState) -> bool {
+        let state = &mut *self.state.lock();
+        let is_intact = self.is_whole() && state.is_intact();
+        is_intact && state.scan.as_mut().is_some_and(|scan| scan.keep(directory))
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state.lock().is_complete
+    }
+
+    /// How many names it has.
+    pub(super) fn count(&self) -> u32 {
+        self.state.lock().count
+    }
+
+    /// Whether it has more names than are listed with attributes for nobody.
+    pub(super) fn is_large(&self) -> bool {
+        self.count() > NAMES_WITHOUT_STAT_MAX
+    }
+
+    /// Where the server continues behind the last name.
+    pub(super) fn end(&self) -> ReaddirCookie {
+        self.state.lock().end
+    }
+
+    pub(super) fn add_reader(&self) {
+        self.state.lock().readers += 1;
+    }
+
+    /// What was requested ahead of the last reader is cancelled, and counted.
+    pub(super) fn remove_reader(&self) {
+        let mut state = self.state.lock();
+        state.readers -= 1;
+        if state.readers > 0 {
+            return;
+        }
+        let (ahead, request, arrived) = (state.ahead.take(), state.request.take(), state.arrived.take());
+        let (directory, cookie) = (state.directory, state.end.cookie);
+        drop((state, arrived));
+        if let Some(request) = request {
+            request.end(InFlightEnd::Done);
+        }
+        if let Some(ahead) = ahead {
+            ahead.raise();
+            self.memory.counters.count(ClientCounter::ListingAheadWasted);
+            probe!(NfsReaddirPrefetchWasted {
+                dir: directory,
+                cookie
+            });
+        }
+    }
+
+    /// The ordinal of the name after `cookie`.
+    pub(super) fn find(&self, cookie: u64) -> Option<u32> {
+        if cookie == self.start.cookie {
+            return Some(0);
+        }
+        let state = self.state.lock();
+        let is_it = |ordinal: &u32| cookie_at(&state.slots, *ordinal) == Some(cookie);
+        if let Some(ordinal) = state.cookies.find(self.hasher.hash_one(cookie), is_it) {
+            return Some(ordinal + 1);
+        }
+        // The last name before what was evicted.
+        let next = state.slots.iter().find(|slot| slot.after.cookie == cookie);
+        next.map(|slot| slot.first)
+    }
+
+    /// What a reader finds at a position.
+    pub(super) fn step(&self, ordinal: u32) -> ListingStep {
+        let state = self.state.lock();
+        let Some((slot, index)) = state.locate(ordinal) else {
+            let has_arrived = state.arrived.is_some();
+            return if state.is_complete {
+                ListingStep::End
+            } else {
+                ListingStep::Unread { has_arrived }
+            };
+        };
+        let is_end = state.is_complete || state.has_readahead_failed;
+        match &state.slots[slot].chunk {
+            Some(chunk) => {
+                chunk.used_at.store(self.memory.next_use(), Relaxed);
+                ListingStep::Names {
+                    chunk: Arc::clone(chunk),
+                    index,
+                    is_last: slot + 1 == state.slots.len() && !is_end,
+                }
+            }
+            None => ListingStep::Evicted,
+        }
+    }
+
+    /// The verifier of the cookie of the name before `ordinal`, and how many bytes were requested
+    /// last.
+    pub(super) fn verifier_and_size(&self, ordinal: u32) -> (CookieVerifier, u32) {
+        let state = self.state.lock();
+        (state.verifier_before(ordinal), state.size)
+    }
+
+    /// Where the server lists the name of this ordinal.
+    pub(super) fn gap_before(&self, ordinal: u32) -> Option<ListingGap> {
+        let state = self.state.lock();
+        let (slot, index) = state.locate(ordinal)?;
+        let cookie = if index == 0 {
+            state.slots[slot].after
+        } else {
+            let cookie = state.entry(ordinal - 1)?.cookie;
+            // Names of our own making are known to no server.
+            (cookie < LOCAL_COOKIE_FIRST).then_some(())?;
+            let verifier = state.verifier_before(ordinal);
+            ReaddirCookie { cookie, verifier }
+        };
+        Some(ListingGap {
+            cookie,
+            index: slot,
+            is_shared: self.is_whole(),
+        })
+    }
+
+    /// Adds a reply's names at the end; false if the server lists in a loop. `size` bytes were
+    /// requested.
+    pub(super) fn append(
+        self: &Arc<Self>,
+        builder: ChunkBuilder,
+        verifier: CookieVerifier,
+        is_last: bool,
+        size: u32,
+    ) -> bool {
+        let used_at = self.memory.next_use();
+        let charge = self.memory.charge(builder.bytes());
+        let chunk = Arc::new(builder.build(used_at, charge));
+        let mut state = self.state.lock();
+        if state.is_looping || !self.push(&mut state, Arc::clone(&chunk)) {
+            state.is_looping = true;
+            return false;
+        }
+        let cookie = chunk.cookies().next_back().unwrap_or(state.end.cookie);
+        state.cookie_max = chunk.cookies().fold(state.cookie_max, u64::max);
+        state.end = ReaddirCookie { cookie, verifier };
+        (state.is_complete, state.has_readahead_failed, state.size) = (is_last, false, size);
+        let slot = state.slots.len() - 1;
+        drop(state);
+        self.memory.added(Arc::downgrade(self), slot, used_at);
+        true
+    }
+
+    /// Adds a chunk and enters its cookies; false if one comes twice in it, or if it ends where the
+    /// listing was before.
+    pub(super) fn push(&self, state: &mut ListingState, chunk: Arc<ListingChunk>) -> bool {
+        let first = state.count;
+        let added = u32::try_from(chunk.len()).ok();
+        let Some(count) = added.and_then(|added| first.checked_add(added)) else {
+            return false;
+        };
+        state.slots.push(ChunkSlot {
+            first,
+            count: count - first,
+            after: state.end,
+            chunk: Some(Arc::clone(&chunk)),
+        });
+        state.count = count;
+        let ListingState { slots, cookies, .. } = state;
+        let rehash = |ordinal: &u32| self.hasher.hash_one(cookie_at(slots, *ordinal).unwrap_or(0));
+        cookies.reserve(chunk.len(), rehash);
+        for (cookie, ordinal) in chunk.cookies().zip(first..) {
+            // A reader that continues behind such a name begins again.
+            if cookie == 0 || cookie == self.start.cookie {
+                return false;
+            }
+            let hash = self.hasher.hash_one(cookie);
+            match cookies.find(hash, |known| cookie_at(slots, *known) == Some(cookie)) {
+                Some(known) if *known >= first || ordinal + 1 == count => return false,
+                Some(_) => {}
+                None => drop(cookies.insert_unique(hash, ordinal, rehash)),
+            }
+        }
+        true
+    }
+
+    /// Evicts a chunk unless it was used since. Gives it, to be dropped without a lock; or when it
+    /// was used last.
+    pub(super) fn evict(&self, slot: usize, used_at: u64) -> Result<Option<Arc<ListingChunk>>, u64> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(chunk) = state.slots.get(slot).and_then(|slot| slot.chunk.clone()) else {
+            return Ok(None);
+        };
+        let last_used_at = chunk.used_at.load(Relaxed).max(state.answered_at);
+        if last_used_at > used_at || state.pin.is_some() {
+            return Err(last_used_at);
+        }
+        let first = state.slots[slot].first;
+        for (cookie, ordinal) in chunk.cookies().zip(first..) {
+            let hash = self.hasher.hash_one(cookie);
+            if let Ok(known) = state.cookies.find_entry(hash, |known| *known == ordinal) {
+                known.remove();
+            }
+        }
+        (state.names, state.is_evicted, state.slots[slot].chunk) = (None, true, None);
+        let range = first..first + state.slots[slot].count;
+        let directory = state.directory;
+        drop(guard);
+        // What is one reader's alone is used by nobody else anyway.
+        if self.is_whole() {
+            trace_dropped(directory, range, "there is no room");
+        }
+        Ok(Some(chunk))
+    }
+
+    /// Gives every name before `end`; false if some were evicted.
+    pub(super) fn names_before(&self, end: u32, each: &mut dyn FnMut(&[u8])) -> bool {
+        let slots = |slot: &ChunkSlot| (slot.chunk.clone(), end.saturating_sub(slot.first).min(slot.count));
+        let chunks: Vec<_> = self.state.lock().slots.iter().map(slots).collect();
+        for (chunk, count) in chunks.into_iter().filter(|(_, count)| *count > 0) {
+            let Some(chunk) = chunk else { return false };
+            let entries = (0..count as usize).filter_map(|index| chunk.entry(index));
+            entries.for_each(|entry| each(entry.name));
+        }
+        true
+    }
+
+    /// Takes note of what the reply proves that was added last; true if it is of another state of
+    /// the directory than those before.
+    pub(super) fn note_origin(&self, origin: ListingOrigin) -> bool {
+        let state = &mut *self.state.lock();
+        state.last_ticket = Some(origin.ticket);
+        let was_consistent = state.scan.is_some_and(|scan| scan.label().is_some());
+        if state.scan.is_none() {
+            state.began_in = origin.epoch;
+        }
+        let scan = state
+            .scan
+            .get_or_insert_with(|| ListingScan::begin(origin.ticket));
+        !scan.add(origin.label, state.is_complete) && was_consistent
+    }
+}
+
+fn cookie_at(slots: &[ChunkSlot], ordinal: u32) -> Option<u64> {
+    let slot = slots.partition_point(|slot| slot.first + slot.count <= ordinal);
+    let slot = slots.get(slot)?;
+    slot.chunk.as_ref()?.cookie((ordinal - slot.first) as usize)
+}
+
+fn trace_dropped(directory: u64, range: Range<u32>, reason: &str) {
+    probe!(NfsReaddirInvalidateCacheRange {
+        dir: directory,
+        range_start: range.start,
+        range_end: range.end,
+        reason
+    });
+}
+
+impl fmt::Debug for DirectoryListing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DirectoryListing({} names)", self.count())
+    }
+}

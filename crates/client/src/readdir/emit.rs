@@ -1,0 +1,370 @@
+//! Returning names to a reader: from what is kept, from the pass, from the server.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    NameDecision, NameIntent, NameView,
+    names::{DentryState as Known, LookupTime, decide_lookup},
+    prefetch::{Want, decide},
+    readdir::{ListingContinuation, decide_continuation, names_between_decisions},
+};
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::Access;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::{
+    OpenDirectory,
+    cache::{DirectoryListing, ListingStep},
+    chunk::{ListedEntry, ListingChunk},
+    cursor::{CursorPosition, ReaddirCursor},
+    fetch::{ListingExtension, extend_listing, send_readahead},
+};
+use crate::{
+    api::{DirEmit, DirEntry, FoundInode},
+    identity::InodeId,
+    inode::{Inode, TypeState},
+    op::Op,
+    ops::{getattr, lookup, open},
+};
+
+/// A reader, where it is, and who takes the names.
+struct ReaddirCall<'a> {
+    op: &'a Op<'a>,
+    directory: &'a OpenDirectory,
+    plus: bool,
+    emit: &'a mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
+    at: CursorPosition,
+    /// Names returned by this call, and how many it may return.
+    count: usize,
+    count_max: usize,
+}
+
+/// Why a chunk's names were not all returned.
+#[derive(PartialEq, Eq)]
+enum EmitStop {
+    Full,
+    /// The next name was returned before, although the server did not begin again.
+    Loop,
+}
+
+fn trace_restart(inode: &Inode, cookie: u64) {
+    probe!(NfsReaddirRestart {
+        dir: inode.fileid_if_enabled(Event::NfsReaddirRestart),
+        cookie
+    });
+}
+
+/// Returns the names that follow `cookie` (0: from the beginning) until the listener is full, the
+/// directory ends, or the names that are at hand do, at least one having been returned. With
+/// `plus`, what a look-up would give comes with each name where it is known. `.` and `..` are
+/// returned where the server lists them. Cookies are the server's: any 64 bits but zeros.
+///
+/// Names that are there all the time are returned once each; those that come or go meanwhile may or
+/// may not be returned.
+///
+/// # Errors
+/// Those of READDIR; EIO if the server refuses its own cookies twice, or once when not all that
+/// was returned is remembered, never gets on, or lists in a loop.
+pub fn readdir(
+    op: &Op<'_>,
+    directory: &OpenDirectory,
+    cookie: u64,
+    plus: bool,
+    listener: &mut dyn FnMut(&DirEntry<'_>) -> DirEmit,
+) -> Result<(), Errno> {
+    let identity = Arc::clone(&directory.identity);
+    let op = &Op::new(op.sb, identity, op.interrupt.clone(), op.now());
+    if cookie == 0 {
+        begin_reading(op, directory)?;
+    } else {
+        continue_reading(op, directory, cookie)?;
+    }
+    let at = directory.cursor.lock().seek(&op.sb.listing_memory, cookie);
+    let call = ReaddirCall {
+        op,
+        directory,
+        plus,
+        emit: listener,
+        at,
+        count: 0,
+        count_max: names_between_decisions(&op.options),
+    };
+    call.run()
+}
+
+/// Somebody uses names that `directory` lists: those that follow are requested with attributes.
+pub fn names_are_used(directory: &OpenDirectory) {
+    probe!(let subject = directory.inode.event_fields(); NfsReaddirForceReaddirplus {
+        dir: subject.fileid,
+        dev: subject.dev,
+        fhandle: subject.fhandle,
+        object_type: subject.object_type,
+        version: subject.version,
+        size: subject.size,
+        cache_validity: subject.cache_validity,
+        nfsi_flags: subject.nfsi_flags
+    });
+    directory.inode.facts().note_stat();
+}
+
+impl ReaddirCall<'_> {
+    fn run(mut self) -> Result<(), Errno> {
+        let (op, directory) = (self.op, self.directory);
+        let memory = &op.sb.listing_memory;
+        loop {
+            match self.at.listing.step(self.at.ordinal) {
+                ListingStep::Names {
+                    chunk,
+                    index,
+                    is_last,
+                } => {
+                    let first = self.at.ordinal;
+                    let stop = self.emit_chunk(&chunk, index);
+                    let had = index + (self.at.ordinal - first) as usize;
+                    let of = chunk.len();
+                    directory.cursor.lock().advance(&self.at, chunk);
+                    if stop == Some(EmitStop::Loop) && self.count == 0 {
+                        tracing::warn!(
+                            directory = ?directory.id(),
+                            "the server lists a directory in a loop: it returned a name twice"
+                        );
+                        return Err(Errno::IO);
+                    }
+                    if is_last {
+                        self.read_ahead(had, of);
+                    }
+                    if stop.is_some() {
+                        return Ok(());
+                    }
+                }
+                ListingStep::End => return Ok(()),
+                // A reader that has names does not wait for more; and one that looks at each does
+                // so before their attributes are old.
+                ListingStep::Evicted | ListingStep::Unread { has_arrived: false } if self.count > 0 => {
+                    return Ok(());
+                }
+                ListingStep::Unread { .. } if self.count > 0 && self.plus => return Ok(()),
+                ListingStep::Evicted => {
+                    self.at = directory.cursor.lock().continue_uncached(memory, &self.at);
+                }
+                ListingStep::Unread { .. } => match extend_listing(op, &directory.inode, &self.at.listing)? {
+                    ListingExtension::Extended => {}
+                    ListingExtension::Refused => self.start_again()?,
+                },
+            }
+        }
+    }
+
+    /// Returns the names of a chunk from `index` on.
+    fn emit_chunk(&mut self, chunk: &ListingChunk, index: usize) -> Option<EmitStop> {
+        let (mut left_out, mut stop) = (0, None);
+        for index in index..chunk.len() {
+            let entry = chunk.entry(index)?;
+            let was_returned = |skipped: &Arc<super::cursor::ReturnedNames>| skipped.contains(entry.name);
+            if self.at.skipped.as_ref().is_some_and(was_returned) {
+                left_out += 1;
+            } else if !entry.is_gone {
+                if self.at.loops.is_repeated(entry.cookie) {
+                    stop = Some(EmitStop::Loop);
+                    break;
+                }
+                if self.count == self.count_max || !self.emit(&entry) {
+                    stop = Some(EmitStop::Full);
+                    break;
+                }
+                self.at.cookie = entry.cookie;
+                self.at.loops.note_returned(entry.cookie);
+                self.count += 1;
+            }
+            self.at.ordinal += 1;
+        }
+        let counters = &self.op.sb.core.counters;
+        counters.add(ClientCounter::ListingSuppressed, left_out);
+        if left_out > 0 {
+            probe!(NfsReaddirDupSuppressed {
+                dir: self.at.listing.state.lock().directory,
+                cookie: self.at.cookie,
+                entries: left_out
+            });
+        }
+        stop
+    }
+
+    /// Returns one name; false if the listener is full.
+    fn emit(&mut self, entry: &ListedEntry<'_>) -> bool {
+        let found = if self.plus { self.found(entry) } else { None };
+        let taken = (self.emit)(&DirEntry {
+            name: entry.name,
+            fileid: entry.fileid,
+            kind: entry.kind,
+            cookie: entry.cookie,
+            found,
+        });
+        if let (DirEmit::Full, Some(found)) = (&taken, found) {
+            self.op.sb.forget(found.id, 1);
+        }
+        matches!(taken, DirEmit::Taken)
+    }
+
+    /// What a look-up of a listed name would give, if it would give it without a request.
+    fn found(&self, entry: &ListedEntry<'_>) -> Option<FoundInode> {
+        if matches!(entry.name, b"." | b"..") {
+            return None;
+        }
+        let (op, inode) = (self.op, &self.directory.inode);
+        let kept = op.sb.dentries.find(inode.id(), entry.name)?;
+        let child = kept.child.filter(|child| !child.is_stale())?;
+        // One after the other: the server may list a directory in itself.
+        let contents = inode.facts().contents();
+        let is_old = child.facts().state.remaining(op.now(), &op.options).is_zero();
+        if contents != Some(kept.label.epoch) || is_old {
+            return None;
+        }
+        lookup::found(op, inode, &child, Some(kept.label)).ok()
+    }
+
+    /// Has the names behind the last chunk requested, if the reader will want them soon.
+    fn read_ahead(&self, had: usize, of: usize) {
+        let inode = &self.directory.inode;
+        let ticket = self.at.listing.state.lock().last_ticket;
+        let is_undisturbed = ticket.is_some_and(|ticket| inode.facts().state.is_undisturbed(ticket));
+        let want = Want::NextNames {
+            had,
+            of,
+            is_undisturbed,
+        };
+        if decide(want, &self.op.sb.core.options()).is_some() {
+            send_readahead(self.op, inode, &self.at.listing);
+        }
+    }
+
+    /// The server does not know its own cookie any more: the pass starts again, once, and leaves
+    /// out what was returned.
+    fn start_again(&mut self) -> Result<(), Errno> {
+        let (sb, directory) = (self.op.sb, self.directory);
+        let mut pass = directory.cursor.lock();
+        let Some(begun) = pass.restart_skipping_returned(&sb.listing_memory, &self.at) else {
+            tracing::warn!(
+                directory = ?directory.id(),
+                "the server refused its own cookie again, or more names were returned than fit into listing_max="
+            );
+            return Err(Errno::IO);
+        };
+        drop(pass);
+        sb.count(ClientCounter::ListingRestart);
+        trace_restart(&directory.inode, self.at.cookie);
+        self.at = begun;
+        Ok(())
+    }
+}
+
+/// A pass begins: with the kept listing if that may be believed.
+fn begin_reading(op: &Op<'_>, directory: &OpenDirectory) -> Result<(), Errno> {
+    let kept = fresh_listing(op, &directory.inode)?;
+    probe!(NfsReaddirPass {
+        dir: directory.inode.fileid_if_enabled(Event::NfsReaddirPass),
+        hit: kept.is_some()
+    });
+    let listing = kept.unwrap_or_else(|| DirectoryListing::from_start(&op.sb.listing_memory));
+    begin_pass(directory, listing);
+    Ok(())
+}
+
+fn begin_pass(directory: &OpenDirectory, listing: Arc<DirectoryListing>) {
+    let former = std::mem::replace(&mut *directory.cursor.lock(), ReaddirCursor::new(listing));
+    drop(former);
+}
+
+fn fresh_listing(op: &Op<'_>, inode: &Arc<Inode>) -> Result<Option<Arc<DirectoryListing>>, Errno> {
+    for _ in op.rounds() {
+        let clock = op.sb.core.server_clock(inode.fsid().unwrap_or(0));
+        let (decision, listing) = {
+            let wanted = LookupTime {
+                began: op.began,
+                now: op.now(),
+            };
+            let mut facts = inode.facts();
+            let TypeState::Directory(kept) = &mut facts.by_type else {
+                return Ok(None);
+            };
+            let kept = kept.current_listing();
+            let Some((listing, label)) =
+                kept.and_then(|listing| listing.label().map(|label| (listing, label)))
+            else {
+                return Ok(None);
+            };
+            let mut view = NameView::of(Known::Positive, label, &facts.state, &clock, wanted, &op.options);
+            view.directory = facts.freshness(op.time(), &op.options);
+            (decide_lookup(&view, NameIntent::Use, &op.options), listing)
+        };
+        match decision {
+            NameDecision::ServePositive => {
+                op.sb.count(ClientCounter::ListingCached);
+                return Ok(Some(listing));
+            }
+            NameDecision::RevalidateDirectory => {
+                op.sb.count(ClientCounter::DirGetattrForName);
+                let _why = scope::with_cause(Cause::ListingCheck);
+                getattr::revalidate(op, inode)?;
+            }
+            NameDecision::ServeNegative | NameDecision::Lookup(_) | NameDecision::LeaveToServer => break,
+        }
+    }
+    Ok(None)
+}
+
+/// With `readdir=restart`, a directory that changed is read again from its beginning up to
+/// `cookie`.
+fn continue_reading(op: &Op<'_>, directory: &OpenDirectory, cookie: u64) -> Result<(), Errno> {
+    let inode = &directory.inode;
+    for _ in op.rounds() {
+        let began_in = directory.cursor.lock().listing().state.lock().began_in;
+        let decision = {
+            let facts = inode.facts();
+            let is_same = began_in.is_none_or(|epoch| facts.contents() == Some(epoch));
+            decide_continuation(facts.freshness(op.time(), &op.options), is_same, &op.options)
+        };
+        match decision {
+            ListingContinuation::FromCookie => return Ok(()),
+            ListingContinuation::Revalidate => {
+                let _why = scope::with_cause(Cause::ListingCheck);
+                getattr::revalidate(op, inode)?;
+            }
+            ListingContinuation::FromStart => {
+                op.sb.count(ClientCounter::ListingRestart);
+                trace_restart(inode, cookie);
+                let listing = DirectoryListing::from_start(&op.sb.listing_memory);
+                while listing.find(cookie).is_none() && !listing.is_complete() {
+                    if extend_listing(op, inode, &listing)? == ListingExtension::Refused {
+                        return Err(Errno::IO);
+                    }
+                }
+                begin_pass(directory, listing);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory for listing. Dropping it closes it, which cancels a request that was sent
+/// ahead of its reader.
+///
+/// # Errors
+/// EACCES, ENOTDIR; those of ACCESS and GETATTR.
+pub fn opendir(op: &Op<'_>, id: InodeId) -> Result<OpenDirectory, Errno> {
+    let inode = op.sb.find_directory(id)?;
+    let intent = curt_policy::OpenIntent {
+        read: true,
+        ..curt_policy::OpenIntent::default()
+    };
+    debug_assert_eq!(intent.needs(), Access::READ, "listing takes the right to read");
+    open::decide_open(op, &inode, intent)?;
+    let nothing = DirectoryListing::from_start(&op.sb.listing_memory);
+    Ok(OpenDirectory {
+        inode,
+        identity: Arc::clone(&op.identity),
+        cursor: Mutex::new(ReaddirCursor::new(nothing)),
+    })
+}

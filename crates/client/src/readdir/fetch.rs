@@ -1,0 +1,472 @@
+//! READDIR and READDIRPLUS: the request for what follows a listing, who sends it and who waits, and
+//! what the reply teaches.
+//!
+//! One such request of a listing is in flight at a time. A reply that was requested ahead of the
+//! readers is kept until one of them takes it.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    complete,
+    readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
+};
+use curt_rpc::client::{CallError, Interrupt};
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault};
+use rustix::io::Errno;
+
+use super::{
+    absence,
+    cache::{DirectoryListing, ListingState},
+    chunk::ChunkBuilder,
+    prime::{PrimeCounting, prime},
+    reply::{ListingGap, ListingOrigin, ReaddirCookie, ReaddirError, ReaddirReply, ReaddirResult},
+};
+use crate::{
+    core::MountCore,
+    credentials::InternedCaller,
+    errno,
+    inode::{InFlightCall, InFlightEnd, Inode},
+    op::Op,
+    ops::attributes,
+    protocol::{ListRequest, NfsReply, RpcCaller},
+    superblock::Superblock,
+};
+
+/// Who requests names, of which directory.
+pub(super) struct ReaddirRequester {
+    core: Arc<MountCore>,
+    pub(super) inode: Arc<Inode>,
+    identity: Arc<InternedCaller>,
+}
+
+/// What is to be done for the names that follow a listing.
+pub(super) enum FetchTurn {
+    /// To send a request, for what and in how many bytes.
+    Send(FetchGuard, ListingGap, u32),
+    /// To wait for somebody who does.
+    Wait(Arc<InFlightCall>),
+    /// To take what came of a request that was sent ahead ([`DirectoryListing::take_arrived`]).
+    Arrived,
+    /// Nothing follows.
+    AtEnd,
+    /// The server lists in a loop.
+    Loop,
+}
+
+/// The right to extend a listing. Dropping it gives it up, and wakes those who wait.
+pub(super) struct FetchGuard {
+    listing: Arc<DirectoryListing>,
+    call: Arc<InFlightCall>,
+}
+
+/// What came of reading on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListingExtension {
+    Extended,
+    /// The server refused the cookie.
+    Refused,
+}
+
+impl FetchGuard {
+    fn new(listing: &Arc<DirectoryListing>, state: &mut ListingState) -> Self {
+        Self {
+            listing: Arc::clone(listing),
+            call: Arc::clone(state.request.insert(Arc::default())),
+        }
+    }
+
+    /// Does this unless the request was cancelled or is over.
+    fn update(&self, update: impl FnOnce(&mut ListingState)) {
+        let state = &mut *self.listing.state.lock();
+        if state
+            .request
+            .as_ref()
+            .is_some_and(|call| Arc::ptr_eq(call, &self.call))
+        {
+            update(state);
+        }
+    }
+}
+
+impl Drop for FetchGuard {
+    fn drop(&mut self) {
+        self.update(|state| state.request = None);
+        self.call.end(InFlightEnd::Done);
+    }
+}
+
+impl DirectoryListing {
+    /// What came of a request that was sent ahead, for the first who takes it.
+    pub(super) fn take_arrived(self: &Arc<Self>) -> Option<(FetchGuard, ReaddirResult)> {
+        let state = &mut *self.state.lock();
+        let reply = state.arrived.take()?;
+        state.ahead = None;
+        Some((FetchGuard::new(self, state), *reply))
+    }
+
+    /// Begins to extend it. `size` says in how many bytes, by the place and what was requested
+    /// last.
+    pub(super) fn begin_fetch(self: &Arc<Self>, size: impl FnOnce(ReaddirCookie, u32) -> u32) -> FetchTurn {
+        let state = &mut *self.state.lock();
+        if let Some(call) = &state.request {
+            return FetchTurn::Wait(Arc::clone(call));
+        }
+        if state.arrived.is_some() {
+            return FetchTurn::Arrived;
+        }
+        if state.is_looping {
+            return FetchTurn::Loop;
+        }
+        if state.is_complete {
+            return FetchTurn::AtEnd;
+        }
+        let gap = ListingGap {
+            cookie: state.end,
+            index: state.slots.len(),
+            is_shared: self.is_whole(),
+        };
+        let size = size(state.end, state.size);
+        FetchTurn::Send(FetchGuard::new(self, state), gap, size)
+    }
+}
+
+impl ReaddirRequester {
+    pub(super) fn new(op: &Op<'_>, inode: &Arc<Inode>) -> Self {
+        Self {
+            core: Arc::clone(&op.sb.core),
+            inode: Arc::clone(inode),
+            identity: Arc::clone(&op.identity),
+        }
+    }
+
+    /// With attributes or without, behind `cookie`?
+    fn decide(&self, cookie: u64) -> ListingDecision {
+        if self.core.lacks_plus() {
+            return ListingDecision::Plain;
+        }
+        let mut facts = self.inode.facts();
+        let kept = facts.by_type.directory();
+        let entries = kept.names_since_stat;
+        let decision = decide_listing(cookie == 0, entries, &self.core.options());
+        let plus = decision == ListingDecision::Plus;
+        let was_plus = std::mem::replace(&mut kept.lists_plus, plus);
+        drop(facts);
+        macro_rules! trace_switch {
+            ($event:ident) => {
+                probe!($event {
+                    dir: self.inode.fileid_if_enabled(Event::$event),
+                    cookie,
+                    entries
+                })
+            };
+        }
+        match (was_plus, plus) {
+            (false, true) => trace_switch!(NfsReaddirPlusOn),
+            (true, false) => trace_switch!(NfsReaddirPlusOff),
+            (true, true) | (false, false) => {}
+        }
+        decision
+    }
+
+    /// Requests the names behind a place, in about `size` bytes, and takes in the directory's
+    /// attributes.
+    pub(super) fn fetch(
+        &self,
+        gap: ListingGap,
+        size: u32,
+        decision: ListingDecision,
+        interrupt: &Interrupt,
+    ) -> ReaddirResult {
+        macro_rules! trace_request {
+            ($event:ident) => {
+                probe!(let subject = self.inode.event_fields(); $event {
+                    dir: subject.fileid,
+                    cookie: gap.cookie.cookie,
+                    verifier: u64::from_be_bytes(gap.cookie.verifier.0),
+                    dtsize: size,
+                    plus: decision == ListingDecision::Plus,
+                    cache_index: gap.index,
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version
+                })
+            };
+        }
+        macro_rules! trace_reply {
+            ($event:ident, $reply:expr) => {
+                probe!(let subject = self.inode.event_fields(); $event {
+                    dir: subject.fileid,
+                    cookie: gap.cookie.cookie,
+                    entries: $reply.map_or(0, |reply| reply.page.names.len()),
+                    eof: $reply.is_ok_and(|reply| reply.page.end),
+                    error: $reply.err().map_or(0, ReaddirError::event_status),
+                    dev: subject.dev,
+                    fhandle: subject.fhandle,
+                    version: subject.version,
+                    size: subject.size,
+                    cache_validity: subject.cache_validity,
+                    nfsi_flags: subject.nfsi_flags
+                })
+            };
+        }
+        if gap.is_shared {
+            trace_request!(NfsReaddirCacheFill);
+        } else {
+            trace_request!(NfsReaddirUncached);
+        }
+        let reply = self.send(gap.cookie, size, decision, interrupt);
+        if gap.is_shared {
+            trace_reply!(NfsReaddirCacheFillDone, reply.as_ref());
+        } else {
+            trace_reply!(NfsReaddirUncachedDone, reply.as_ref());
+        }
+        reply
+    }
+
+    fn send(
+        &self,
+        place: ReaddirCookie,
+        size: u32,
+        decision: ListingDecision,
+        interrupt: &Interrupt,
+    ) -> ReaddirResult {
+        let Self {
+            core,
+            inode,
+            identity,
+        } = self;
+        let ticket = inode.facts().state.ticket();
+        let asker = RpcCaller {
+            credential: &identity.credential,
+            interrupt,
+        };
+        let plus = decision == ListingDecision::Plus;
+        core.count(if plus {
+            ClientCounter::ListingPlus
+        } else {
+            ClientCounter::ListingPlain
+        });
+        let request = ListRequest {
+            cookie: place.cookie,
+            verifier: place.verifier,
+            size,
+            plus,
+        };
+        let answer = core.protocol.list(asker, inode.handle(), request);
+        // RFC 1813 §3.3.17: a server need not have it.
+        let is_refused = |reply: &NfsReply<_, _>| matches!(reply.outcome, Err(Fault::Notsupp));
+        if plus
+            && (matches!(answer, Err(CallError::ProcedureUnavailable))
+                || answer.as_ref().is_ok_and(is_refused))
+        {
+            core.note_lack_of_plus();
+        }
+        let answer = answer.map_err(ReaddirError::Failed)?;
+        let sent_at = core.moment(answer.sent_at);
+        let about = answer.attributes.as_ref();
+        let is_adopted = about.is_some_and(|attributes| inode.absorb(attributes, sent_at).adopted);
+        let page = answer
+            .outcome
+            .map_err(|status| ReaddirError::Refused(status, sent_at))?;
+        inode.prove(identity, Access::READ, sent_at);
+        // What the reply proves of its names is judged while it is new.
+        let mut facts = inode.facts();
+        let kept = facts.by_type.directory();
+        kept.names_since_stat = kept.names_since_stat.saturating_add(kept.names_last);
+        kept.names_last = u32::try_from(page.names.len()).unwrap_or(u32::MAX);
+        Ok(ReaddirReply {
+            page,
+            plus,
+            size,
+            origin: ListingOrigin {
+                label: complete::reply_label(ticket, &facts.state, is_adopted, sent_at),
+                ticket,
+                epoch: facts.contents(),
+            },
+            sent_at,
+        })
+    }
+
+    /// The same, and again in more bytes where those were too few: for as long as the server says
+    /// so itself, and once if it gives neither a name nor the end.
+    pub(super) fn fetch_retrying(
+        &self,
+        op: &Op<'_>,
+        gap: ListingGap,
+        size: u32,
+        decision: ListingDecision,
+    ) -> ReaddirResult {
+        let (mut size, mut was_empty) = (decision.bound(size), false);
+        loop {
+            let larger = next_size(size, reply_max(op.sb));
+            match self.fetch(gap, size, decision, &op.interrupt) {
+                Err(ReaddirError::Refused(Fault::Toosmall, _)) if larger > size => size = larger,
+                Ok(reply) if reply.is_without_progress() => {
+                    if was_empty {
+                        tracing::warn!(
+                            cookie = gap.cookie.cookie,
+                            "the server returns empty replies before the end of a directory"
+                        );
+                        return Err(ReaddirError::Stuck);
+                    }
+                    (size, was_empty) = (larger, true);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Keeps a reply's names at the end of the listing, and the listing for those who list the
+    /// directory while it does not change.
+    ///
+    /// # Errors
+    /// EIO: the server lists in a loop.
+    pub(super) fn enter(
+        &self,
+        sb: &Superblock,
+        listing: &Arc<DirectoryListing>,
+        reply: &ReaddirReply,
+    ) -> Result<(), Errno> {
+        let inode = &self.inode;
+        let own_fsid = inode.fsid().unwrap_or(0);
+        let mut builder = ChunkBuilder::default();
+        for listed in &reply.page.names {
+            let attributes = listed.attributes.as_ref();
+            let fsid = attributes.map_or(own_fsid, |attributes| attributes.fsid);
+            let fileid = sb.core.numbering.number(fsid, listed.fileid);
+            let kind = attributes.map(|attributes| attributes.kind);
+            builder.push(&listed.name, fileid, kind, listed.cookie);
+        }
+        listing.state.lock().directory = inode.attributes().map_or(0, |attributes| attributes.fileid);
+        if !listing.append(builder, reply.page.verifier, reply.page.end, reply.size) {
+            tracing::warn!(directory = ?inode, "the server lists a directory in a loop: a cookie repeats or leads back");
+            return Err(Errno::IO);
+        }
+        if listing.note_origin(reply.origin) {
+            sb.count(ClientCounter::ListingTorn);
+            probe!(NfsReaddirTorn {
+                dir: inode.fileid_if_enabled(Event::NfsReaddirTorn)
+            });
+        }
+        let mut facts = inode.facts();
+        if listing.is_whole() && listing.is_large() {
+            facts.by_type.directory().note_reader(listing);
+        }
+        if listing.is_cacheable(&facts.state) {
+            let former = facts.by_type.directory().cache_listing(listing);
+            drop(facts);
+            drop(former);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a reply at most.
+pub(super) fn reply_max(sb: &Superblock) -> u32 {
+    let limits = &sb.server_limits;
+    let server = limits.listing_preferred.max(limits.read_max);
+    size_max(server.min(sb.listing_memory.reply_max()), &sb.core.options())
+}
+
+fn begin(sb: &Superblock, inode: &Inode, listing: &Arc<DirectoryListing>) -> FetchTurn {
+    let size = inode.facts().state.facts().map(|known| known.size);
+    listing.begin_fetch(|place, former| {
+        if place.cookie == 0 {
+            first_size(size, reply_max(sb))
+        } else {
+            next_size(former, reply_max(sb))
+        }
+    })
+}
+
+/// Reads the names that follow a listing, or waits for those that were requested already.
+pub(super) fn extend_listing(
+    op: &Op<'_>,
+    inode: &Arc<Inode>,
+    listing: &Arc<DirectoryListing>,
+) -> Result<ListingExtension, Errno> {
+    let requester = ReaddirRequester::new(op, inode);
+    let (_turn, reply) = match begin(op.sb, inode, listing) {
+        FetchTurn::AtEnd => return Ok(ListingExtension::Extended),
+        FetchTurn::Loop => return Err(Errno::IO),
+        FetchTurn::Wait(call) => {
+            call.wait(&op.interrupt).ok_or(Errno::INTR)?;
+            return Ok(ListingExtension::Extended);
+        }
+        FetchTurn::Arrived => {
+            let Some(arrived) = listing.take_arrived() else {
+                return Ok(ListingExtension::Extended);
+            };
+            op.sb.count(ClientCounter::ListingAheadUsed);
+            probe!(NfsReaddirPrefetchUsed {
+                dir: inode.fileid_if_enabled(Event::NfsReaddirPrefetchUsed),
+                cookie: listing.end().cookie
+            });
+            arrived
+        }
+        FetchTurn::Send(turn, gap, size) => {
+            let decision = requester.decide(gap.cookie.cookie);
+            let mut reply = requester.fetch_retrying(op, gap, size, decision);
+            let is_refused = matches!(reply, Err(ReaddirError::Refused(..) | ReaddirError::Failed(_)));
+            if is_refused && decision == ListingDecision::Plus && op.sb.core.lacks_plus() {
+                reply = requester.fetch_retrying(op, gap, size, ListingDecision::Plain);
+            }
+            (turn, reply)
+        }
+    };
+    match reply {
+        Ok(reply) => {
+            if reply.plus {
+                prime(op.sb, inode, &reply, PrimeCounting::Nothing);
+            }
+            requester.enter(op.sb, listing, &reply)?;
+            if absence::note_completeness(op.sb, inode, listing) {
+                inode.facts().by_type.directory().prefetch.listed(listing.count());
+            }
+            Ok(ListingExtension::Extended)
+        }
+        Err(error) if error.is_bad_cookie() && listing.end().cookie != 0 => {
+            op.sb.count(ClientCounter::ListingBadCookie);
+            probe!(NfsReaddirBadCookie {
+                dir: inode.fileid_if_enabled(Event::NfsReaddirBadCookie),
+                cookie: listing.end().cookie
+            });
+            Ok(ListingExtension::Refused)
+        }
+        Err(ReaddirError::Refused(status, sent_at)) => {
+            attributes::note_refusal(op, inode, status, Access::READ, sent_at);
+            Err(attributes::note_failed_status(inode, status))
+        }
+        Err(ReaddirError::Failed(error)) => Err(errno::of_call(error)),
+        Err(ReaddirError::Stuck) => Err(Errno::IO),
+    }
+}
+
+/// Has what follows requested without waiting for it.
+pub(super) fn send_readahead(op: &Op<'_>, inode: &Arc<Inode>, listing: &Arc<DirectoryListing>) {
+    let FetchTurn::Send(turn, gap, size) = begin(op.sb, inode, listing) else {
+        return;
+    };
+    let requester = ReaddirRequester::new(op, inode);
+    let interrupt = Interrupt::new();
+    turn.update(|state| state.ahead = Some(interrupt.clone()));
+    op.sb.background.spawn(Box::new(move || {
+        let _why = scope::with_cause(Cause::ListingAhead);
+        let decision = requester.decide(gap.cookie.cookie);
+        let reply = requester.fetch(gap, decision.bound(size), decision, &interrupt);
+        // Another refusal may be about who asked: whoever wants the names asks again, and hears why
+        // not.
+        let is_answer = match &reply {
+            Ok(reply) => !reply.is_without_progress(),
+            Err(error) => error.is_bad_cookie(),
+        };
+        turn.update(|state| {
+            if is_answer {
+                state.arrived = Some(Box::new(reply));
+            } else {
+                (state.ahead, state.has_readahead_failed) = (None, true);
+            }
+        });
+    }));
+}

@@ -1,0 +1,222 @@
+//! Entering this client's own changes into cached listings, and finding a listed name by name.
+//!
+//! A change is entered only if the server's replies prove that nobody else changed the directory
+//! meanwhile; otherwise the listing is dropped. Readers keep their positions: a removed name is
+//! marked, a new one comes last, with a cookie that no server has given.
+
+use std::{
+    hash::{BuildHasher, Hasher as _},
+    sync::Arc,
+};
+
+use curt_policy::{NameLabel, complete, names::DentryUpdate};
+use curt_types::FileKind;
+
+use super::{
+    cache::{DirectoryListing, ListingState},
+    chunk::{ChunkBuilder, LOCAL_COOKIE_FIRST, LOCAL_NAMES_MAX},
+};
+
+/// What a change of ours came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LocalChange<'a> {
+    /// It was made, and this is known of the name since; of what it leads to, number and kind.
+    Made(&'a [u8], DentryUpdate, Option<(u64, FileKind)>),
+    /// Nothing changed.
+    Refused {
+        name: &'a [u8],
+        /// Since the name is there.
+        exists: bool,
+        /// Nor did anybody else change the directory ([`curt_policy::Absorbed::stands`]).
+        stands: bool,
+    },
+}
+
+/// What a listing says of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NamePresence {
+    Present,
+    /// It has one that differs in case alone, which some servers take for the same.
+    CaseVariant,
+    Absent,
+}
+
+impl DirectoryListing {
+    /// Enters a change; false if it cannot be, and the listing is of no use any more.
+    pub(crate) fn apply_change(&self, change: &LocalChange<'_>) -> bool {
+        match *change {
+            LocalChange::Refused { name, exists, stands } => {
+                let is_listed = exists && self.presence_of(name) == NamePresence::Present;
+                complete::stays_complete_after_refusal(exists, is_listed, stands)
+            }
+            LocalChange::Made(name, learned, leads_to) => {
+                let label = self.label();
+                if !label.is_some_and(|label| complete::stays_complete(label, learned)) {
+                    return false;
+                }
+                let was_there = self.remove_name(name);
+                // What was replaced is another object.
+                leads_to.map_or(was_there, |(fileid, kind)| self.add_name(name, fileid, kind))
+            }
+        }
+    }
+
+    /// Marks a name as removed; false if it is not listed.
+    fn remove_name(&self, name: &[u8]) -> bool {
+        let state = &mut *self.state.lock();
+        self.find_name(state, name, |listed| listed == name)
+            .is_some_and(|ordinal| state.remove(ordinal))
+    }
+
+    /// Adds a name at the end.
+    fn add_name(&self, name: &[u8], fileid: u64, kind: FileKind) -> bool {
+        let state = &mut *self.state.lock();
+        let is_full = state.local_names == LOCAL_NAMES_MAX;
+        if is_full || state.cookie_max >= LOCAL_COOKIE_FIRST || !state.is_complete {
+            return false;
+        }
+        if state.pin.is_none() {
+            let chunks = state.slots.iter().filter_map(|slot| slot.chunk.as_ref());
+            state.pin = self.memory.pin(chunks.map(|chunk| chunk.charge.bytes).sum());
+        }
+        let mut builder = ChunkBuilder::default();
+        let cookie = LOCAL_COOKIE_FIRST + state.local_names as u64;
+        builder.push(name, fileid, Some(kind), cookie);
+        let charge = self.memory.charge(builder.bytes());
+        let chunk = Arc::new(builder.build(self.memory.next_use(), charge));
+        state.local_names += 1;
+        state.pin.is_some() && self.push(state, chunk)
+    }
+
+    /// What it says of `name`, all of its names being known.
+    pub(crate) fn presence_of(&self, name: &[u8]) -> NamePresence {
+        self.presence_in(&mut self.state.lock(), name)
+    }
+
+    /// By what `name` is missing: all names are known, and it is not among them. Both are seen at
+    /// once, for names may be evicted at any time.
+    pub(super) fn missing_label(&self, name: &[u8]) -> Option<NameLabel> {
+        let mut state = self.state.lock();
+        let label = self.complete_label_in(&state)?;
+        state.answered_at = self.memory.next_use();
+        (self.presence_in(&mut state, name) == NamePresence::Absent).then_some(label)
+    }
+
+    fn presence_in(&self, state: &mut ListingState, name: &[u8]) -> NamePresence {
+        if self.find_name(state, name, |listed| listed == name).is_some() {
+            return NamePresence::Present;
+        }
+        match self.find_name(state, name, |listed| listed.eq_ignore_ascii_case(name)) {
+            Some(_) => NamePresence::CaseVariant,
+            None => NamePresence::Absent,
+        }
+    }
+
+    /// The how-many-th name this is.
+    pub(super) fn ordinal_of(&self, name: &[u8]) -> Option<u32> {
+        self.find_name(&mut self.state.lock(), name, |listed| listed == name)
+    }
+
+    /// Finds a name that was not removed. The table is made, or completed, first.
+    fn find_name(&self, state: &mut ListingState, name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<u32> {
+        let first = state.names.as_ref().map_or(0, |_| state.names_indexed);
+        let mut table = state.names.take().unwrap_or_default();
+        let hash_of = |ordinal: &u32| {
+            state
+                .entry(*ordinal)
+                .map_or(0, |entry| self.hash_name(entry.name))
+        };
+        table.reserve((state.count - first) as usize, hash_of);
+        for ordinal in first..state.count {
+            // What was evicted cannot be found, and many alike would make the table slow.
+            if let Some(entry) = state.entry(ordinal) {
+                table.insert_unique(self.hash_name(entry.name), ordinal, hash_of);
+            }
+        }
+        let is_it = |ordinal: &u32| {
+            let entry = state.entry(*ordinal);
+            entry.is_some_and(|entry| !entry.is_gone && is_it(entry.name))
+        };
+        let found = table.find(self.hash_name(name), is_it).copied();
+        (state.names, state.names_indexed) = (Some(table), state.count);
+        found
+    }
+
+    /// Names that differ in case alone are found together.
+    fn hash_name(&self, name: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        name.iter()
+            .for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase()));
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curt_policy::{AttributeState, Epoch, Moment};
+    use curt_proto::nfs3::CookieVerifier;
+
+    use super::{
+        super::{ListingMemory, reply::ListingOrigin},
+        *,
+    };
+
+    /// A listing of `names` in two replies, under one state of the directory.
+    fn listing(names: &[&str]) -> Arc<DirectoryListing> {
+        let memory = ListingMemory::new(1 << 20, Arc::default());
+        let listing = DirectoryListing::from_start(&memory);
+        let label = NameLabel {
+            epoch: Epoch::default(),
+            sent_at: Moment::from_nanoseconds(1),
+        };
+        let (first, second) = names.split_at(names.len() / 2);
+        let mut cookie = 0;
+        for (reply, is_last) in [(first, false), (second, true)] {
+            let mut builder = ChunkBuilder::default();
+            for name in reply {
+                cookie += 1;
+                builder.push(name.as_bytes(), cookie, None, cookie);
+            }
+            assert!(listing.append(builder, CookieVerifier::default(), is_last, 4096));
+            assert!(!listing.note_origin(ListingOrigin {
+                label: Some(label),
+                ticket: AttributeState::unknown().ticket(),
+                epoch: Some(label.epoch),
+            }));
+        }
+        listing
+    }
+
+    #[test]
+    fn a_listing_that_answers_for_a_missing_name_is_in_use_as_a_whole() {
+        let listing = listing(&["a", "b", "c", "d"]);
+        let memory = Arc::clone(&listing.memory);
+        let before = memory.next_use();
+        assert!(listing.missing_label(b"e").is_some());
+        for slot in 0..2 {
+            let used_since = matches!(listing.evict(slot, before), Err(since) if since > before);
+            assert!(used_since, "{slot}");
+        }
+        assert!(listing.missing_label(b"e").is_some());
+        let later = memory.next_use();
+        assert!(matches!(listing.evict(0, later), Ok(Some(_))), "not used since");
+        assert_eq!(listing.missing_label(b"e"), None);
+    }
+
+    #[test]
+    fn a_listing_of_which_names_were_evicted_says_of_none_that_it_is_missing() {
+        let listing = listing(&["a", "b", "c", "d"]);
+        assert!(listing.missing_label(b"e").is_some());
+        assert_eq!(listing.missing_label(b"a"), None, "it is there");
+        assert_eq!(listing.missing_label(b"A"), None, "who knows");
+        assert!(matches!(listing.evict(0, u64::MAX), Ok(Some(_))));
+        assert_eq!(
+            listing.presence_of(b"a"),
+            NamePresence::Absent,
+            "it is not found any more"
+        );
+        assert_eq!(listing.missing_label(b"a"), None);
+        assert_eq!(listing.missing_label(b"e"), None);
+        assert_eq!(listing.presence_of(b"c"), NamePresence::Present);
+    }
+}

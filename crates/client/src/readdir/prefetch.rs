@@ -1,0 +1,459 @@
+//! Requesting names and attributes together because one is wanted ([`curt_policy::prefetch`]
+//! decides).
+//!
+//! One such request of a directory is in flight at a time; who wants another of its names waits for
+//! it, and checks again. If the reply does not contain what was wanted, that is requested by
+//! itself. The reply's attributes are dated by when its request was sent, like any others.
+
+use std::sync::Arc;
+
+use curt_policy::{
+    AccessDecision,
+    prefetch::{PART_NAMES, PrefetchBenefit, PrefetchView, Want, decide},
+    readdir::ListingDecision,
+};
+use curt_rpc::client::CallError;
+use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
+use curt_types::{Access, Fault};
+use rustix::io::Errno;
+
+use super::{
+    NamePresence, absence,
+    cache::DirectoryListing,
+    cursor::ListingReader,
+    fetch::{FetchTurn, ReaddirRequester, reply_max},
+    prime::{PrimeCounting, is_due, prime},
+    reply::{ListingGap, ReaddirError, ReaddirReply},
+};
+use crate::{
+    errno,
+    inode::{InFlightCall, Inode, TypeState},
+    op::Op,
+    ops::{attributes, names},
+    superblock::Superblock,
+};
+
+/// Bytes of a listed name beside itself and its handle: number, cookie, attributes, lengths (RFC
+/// 1813 §3.3.17, entryplus3).
+const ENTRY_BYTES: usize = 124;
+
+/// Bytes of a handle, where it was not told.
+const HANDLE_BYTES: usize = 36;
+
+/// What became of a name that has to be requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FillOutcome {
+    /// It is to be looked up by itself.
+    Nothing,
+    /// It is to be looked for again: somebody else requested the names beside it.
+    ByOther,
+    /// The same, and the request for them was sent in its place: it was not spared one.
+    Sent,
+}
+
+/// About how many bytes a reply's names took.
+fn bytes_of(reply: &ReaddirReply) -> u32 {
+    let names = reply.page.names.iter().map(|listed| {
+        let handle = listed
+            .handle
+            .as_ref()
+            .map_or(HANDLE_BYTES, |handle| handle.as_bytes().len());
+        ENTRY_BYTES + handle + listed.name.len().next_multiple_of(4)
+    });
+    u32::try_from(names.sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+fn wait_for(op: &Op<'_>, call: &Arc<InFlightCall>) -> Result<(), Errno> {
+    call.wait(&op.interrupt).map(|_| ()).ok_or(Errno::INTR)
+}
+
+/// A name has to be requested: with others?
+fn decide_for_name(
+    sb: &Superblock,
+    directory: &Inode,
+    want: for<'a> fn(&'a PrefetchView) -> Want<'a>,
+) -> Option<u32> {
+    let (record, size) = {
+        let mut facts = directory.facts();
+        let size = facts.state.facts().map(|known| known.size);
+        let record = &mut facts.by_type.directory().prefetch;
+        record.own.missed();
+        (*record, size)
+    };
+    let parent = directory.parent();
+    let beside = parent.map(|parent| parent.facts().by_type.directory().prefetch.below);
+    sb.core.learn_prefetch(PrefetchBenefit::missed);
+    let view = PrefetchView {
+        record,
+        beside: beside.unwrap_or_default(),
+        mount: sb.core.prefetch_benefit(),
+        size,
+        round_trip: sb.core.protocol.rpc().latency(),
+    };
+    decide(want(&view), &sb.core.options())
+}
+
+/// A request for more than `name` was answered, or failed; `is_complete`: all names are known by
+/// now. Whether the name may be served.
+fn note_fill(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    name: &[u8],
+    reply: Option<&ReaddirReply>,
+    is_complete: bool,
+) -> bool {
+    let count = reply.map_or(0, ReaddirReply::count);
+    let label = reply.and_then(|reply| reply.origin.label);
+    let kept = names::cached_dentry(sb, directory, name).filter(|kept| Some(kept.label) == label);
+    let child = kept.and_then(|kept| kept.child);
+    let is_listed = |reply: &ReaddirReply| reply.page.names.iter().any(|listed| *listed.name == *name);
+    let holds_it = child.is_some() || is_complete && !reply.is_some_and(is_listed);
+    // It came by this very request: that it is used spares none.
+    if let Some(child) = child {
+        child.note_use();
+    }
+    directory
+        .facts()
+        .by_type
+        .directory()
+        .prefetch
+        .own
+        .filled(count, holds_it);
+    sb.core
+        .learn_prefetch(|mount| mount.filled_on_mount(count, holds_it));
+    if let Some(reply) = reply {
+        probe!(NfsDirFill {
+            dir: directory.fileid_if_enabled(Event::NfsDirFill),
+            name,
+            entries: count,
+            eof: reply.page.end
+        });
+    }
+    sb.core
+        .counters
+        .add(ClientCounter::DirFillNames, u64::from(count));
+    if !holds_it {
+        sb.count(ClientCounter::DirFillWasted);
+    }
+    holds_it
+}
+
+/// `name` has to be requested. It is requested with those beside it if that is expected to be
+/// worth while, or somebody does so already.
+///
+/// # Errors
+/// EINTR; no answer on a soft mount.
+pub(crate) fn fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8]) -> Result<FillOutcome, Errno> {
+    if !op.options.fills() || op.sb.core.lacks_plus() || name == b".." {
+        return Ok(FillOutcome::Nothing);
+    }
+    let listing = match &directory.facts().by_type {
+        TypeState::Directory(kept) => kept.listing_for_cookies(),
+        TypeState::Nothing | TypeState::Link(_) | TypeState::File(_) => None,
+    };
+    // Of many names that were listed without attributes those are requested in the listing's
+    // order, if they are wanted so.
+    let has_it = |listing: &DirectoryListing| listing.presence_of(name) == NamePresence::Present;
+    if listing.is_some_and(|listing| listing.is_large() && has_it(&listing)) {
+        return Ok(FillOutcome::Nothing);
+    }
+    // Where nothing is kept of missing names, a directory's names tell nothing that is known
+    // already.
+    if !op.options.keeps_missing_names() && absence::negative_from_listing(op.sb, directory, name).is_some() {
+        return Ok(FillOutcome::Nothing);
+    }
+    if let Some(call) = op.sb.fills_in_flight.under_way(directory.id()) {
+        return wait_for(op, &call).map(|()| FillOutcome::ByOther);
+    }
+    if is_unlistable_name(op.sb, directory, name) {
+        return Ok(FillOutcome::Nothing);
+    }
+    let Some(bytes) = decide_for_name(op.sb, directory, |view| Want::Name(view)) else {
+        return Ok(FillOutcome::Nothing);
+    };
+    // LOOKUP proves the right to search, READDIRPLUS does not.
+    let search = attributes::access_decision(op, directory, Access::LOOKUP, false);
+    if search != AccessDecision::Allow || !attributes::may_list(op, directory) {
+        return Ok(FillOutcome::Nothing);
+    }
+    match op.sb.fills_in_flight.join(directory.id()) {
+        Ok(call) => wait_for(op, &call).map(|()| FillOutcome::ByOther),
+        Err(_turn) if directory.facts().by_type.directory().filled_at > op.began => Ok(FillOutcome::ByOther),
+        Err(_turn) => send_fill(op, directory, name, bytes),
+    }
+}
+
+/// Whether all names of `directory` are known and say nothing of `name`: one that servers hide
+/// or may spell otherwise. Listing them again would say no more.
+fn is_unlistable_name(sb: &Superblock, directory: &Inode, name: &[u8]) -> bool {
+    let (listing, contents) = {
+        let facts = directory.facts();
+        let TypeState::Directory(kept) = &facts.by_type else {
+            return false;
+        };
+        (kept.settled_listing(name).cloned(), facts.contents())
+    };
+    let is_known = |listing: &DirectoryListing| {
+        let label = listing.complete_label();
+        label.is_some_and(|label| contents == Some(label.epoch))
+            && listing.presence_of(name) != NamePresence::Present
+    };
+    listing.is_some_and(|listing| is_known(&listing))
+        && absence::negative_from_listing(sb, directory, name).is_none()
+}
+
+/// The names known of the directory's present state if more of them follow, else none; whether
+/// they are any.
+fn listing_to_extend(sb: &Superblock, directory: &Inode) -> (Arc<DirectoryListing>, bool) {
+    let mut facts = directory.facts();
+    let contents = facts.contents();
+    let listing = facts.by_type.directory().settled_listing(b"").cloned();
+    drop(facts);
+    let is_good = |listing: &Arc<DirectoryListing>| {
+        let label = listing.label();
+        !listing.is_complete() && label.is_some_and(|label| Some(label.epoch) == contents)
+    };
+    match listing.filter(is_good) {
+        Some(listing) => (listing, true),
+        None => (DirectoryListing::from_start(&sb.listing_memory), false),
+    }
+}
+
+fn send_fill(op: &Op<'_>, directory: &Arc<Inode>, name: &[u8], bytes: u32) -> Result<FillOutcome, Errno> {
+    let sb = op.sb;
+    let (listing, is_next) = listing_to_extend(sb, directory);
+    // The last one who lists the directory may stop meanwhile: that must not make room for a
+    // second request for the same names.
+    let _reading = ListingReader::new(&listing);
+    let requester = ReaddirRequester::new(op, directory);
+    let _why = scope::with_cause(Cause::Fill);
+    let (_turn, reply, outcome) = match listing.begin_fetch(|_, _| bytes.min(reply_max(sb))) {
+        FetchTurn::AtEnd | FetchTurn::Loop => return Ok(FillOutcome::Nothing),
+        // Whoever lists the directory requested what follows.
+        other @ (FetchTurn::Wait(_) | FetchTurn::Arrived) => {
+            if let FetchTurn::Wait(call) = &other {
+                wait_for(op, call)?;
+            }
+            let Some((turn, reply)) = listing.take_arrived() else {
+                return Ok(FillOutcome::ByOther);
+            };
+            (turn, reply, FillOutcome::ByOther)
+        }
+        FetchTurn::Send(turn, gap, size) => {
+            sb.count(ClientCounter::DirFill);
+            let reply = requester.fetch_retrying(op, gap, size, ListingDecision::Plus);
+            (turn, reply, FillOutcome::Sent)
+        }
+    };
+    let reply = match reply {
+        Ok(reply) => {
+            prime(sb, directory, &reply, PrimeCounting::New);
+            requester.enter(sb, &listing, &reply).is_ok().then_some(reply)
+        }
+        Err(error) => {
+            note_fill(sb, directory, name, None, false);
+            fault_of(op, directory, error)?;
+            return Ok(FillOutcome::Nothing);
+        }
+    };
+    let mut is_complete = false;
+    if let Some(reply) = &reply {
+        is_complete = absence::note_completeness(sb, directory, &listing);
+        let now = sb.core.now();
+        let mut facts = directory.facts();
+        let kept = facts.by_type.directory();
+        kept.filled_at = now;
+        kept.prefetch.read(bytes_of(reply), is_next, reply.page.end);
+        kept.prefetch.refreshed(None);
+    }
+    let holds_it = note_fill(sb, directory, name, reply.as_ref(), is_complete);
+    let Some(reply) = reply else {
+        return Ok(FillOutcome::Nothing);
+    };
+    if let Some(parent) = directory.parent() {
+        let mut facts = parent.facts();
+        facts
+            .by_type
+            .directory()
+            .prefetch
+            .below
+            .filled(reply.count(), holds_it);
+    }
+    Ok(outcome)
+}
+
+/// A request for names together failed. What it was sent for is requested by itself, which says
+/// what is wrong.
+///
+/// # Errors
+/// No answer.
+fn fault_of(op: &Op<'_>, directory: &Arc<Inode>, error: ReaddirError) -> Result<(), Errno> {
+    match error {
+        ReaddirError::Refused(Fault::Notsupp, _) | ReaddirError::Stuck => Ok(()),
+        ReaddirError::Refused(status, sent_at) => {
+            attributes::note_refusal(op, directory, status, Access::READ, sent_at);
+            Ok(())
+        }
+        ReaddirError::Failed(CallError::ProcedureUnavailable | CallError::Malformed(_)) => Ok(()),
+        ReaddirError::Failed(error) => Err(errno::of_call(error)),
+    }
+}
+
+/// A name is to be looked up; `was_known`: something was known of it that may not be served any
+/// more. It may be in a listing without attributes of which programs look up one name after the
+/// other, in its order (`ls -l`) or another (`find`, `rm -r`: that of inode numbers): then it is
+/// requested with those that follow or those around it; whether it was.
+pub(crate) fn fill_from_listing(op: &Op<'_>, inode: &Arc<Inode>, name: &[u8], was_known: bool) -> bool {
+    let (listing, ordinal, in_order) = {
+        let mut facts = inode.facts();
+        let TypeState::Directory(kept) = &mut facts.by_type else {
+            return false;
+        };
+        if !kept.lookup_order.missed() {
+            return false;
+        }
+        // What it says is not believed: the reply says what is there now. Where nothing that
+        // comes so is served, all that is known of a name is that it was known.
+        let is_worth_while =
+            |listing: &Arc<DirectoryListing>| !was_known || op.options.fills() && listing.is_large();
+        let listing = kept.listing_for_cookies().filter(is_worth_while);
+        let Some((listing, ordinal)) = listing.and_then(|it| it.ordinal_of(name).map(|at| (it, at))) else {
+            return false;
+        };
+        kept.lookup_order.missed_at(ordinal);
+        (
+            listing,
+            ordinal,
+            decide(Want::NameInOrder(&kept.lookup_order), &op.options),
+        )
+    };
+    // Aligned, so that what is requested because of two names overlaps in none.
+    let around = ordinal - ordinal % PART_NAMES;
+    let (first, bytes) = match in_order {
+        Some(bytes) => (ordinal, bytes),
+        None if !listing.is_large() => return false,
+        None => match decide_for_name(op.sb, inode, |view| Want::ListedName(view)) {
+            Some(bytes) if attributes::may_list(op, inode) => (around, bytes),
+            Some(_) | None => return false,
+        },
+    };
+    let Some(gap) = listing.gap_before(first) else {
+        return false;
+    };
+    if in_order.is_some() {
+        inode
+            .facts()
+            .by_type
+            .directory()
+            .lookup_order
+            .requested(ordinal, bytes);
+    } else {
+        op.sb.count(ClientCounter::DirFill);
+    }
+    let _why = scope::with_cause(Cause::Fill);
+    let requester = ReaddirRequester::new(op, inode);
+    let size = bytes.min(reply_max(op.sb));
+    let reply = requester
+        .fetch(gap, size, ListingDecision::Plus, &op.interrupt)
+        .ok();
+    let counting = if in_order.is_some() {
+        PrimeCounting::Nothing
+    } else {
+        PrimeCounting::New
+    };
+    match &reply {
+        Some(reply) => _ = prime(op.sb, inode, reply, counting),
+        // Without an answer the names are looked up one by one, as they were.
+        None => inode.facts().by_type.directory().forget_cookies(&listing),
+    }
+    if in_order.is_none() {
+        return note_fill(op.sb, inode, name, reply.as_ref(), false);
+    }
+    let last = reply.as_ref().and_then(|reply| reply.page.names.last());
+    if let Some(ordinal) = last.and_then(|last| listing.ordinal_of(&last.name)) {
+        inode
+            .facts()
+            .by_type
+            .directory()
+            .lookup_order
+            .requested(ordinal, bytes);
+    }
+    reply.is_some()
+}
+
+/// The attributes of `inode` have expired. They are requested with those of the others in its
+/// directory if that is expected to be worth while, or waited for if somebody does so; whether
+/// they came.
+///
+/// # Errors
+/// EINTR; no answer on a soft mount.
+pub(crate) fn refresh_directory_of(op: &Op<'_>, inode: &Arc<Inode>) -> Result<bool, Errno> {
+    let sb = op.sb;
+    if !op.options.fills() || sb.core.lacks_plus() || !is_due(sb, inode) {
+        return Ok(false);
+    }
+    let Some(home) = inode.listed_in() else {
+        return Ok(false);
+    };
+    inode.note_use();
+    if let Some(call) = sb.fills_in_flight.under_way(home.id()) {
+        wait_for(op, &call)?;
+        return Ok(!is_due(sb, inode));
+    }
+    let view = PrefetchView {
+        record: home.facts().by_type.directory().prefetch,
+        round_trip: sb.core.protocol.rpc().latency(),
+        ..PrefetchView::default()
+    };
+    let bytes = decide(Want::Attributes(&view), &op.options);
+    let Some(bytes) = bytes.filter(|_| attributes::may_list(op, &home)) else {
+        let mut facts = home.facts();
+        let kept = facts.by_type.directory();
+        if kept.last_getattr_alone.replace(inode.id()) != Some(inode.id()) {
+            kept.prefetch.asked_alone();
+        }
+        return Ok(false);
+    };
+    match sb.fills_in_flight.join(home.id()) {
+        Ok(call) => wait_for(op, &call)?,
+        Err(_turn) => send_refresh(op, &home, bytes)?,
+    }
+    let has_come = !is_due(sb, inode);
+    if !has_come {
+        inode.clear_listed_in();
+    }
+    Ok(has_come)
+}
+
+fn send_refresh(op: &Op<'_>, home: &Arc<Inode>, bytes: u32) -> Result<(), Errno> {
+    let sb = op.sb;
+    let requester = ReaddirRequester::new(op, home);
+    let _why = scope::with_cause(Cause::FillAgain);
+    sb.count(ClientCounter::DirFillRevalidation);
+    let size = bytes.min(reply_max(sb));
+    match requester.fetch_retrying(op, ListingGap::at_start(), size, ListingDecision::Plus) {
+        Ok(reply) => {
+            let expired = prime(sb, home, &reply, PrimeCounting::Expired);
+            let listing = DirectoryListing::from_start(&sb.listing_memory);
+            if requester.enter(sb, &listing, &reply).is_ok() {
+                absence::note_completeness(sb, home, &listing);
+            }
+            let mut facts = home.facts();
+            let record = &mut facts.by_type.directory().prefetch;
+            record.refreshed(Some(expired));
+            record.read(bytes_of(&reply), false, reply.page.end);
+            drop(facts);
+            probe!(NfsDirRefresh {
+                dir: home.fileid_if_enabled(Event::NfsDirRefresh),
+                entries: reply.count(),
+                eof: reply.page.end
+            });
+            Ok(())
+        }
+        Err(error) => {
+            home.facts().by_type.directory().prefetch.refreshed(Some(0));
+            sb.count(ClientCounter::DirFillWasted);
+            fault_of(op, home, error)
+        }
+    }
+}

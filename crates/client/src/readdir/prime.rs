@@ -1,0 +1,127 @@
+//! Learning single names and objects from a reply with attributes, whatever it proves about the
+//! directory as a whole.
+//!
+//! Owns the checks: a name is learned only with a handle and attributes that fit together and
+//! belong to the directory's own file system. Must not know why the request was sent.
+
+use std::sync::Arc;
+
+use curt_policy::{Freshness, NameLabel, names::DentryUpdate};
+use curt_trace::{ClientCounter, events::Event, probe};
+use curt_types::FileKind;
+
+use super::reply::ReaddirReply;
+use crate::{
+    dentry_cache::CachedDentry, inode::Inode, ops::names, protocol::ReaddirEntry, superblock::Superblock,
+};
+
+/// What is to be counted while names are learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PrimeCounting {
+    Nothing,
+    /// Names that were not known, each by itself when it is used.
+    New,
+    /// Objects in use whose attributes had expired.
+    Expired,
+}
+
+/// Whether nobody is served the attributes of `inode` any more without asking: they have
+/// expired, or are older than `sloppycto` lets opens believe them.
+pub(super) fn is_due(sb: &Superblock, inode: &Inode) -> bool {
+    let (options, now) = (sb.core.options(), sb.core.now());
+    let window = options.sloppy_window();
+    let facts = inode.facts();
+    let known = facts.state.facts();
+    let is_file = known.is_some_and(|known| known.kind == FileKind::Regular);
+    let is_beyond = || {
+        facts
+            .state
+            .sent_at()
+            .is_some_and(|sent_at| now.since(sent_at) > window)
+    };
+    // No operation begins later than now.
+    let has_expired = || facts.state.freshness(now, now, &options) == Freshness::Expired;
+    is_file && !window.is_zero() && is_beyond() || has_expired()
+}
+
+/// Learns the names and attributes that READDIRPLUS brought; how many objects had been in use
+/// whose attributes had expired, if that is to be counted.
+pub(super) fn prime(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    reply: &ReaddirReply,
+    count: PrimeCounting,
+) -> u32 {
+    // Attributes are those of a handle, and good whatever becomes of its name; only refreshing
+    // is after them.
+    let label = reply.origin.label;
+    if label.is_none() && count != PrimeCounting::Expired {
+        return 0;
+    }
+    let fsid = directory.fsid();
+    let (mut primed, mut expired) = (0, 0);
+    for listed in &reply.page.names {
+        let (Some(handle), Some(attributes)) = (&listed.handle, &listed.attributes) else {
+            continue;
+        };
+        // What is mounted there is not what the directory's file system has there; and no server
+        // means another object than the entry's own.
+        let is_own = Some(attributes.fsid) == fsid && attributes.fileid == listed.fileid;
+        if matches!(&*listed.name, b"." | b"..") || !is_own {
+            continue;
+        }
+        let child = sb.core.registry.inode(&sb.core, handle);
+        let number = sb.core.numbering.number(attributes.fsid, attributes.fileid);
+        if child.attributes().is_some_and(|known| known.fileid != number) {
+            continue;
+        }
+        let was_expired = count == PrimeCounting::Expired && is_due(sb, &child);
+        let _ = child.absorb(attributes, reply.sent_at);
+        let was_used = child.mark_refreshed_in(directory);
+        expired += u32::from(was_expired && was_used);
+        if let Some(label) = label {
+            primed += u64::from(prime_name(sb, directory, listed, &child, label, count));
+        }
+    }
+    sb.core.counters.add(ClientCounter::NamesPrimed, primed);
+    expired
+}
+
+/// Keeps that a name leads to `child`; false if the same reply says that it leads elsewhere,
+/// too: LOOKUP will tell.
+fn prime_name(
+    sb: &Superblock,
+    directory: &Arc<Inode>,
+    listed: &ReaddirEntry,
+    child: &Arc<Inode>,
+    label: NameLabel,
+    count: PrimeCounting,
+) -> bool {
+    let name = &*listed.name;
+    let former = names::cache_name(sb, directory, name, Some(child), DentryUpdate::Positive(label)).1;
+    let is_child = |kept: &CachedDentry| kept.child.as_ref().is_some_and(|known| Arc::ptr_eq(known, child));
+    macro_rules! trace_name {
+        ($event:ident) => {
+            probe!($event {
+                dir: directory.fileid_if_enabled(Event::$event),
+                name,
+                fileid: child.fileid_if_enabled(Event::$event)
+            })
+        };
+    }
+    match former.as_ref().map(is_child) {
+        None => trace_name!(NfsReaddirLookup),
+        Some(true) => trace_name!(NfsReaddirLookupRevalidate),
+        Some(false) => trace_name!(NfsReaddirLookupRevalidateFailed),
+    }
+    let is_other = |kept: &CachedDentry| kept.label == label && kept.child.is_some() && !is_child(kept);
+    if former.as_ref().is_some_and(is_other) {
+        drop(names::uncache_name(sb, directory, name));
+        return false;
+    }
+    let was_known = former.is_some_and(|kept| kept.label.epoch == label.epoch);
+    if count == PrimeCounting::New && !was_known {
+        child.mark_primed();
+    }
+    true
+}
