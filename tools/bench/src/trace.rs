@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use curt_bench::report::lay_out;
 use curt_trace::events::{
     self, Event, EventRing, EventWatch, RecordedProcess, RecordingWriter, RingLevel, handle_hash,
 };
 use curt_trace::probe;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use serde_json::json;
 
-use crate::say;
 use crate::statistics::median;
+use crate::{print_rows, say};
 
 /// What is told of in every round: two numbers, a name and an error, as most events of a mount.
 const EVENT: Event = Event::NfsLookupExit;
@@ -86,31 +86,15 @@ pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     let costs = costs(arguments.rounds)?;
     let steady = steady(arguments, &origin)?;
     if arguments.json {
-        let all = serde_json::json!({"costs": costs, "steady": steady, "ring_default": RingLevel::default().name()});
-        say(&format!("{all}"))?;
-        return Ok(true);
+        let ring_default = RingLevel::default().name();
+        let all = json!({ "costs": costs, "steady": steady, "ring_default": ring_default });
+        say(&all.to_string())?;
+    } else {
+        print_rows(
+            false,
+            &json!({ "an event": [costs], "a steady stream": [steady] }),
+        )?;
     }
-    let row = |what: &str, cost: f64| {
-        vec![
-            what.to_owned(),
-            format!("{cost:.1}"),
-            format!("{:.2}", cost / 100.0),
-        ]
-    };
-    let percent = format!("% of a processor at {} /s", 100_000);
-    say(&lay_out(&[
-        ["an event", "ns", percent.as_str()].map(str::to_owned).to_vec(),
-        row("the loop alone", costs.nothing_ns),
-        row("nobody wants", costs.off_ns),
-        row("kept in the ring", costs.ring_ns),
-        row("watched", costs.watched_ns),
-        row("watched, about an object", costs.object_ns),
-        row("watched by one who does not read", costs.lost_ns),
-    ]))?;
-    say(&format!(
-        "{:.0} events per second, watched: emitting takes {:.2} % of a processor, sending {:.2} %; {} lost",
-        steady.events_per_second, steady.telling_percent, steady.sending_percent, steady.lost
-    ))?;
     Ok(true)
 }
 

@@ -8,15 +8,19 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::{Daemon, free_port};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
-use super::client::{self, await_ready, prepare};
+use super::connection::{self, prepare};
 use super::load::LatencyOperation;
 
+/// How long it may take to be there.
+const START: Duration = Duration::from_secs(20);
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
 /// The longest description of a task.
@@ -48,13 +52,26 @@ pub(crate) struct EchoWork {
     pub(super) data: Range<usize>,
 }
 
+/// Starts it as a second process; where it listens.
+pub(crate) fn start() -> Result<(Daemon, SocketAddr)> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let mut command = crate::own_program();
+    command.args(["latency-echo", &address.port().to_string()]);
+    let mut daemon = Daemon::start("the echo server", &mut command)?;
+    daemon.until("the echo server accepts", START, || {
+        Ok(TcpStream::connect(address).ok())
+    })?;
+    Ok((daemon, address))
+}
+
 /// Connects for a task.
 pub(crate) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
-    let mut stream = client::connect(address)?;
+    let mut stream = connection::connect(address)?;
     let text = serde_json::to_vec(task)?;
     stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
     stream.write_all(&text)?;
-    await_ready(&mut stream).context("the echo server does not take the task")?;
+    let taken = stream.read_exact(&mut [0]);
+    taken.context("the echo server does not take the task")?;
     Ok(stream)
 }
 
@@ -123,10 +140,7 @@ struct EchoWorker {
 
 impl EchoWorker {
     fn new(work: EchoWork) -> Result<Self> {
-        let writes = matches!(
-            work.operation,
-            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync
-        );
+        let writes = work.operation.writes();
         let file = File::options().read(true).write(writes).open(&work.path);
         Ok(Self {
             file: file.with_context(|| work.path.display().to_string())?,
