@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use super::paths::{PATHS_MAX, PathIndex, PathTable};
 use super::process_tree::ProcessTree;
-use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow};
-use super::tally::{RequestTallies, RequestTally};
+use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
+use super::tally::RequestTallies;
 
 /// Paths of one cause that are counted one by one at most.
 const COUNTED_PATHS_MAX: usize = 1 << 14;
@@ -232,12 +232,10 @@ impl ExplainCounts {
 
     fn report(&self, paths: usize) -> ExplainReport {
         let (processes, processes_rest) = self.by_process.largest(PROCESSES_LISTED_MAX);
-        let process = |(pid, tally): (u32, RequestTally)| ProcessRow {
+        let process = |(pid, requests): (u32, RequestTally)| ProcessRow {
             pid,
             name: self.names.get(&pid).cloned().unwrap_or_default(),
-            sent: tally.sent,
-            linux: tally.linux,
-            spared: tally.spared,
+            requests,
         };
         ExplainReport {
             causes: Cause::ALL
@@ -259,11 +257,9 @@ impl ExplainCounts {
         let spared = Rule::ALL.iter().zip(&self.spared);
         let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
         let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
-        let path = |(path, tally): (PathIndex, RequestTally)| PathRow {
+        let path = |(path, requests): (PathIndex, RequestTally)| PathRow {
             path: self.paths.text(path),
-            sent: tally.sent,
-            linux: tally.linux,
-            spared: tally.spared,
+            requests,
         };
         let row = CauseRow {
             cause: cause.name().to_owned(),

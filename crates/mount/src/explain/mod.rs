@@ -11,7 +11,7 @@
 mod explanation;
 mod observer;
 mod paths;
-mod process_tree;
+pub(crate) mod process_tree;
 mod report;
 mod tally;
 
@@ -29,7 +29,7 @@ use curt_trace::Watcher;
 use curt_types::FileKind;
 use parking_lot::Mutex;
 
-pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, UnlistedRequests};
+pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally, UnlistedRequests};
 
 use explanation::CommandExplanation;
 
