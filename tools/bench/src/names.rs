@@ -1,6 +1,6 @@
 //! `cargo xtask bench names`: how many operations a second on names that are known to be there, and
-//! on names that are known to be missing. `cargo xtask bench memory`: what a mount's daemon needs to
-//! know many names.
+//! on names that are known to be missing. `cargo xtask bench memory`: what a mount's daemon needs
+//! to know many names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
