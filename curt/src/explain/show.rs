@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use curt_mount::explain::{CauseRow, ExplainReport, RequestTally, UnlistedRequests};
+use curt_trace::explain::{CauseRow, ExplainReport, RequestTally, UnlistedRequests};
 
 use super::MountExplained;
 
@@ -108,8 +108,8 @@ fn remarks(explained: &ExplainReport) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use curt_mount::control::MountReport;
-    use curt_mount::explain::PathRow;
+    use curt_trace::control::MountReport;
+    use curt_trace::explain::PathRow;
 
     use super::*;
 

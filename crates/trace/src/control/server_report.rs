@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use curt_trace::ServerSnapshot;
-use curt_trace::stages::StageReport;
+use crate::ServerSnapshot;
+use crate::stages::StageReport;
 use serde::{Deserialize, Serialize};
 
 use super::difference::counted_since;

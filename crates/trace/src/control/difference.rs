@@ -57,12 +57,12 @@ impl MountReport {
 
 #[cfg(test)]
 mod tests {
-    use curt_trace::ClientCounter;
+    use crate::ClientCounter;
 
     use super::*;
 
     fn report(age_seconds: f64, hits: u64, asked: u64) -> MountReport {
-        let counters = curt_trace::ClientCounters::default();
+        let counters = crate::ClientCounters::default();
         counters.add(ClientCounter::NegHit, hits);
         MountReport {
             pid: 7,

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_trace::ClientCounter;
-use curt_trace::heavy_hitters::{CountEstimate, HeavyHitters};
-use curt_trace::scope::RequestScope;
-use curt_trace::watch::{Watcher, Watchers};
+use crate::ClientCounter;
+use crate::heavy_hitters::{CountEstimate, HeavyHitters};
+use crate::scope::RequestScope;
+use crate::watch::{Watcher, Watchers};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -242,7 +242,7 @@ fn process_of(thread: u32) -> ProcessName {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
-    use curt_trace::scope;
+    use crate::scope;
 
     use super::*;
 
