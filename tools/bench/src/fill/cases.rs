@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{
     DirfillMode, FillSetup,
@@ -32,30 +33,6 @@ enum CostBound {
     One,
 }
 
-/// A case without and with.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct FillCase {
-    case: String,
-    off: FillCost,
-    auto: FillCost,
-    requests_ratio: f64,
-    received_ratio: f64,
-    pub(super) holds: bool,
-}
-
-impl FillCase {
-    fn new(case: String, bound: CostBound, [off, auto]: [FillCost; 2]) -> Self {
-        Self {
-            holds: bound.holds((off.requests, off.received), (auto.requests, auto.received)),
-            requests_ratio: auto.requests as f64 / off.requests as f64,
-            received_ratio: auto.received as f64 / off.received as f64,
-            case,
-            off,
-            auto,
-        }
-    }
-}
-
 impl CostBound {
     /// Whether requests and bytes are within it.
     fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
@@ -67,16 +44,24 @@ impl CostBound {
 }
 
 /// Runs all of them.
-pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) -> Result<Vec<FillCase>> {
+pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) -> Result<Vec<Value>> {
     let (archive, served) = (shape.archive(top), top.join("served"));
     let into = |mode: DirfillMode| format!("extracted-{}", mode.name());
-    let case =
-        |place: &mut FillSetup<'_>, what: String, bound, run: &dyn Fn(&Path, DirfillMode) -> Result<()>| {
-            eprintln!("{what}");
-            let costs = DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| run(mounted, mode)));
-            let [off, auto] = costs;
-            Ok::<_, anyhow::Error>(FillCase::new(what, bound, [off?, auto?]))
-        };
+    let case = |place: &mut FillSetup<'_>,
+                what: String,
+                bound: CostBound,
+                run: &dyn Fn(&Path, DirfillMode) -> Result<()>| {
+        eprintln!("{what}");
+        let costs = DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| run(mounted, mode)));
+        let [off, auto] = costs;
+        let (off, auto) = (off?, auto?);
+        let holds = bound.holds((off.requests, off.received), (auto.requests, auto.received));
+        Ok::<_, anyhow::Error>(json!({
+            "case": what, "off": off, "auto": auto, "holds": holds,
+            "requests_ratio": auto.requests as f64 / off.requests as f64,
+            "received_ratio": auto.received as f64 / off.received as f64,
+        }))
+    };
     let (directories, names, huge, files) = (shape.directories, shape.names, shape.huge, shape.files);
     for mode in DirfillMode::BOTH {
         let into = served.join(into(mode));

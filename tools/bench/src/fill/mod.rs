@@ -143,7 +143,7 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
     if arguments.rounds > 0 {
         views = views::run(arguments)?;
     }
-    let holds = cases.iter().all(|case| case.holds) && views.iter().all(|view| view["holds"] == true);
+    let holds = cases.iter().chain(&views).all(|row| row["holds"] == true);
     let machine = Machine::this();
     let report = json!({ "machine": machine, "options": arguments.options, "cases": cases, "views": views });
     print_rows(arguments.json, &report)?;

@@ -3,7 +3,7 @@
 //! keeps no state and asks nobody who calls.
 
 use std::fs::File;
-use std::io::{IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
@@ -24,11 +24,11 @@ const START: Duration = Duration::from_secs(20);
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
 /// The longest description of a task.
-const TASK_MAX: usize = 4 << 20;
+const TASK_MAX: u64 = 4 << 20;
 /// Room for entries of a directory, in bytes.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// What a connection is for; said first on it, as JSON behind its length.
+/// What a connection is for; said first on it, as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EchoTask {
     /// The length of each call, in bytes.
@@ -67,9 +67,8 @@ pub(crate) fn start() -> Result<(Daemon, SocketAddr)> {
 /// Connects for a task.
 pub(crate) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
     let mut stream = connection::connect(address)?;
-    let text = serde_json::to_vec(task)?;
-    stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
-    stream.write_all(&text)?;
+    let line = serde_json::to_string(task)? + "\n";
+    stream.write_all(line.as_bytes())?;
     let taken = stream.read_exact(&mut [0]);
     taken.context("the echo server does not take the task")?;
     Ok(stream)
@@ -91,16 +90,14 @@ pub(crate) fn serve(port: u16) -> Result<()> {
 
 fn answer(mut stream: TcpStream) -> Result<()> {
     prepare(&stream)?;
-    let mut length = [0; 4];
+    let mut line = String::new();
+    // Nothing follows before it is taken.
+    BufReader::new((&stream).take(TASK_MAX)).read_line(&mut line)?;
     // Whoever only looks whether somebody listens says nothing.
-    if stream.read_exact(&mut length).is_err() {
+    if line.is_empty() {
         return Ok(());
     }
-    let length = usize::try_from(u32::from_be_bytes(length))?;
-    ensure!(length <= TASK_MAX, "a task of {length} bytes");
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    let task: EchoTask = serde_json::from_slice(&text)?;
+    let task: EchoTask = serde_json::from_str(&line)?;
     let mut worker = task.work.map(EchoWorker::new).transpose()?;
     stream.write_all(&[0])?;
     let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
