@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use curt_mount::control::mountstats::write_whole;
+use curt_trace::control::mountstats::write_whole;
 
 use crate::errors;
 

@@ -1,7 +1,6 @@
 //! From a FUSE request to a client call and back; mount options and the mount helper.
 
 pub mod bridge;
-pub mod control;
 pub mod daemon;
 pub mod explain;
 pub mod helper;

@@ -13,8 +13,9 @@
 //!
 //! [`events`] are the tracepoints.
 //!
-//! This crate knows no protocol, and no clock outside of [`stages`] and [`events`]; it must stay
-//! usable from every other one.
+//! This crate knows no protocol, and no clock outside of [`stages`], [`events`], [`control`] and
+//! [`explain`]. It stays usable from all crates but those that decide what is asked (policy and
+//! linux-model).
 
 mod counters;
 #[cfg(test)]
@@ -24,7 +25,9 @@ mod words;
 
 pub mod causes;
 pub mod client;
+pub mod control;
 pub mod events;
+pub mod explain;
 pub mod heavy_hitters;
 pub mod in_progress;
 pub mod mountstats;

@@ -11,9 +11,9 @@ use curt_bench::report::RunReport;
 use curt_bench::trace::TraceOperation;
 use curt_client::Caller;
 use curt_client::threads::MonotonicClock;
-use curt_mount::control::MountReport;
 use curt_mount::daemon::{MountSpec, UnmountedClient};
 use curt_mount::options::{self, MountSource};
+use curt_trace::control::MountReport;
 
 use super::workload::{WorkloadResult, WorkloadRun, title};
 

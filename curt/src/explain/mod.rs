@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, ControlError, EndExplanation, Explain, MountReport};
-use curt_mount::explain::ExplainReport;
 use curt_mount::options::of_linux;
+use curt_trace::control::{self, ControlError, EndExplanation, Explain, MountReport};
+use curt_trace::explain::ExplainReport;
 use curt_trace::{Cause, causes};
 use serde_json::json;
 

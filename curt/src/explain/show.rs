@@ -1,8 +1,6 @@
 //! An explanation as text.
 
-use std::fmt::Write as _;
-
-use curt_mount::explain::{CauseRow, ExplainReport, UnlistedRequests};
+use curt_trace::explain::{CauseRow, ExplainReport, RequestTally, UnlistedRequests};
 
 use super::MountExplained;
 
@@ -25,98 +23,67 @@ fn one(mount: &MountExplained, linux_options: &str, expand: &[String]) -> String
     } else {
         linux_options
     };
+    let all = RequestTally {
+        sent: explained.sent(),
+        linux: explained.linux_sent(),
+        spared: explained.spared(),
+    };
     let mut text = format!(
         "{} on {}: {} requests, {} spared; Linux ({title}) would have sent {}\n\n{:<20}{:>10}{:>10}{:>10}   spared by\n",
         mount.source,
         mount.mount_point.display(),
-        explained.sent(),
-        explained.spared(),
-        explained.linux_sent(),
+        all.sent,
+        all.spared,
+        all.linux,
         "cause",
         "sent",
         "Linux",
         "spared",
     );
     for row in &explained.causes {
-        text += &line(row);
+        text += &cause(row);
         if expand.iter().any(|cause| cause == "all" || *cause == row.cause) {
-            text += &paths(row);
+            let paths = row.paths.iter();
+            text.extend(paths.map(|path| line("", path.requests, &path.path)));
+            text += &rest(&row.paths_rest, "other paths");
         }
     }
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "{:<20}{:>10}{:>10}{:>10}",
-        "total",
-        explained.sent(),
-        explained.linux_sent(),
-        explained.spared()
-    );
-    text += &processes(explained);
+    text += &line("total", all, "");
+    if explained.processes.len() > 1 {
+        text += "\nprocess\n";
+        let processes = explained.processes.iter();
+        text.extend(processes.map(|process| {
+            let name = format!("{} {}", process.pid, process.name);
+            line(&name, process.requests, "")
+        }));
+        text += &rest(&explained.processes_rest, "other processes");
+    }
     text += &remarks(explained);
     text
 }
 
-fn line(row: &CauseRow) -> String {
-    let rules: Vec<_> = row
-        .spared
-        .iter()
-        .map(|(rule, spared)| format!("{rule} {spared}"))
-        .collect();
-    let spared: u64 = row.spared.values().sum();
-    let line = format!(
-        "{:<20}{:>10}{:>10}{spared:>10}   {}",
-        row.cause,
-        row.sent,
-        row.linux,
-        rules.join(", ")
-    );
+/// What something caused, between what it is and what there is to say of it.
+fn line(name: &str, requests: RequestTally, remark: &str) -> String {
+    let RequestTally { sent, linux, spared } = requests;
+    let line = format!("{name:<20}{sent:>10}{linux:>10}{spared:>10}   {remark}");
     format!("{}\n", line.trim_end())
 }
 
-fn paths(row: &CauseRow) -> String {
-    let mut text = String::new();
-    for path in &row.paths {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<20}{:>10}{:>10}{:>10}   {}",
-            "", path.sent, path.linux, path.spared, path.path
-        );
-    }
-    text + &rest(&row.paths_rest, "other paths")
-}
-
-fn processes(explained: &ExplainReport) -> String {
-    if explained.processes.len() < 2 {
-        return String::new();
-    }
-    let mut text = "\nprocess\n".to_owned();
-    for process in &explained.processes {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<20}{:>10}{:>10}{:>10}",
-            format!("{} {}", process.pid, process.name),
-            process.sent,
-            process.linux,
-            process.spared
-        );
-    }
-    text + &rest(&explained.processes_rest, "other processes")
+fn cause(row: &CauseRow) -> String {
+    let rules = row.spared.iter().map(|(rule, spared)| format!("{rule} {spared}"));
+    let requests = RequestTally {
+        sent: row.sent,
+        linux: row.linux,
+        spared: row.spared.values().sum(),
+    };
+    line(&row.cause, requests, &rules.collect::<Vec<_>>().join(", "))
 }
 
 fn rest(rest: &UnlistedRequests, what: &str) -> String {
     if *rest == UnlistedRequests::default() {
         return String::new();
     }
-    let UnlistedRequests {
-        count,
-        sent,
-        linux,
-        spared,
-    } = rest;
-    format!("{:<20}{sent:>10}{linux:>10}{spared:>10}   {count} {what}\n", "")
+    line("", rest.requests, &format!("{} {what}", rest.count))
 }
 
 fn remarks(explained: &ExplainReport) -> String {
@@ -141,8 +108,8 @@ fn remarks(explained: &ExplainReport) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use curt_mount::control::MountReport;
-    use curt_mount::explain::PathRow;
+    use curt_trace::control::MountReport;
+    use curt_trace::explain::PathRow;
 
     use super::*;
 
@@ -154,15 +121,19 @@ mod tests {
             spared: BTreeMap::from([("sloppycto".to_owned(), 13)]),
             paths: vec![PathRow {
                 path: "/a/b".to_owned(),
-                sent: 5,
-                linux: 6,
-                spared: 1,
+                requests: RequestTally {
+                    sent: 5,
+                    linux: 6,
+                    spared: 1,
+                },
             }],
             paths_rest: UnlistedRequests {
                 count: 2,
-                sent: 2,
-                linux: 14,
-                spared: 12,
+                requests: RequestTally {
+                    sent: 2,
+                    linux: 14,
+                    spared: 12,
+                },
             },
         };
         MountExplained {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args, ValueEnum, builder::RangedI64ValueParser};
-use curt_mount::control::metrics::MetricsAddress;
+use curt_trace::control::metrics::MetricsAddress;
 use curt_trace::events::RingLevel;
 
 use super::limits::LimitArguments;

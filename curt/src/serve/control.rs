@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{
-    self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, SetStages,
-};
-pub(crate) use curt_mount::control::{FILE_CACHE_MOMENTS, ServerReport};
 use curt_rpc::server::RpcServerHandle;
 use curt_server::NfsService;
+use curt_trace::control::{
+    self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, SetStages,
+};
+pub(crate) use curt_trace::control::{FILE_CACHE_MOMENTS, ServerReport};
 use curt_trace::events::{RecordedProcess, time_of_day_offset};
 use curt_trace::stages::{CallGraph, StageTimes};
 use curt_trace::{PROCEDURES, ServerCounters};

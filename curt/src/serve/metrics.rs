@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::{Context, Result};
-use curt_mount::control::metrics::{MetricsListener, MetricsServer};
+use curt_trace::control::metrics::{MetricsListener, MetricsServer};
 use curt_trace::metrics;
 use curt_trace::operations::ROUND_TRIP_BOUNDS;
 use curt_trace::prometheus::{Exposition, MetricType};

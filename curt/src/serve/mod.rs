@@ -83,7 +83,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let speaker = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
     let _control = control::listen(speaker.clone());
     let _metrics = metrics::serve(arguments, speaker.clone())?;
-    let ring = curt_mount::control::keep_ring(control::origin(&service), arguments.ring);
+    let ring = curt_trace::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = PortRouter::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);

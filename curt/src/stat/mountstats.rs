@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_mount::control::{MountReport, mountstats};
+use curt_trace::control::{MountReport, mountstats};
 use curt_trace::mountstats::EVENTS;
 use curt_trace::{OperationFigure, ProcedureFigures, TransportFigure};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_mount::control::MountReport;
+use curt_trace::control::MountReport;
 use curt_trace::{OperationFigure, ProcedureFigures, TransportFigure};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_mount::control::MountReport;
+use curt_trace::control::MountReport;
 use curt_trace::{ClientSnapshot, Counter as _, ProcedureCalls};
 
 /// A mount's figures as text.
@@ -74,7 +74,7 @@ pub(super) fn procedures(calls: &ProcedureCalls) -> String {
 #[cfg(test)]
 mod tests {
     use super::{mount, requests};
-    use curt_mount::control::MountReport;
+    use curt_trace::control::MountReport;
     use curt_trace::{ClientCounter, ClientCounters};
 
     fn counters() -> ClientCounters {

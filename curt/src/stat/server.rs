@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use curt_bench::report::lay_out;
-use curt_mount::control::{self, SetStages};
+use curt_trace::control::{self, SetStages};
 use curt_trace::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
 use curt_trace::{Counter as _, ServerCounter, ServerSnapshot};
 

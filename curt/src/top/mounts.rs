@@ -1,6 +1,6 @@
 //! Two reports of each mount made into tables. Pure.
 
-use curt_mount::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
+use curt_trace::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
 use curt_trace::{ClientCounter, OperationFigure, TransportFigure};
 
 use super::caches::caches;

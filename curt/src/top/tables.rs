@@ -46,7 +46,7 @@ pub(super) fn tables(before: &Sample, now: &Sample, only: Option<&str>) -> Vec<T
 pub(super) mod tests {
     use std::time::{Duration, Instant};
 
-    use curt_mount::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
+    use curt_trace::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
     use curt_trace::{ClientCounter, ClientCounters, CompletedRequest, OperationCounters};
 
     use super::super::table::TableCell;

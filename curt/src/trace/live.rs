@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control::{self, MountReport};
+use curt_trace::control::{self, MountReport};
 use curt_trace::events::recording::RecordingError;
 use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use curt_mount::control;
+use curt_trace::control;
 use curt_trace::events::recording::RecordingError;
 use curt_trace::events::{RecordedProcess, RecordingItem, RecordingReader, ring};
 use serde_json::json;

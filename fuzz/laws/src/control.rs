@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use curt_mount::control::{
+use curt_trace::control::{
     ControlCommand, ControlCommands, ControlError, ControlReply, Remount, ReportMount, WatchEvents,
 };
 use curt_trace::events::{RecordedProcess, select};

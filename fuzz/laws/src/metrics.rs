@@ -1,7 +1,7 @@
 //! What is heard where figures are served: one answer, whole, however the request is cut into
 //! pieces.
 
-use curt_mount::control::metrics::answer;
+use curt_trace::control::metrics::answer;
 
 /// What is served.
 const FIGURES: &str = "curt_requests_total 7\n";

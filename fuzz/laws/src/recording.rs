@@ -1,9 +1,12 @@
 //! Recordings: whatever a file says, what is read of it can be shown, written and read again.
 
-use curt_trace::events::chrome::{self, ChromeTraceWriter};
+use curt_trace::events::chrome::ChromeTraceWriter;
 use curt_trace::events::formatter::EventFormatter;
 use curt_trace::events::recording::{RecordingHead, RecordingItem};
 use curt_trace::events::{EventRecord, RecordedProcess, RecordingReader, RecordingWriter};
+
+#[path = "../../../crates/trace/src/events/chrome/check.rs"]
+mod check;
 
 /// The bytes are a recording, and what follows the description of a good one.
 ///
@@ -11,14 +14,14 @@ use curt_trace::events::{EventRecord, RecordedProcess, RecordingReader, Recordin
 /// If what was read is not what is read of it when it is written, or breaks the rules of what it is
 /// shown as.
 pub fn recording(bytes: &[u8]) {
-    check(bytes);
+    check_recording(bytes);
     let head = RecordingHead::new(RecordedProcess::default());
     let mut whole = RecordingWriter::of(&head).expect("a description").take();
     whole.extend(bytes);
-    check(&whole);
+    check_recording(&whole);
 }
 
-pub(crate) fn check(bytes: &[u8]) {
+pub(crate) fn check_recording(bytes: &[u8]) {
     let (head, records) = read(bytes);
     shown(&head, records.clone());
     let mut writer = RecordingWriter::of(&head).expect("it was read");
@@ -67,5 +70,5 @@ fn shown(head: &RecordingHead, mut records: Vec<EventRecord>) {
         chrome.add(record, shape, &report).expect("memory");
     }
     let trace = String::from_utf8(chrome.finish().expect("memory")).expect("JSON");
-    chrome::check(&trace).unwrap_or_else(|broken| panic!("{broken}"));
+    check::check(&trace).unwrap_or_else(|broken| panic!("{broken}"));
 }

@@ -12,7 +12,7 @@ const PAGE: usize = 4096;
 /// # Panics
 /// If an event is read that is none.
 pub fn ring(bytes: &[u8]) {
-    super::recording::check(bytes);
+    super::recording::check_recording(bytes);
     let [shards, length, rest @ ..] = bytes else {
         return;
     };
@@ -26,5 +26,5 @@ pub fn ring(bytes: &[u8]) {
     let mut whole = RecordingWriter::of(&head).expect("a description").take();
     whole.resize(whole.len().next_multiple_of(PAGE), 0);
     whole.extend(rest);
-    super::recording::check(&whole);
+    super::recording::check_recording(&whole);
 }

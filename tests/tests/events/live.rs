@@ -3,11 +3,14 @@
 use std::fs;
 
 use curt_tests::process::{self, RunningProcess};
-use curt_trace::events::{Event, chrome};
+use curt_trace::events::Event;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{LIMIT, World};
+
+#[path = "../../../crates/trace/src/events/chrome/check.rs"]
+mod check;
 
 /// Starts `curt trace` and waits until it sees something.
 fn trace(world: &World, arguments: &[&str], sees: &str) -> RunningProcess {
@@ -139,7 +142,7 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
         LIMIT,
     )
     .unwrap();
-    let events = chrome::check(&fs::read_to_string(shown).unwrap()).unwrap();
+    let events = check::check(&fs::read_to_string(shown).unwrap()).unwrap();
     assert!(events > 300, "{events}");
     let text = process::run(&mut world.curt(&["trace", "report", file]), LIMIT).unwrap();
     assert_eq!(text.lines().count(), 300);
@@ -150,7 +153,7 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     )
     .unwrap();
     let trace = fs::read_to_string(shown).unwrap();
-    chrome::check(&trace).unwrap_or_else(|error| panic!("{error}"));
+    check::check(&trace).unwrap_or_else(|error| panic!("{error}"));
     for phase in [
         "\"ph\":\"B\"",
         "\"ph\":\"E\"",

@@ -2,10 +2,14 @@
 //! behind it.
 //!
 //! It shows how fast a mount could read at most if the network and the server took no time. Where
-//! it is slow instead, its READ and FSYNC take their time and the kernel keeps nothing of it.
+//! it is slow instead, its READ and FSYNC take their time and the kernel keeps nothing of it. Where
+//! it asks an echo server, each GETATTR takes a round trip besides: what is left between it and a
+//! mount is deciding, and the server's work.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -13,15 +17,33 @@ use anyhow::{Context, Result};
 use curt_fuse::{
     AttrOut, DirentBuffer, EntryOut, Filesystem, FuseAttr, FuseContext as Asked, FuseFh, FuseMount,
     FuseSession, FuseSessionOptions, Interruption, MountFlags, MountOptions, NodeId, OpenIn, OpenOut, ReadIn,
-    ReadReply, ReleaseIn, StatfsOut, WriteIn, open_reply,
+    ReadReply, ReleaseIn, StatfsOut, open_reply,
 };
 use rustix::io::Errno;
+
+use crate::latency::echo::{self, EchoTask};
 
 /// The file's name.
 pub(super) const FILE: &str = "file";
 const NODE: NodeId = NodeId(2);
+/// Bytes of a GETATTR call over TCP: record mark, call, AUTH_SYS of root without groups, a file
+/// handle of 40 bytes.
+const CALL_BYTES: usize = 4 + 24 + 36 + 8 + 44;
+/// Bytes of its reply: record mark, reply, status, attributes.
+const REPLY_BYTES: usize = 4 + 24 + 4 + 84;
 const READ_AHEAD_KIB: u32 = 2048;
 const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// How it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BareBehaviour {
+    /// At once, and the kernel keeps everything.
+    Quick,
+    /// READ and FSYNC after so long, and the kernel keeps nothing.
+    Slow(Duration),
+    /// GETATTR once this echo server has answered, and the kernel keeps no attributes.
+    Echo(SocketAddr),
+}
 
 /// One file of zeros.
 #[derive(Debug)]
@@ -29,6 +51,10 @@ struct OneFileFilesystem {
     bytes: u64,
     piece: Vec<u8>,
     slowness: Duration,
+    /// How long names and attributes are valid.
+    entry_valid: Duration,
+    attributes_valid: Duration,
+    echo: Option<Mutex<TcpStream>>,
 }
 
 /// Nothing waits here for long, so nothing is interrupted.
@@ -51,8 +77,19 @@ pub(super) struct BareMount {
 }
 
 impl BareMount {
-    /// Mounts a file of `bytes` at `directory`; `slowness` is what its slow operations take.
-    pub(super) fn new(directory: &Path, bytes: u64, slowness: Duration) -> Result<Self> {
+    /// Mounts a file of `bytes` at `directory`.
+    pub(super) fn new(directory: &Path, bytes: u64, behaviour: BareBehaviour) -> Result<Self> {
+        let task = EchoTask {
+            call_bytes: CALL_BYTES,
+            reply: vec![0; REPLY_BYTES],
+            work: None,
+        };
+        let (slowness, echo) = match behaviour {
+            BareBehaviour::Quick => (Duration::ZERO, None),
+            BareBehaviour::Slow(slowness) => (slowness, None),
+            BareBehaviour::Echo(address) => (Duration::ZERO, Some(echo::connect(address, &task)?)),
+        };
+        let valid = |is_valid| if is_valid { FOR_EVER } else { Duration::ZERO };
         let options = MountOptions {
             source: "curt-bare".to_owned(),
             subtype: "curt-bare".to_owned(),
@@ -70,6 +107,9 @@ impl BareMount {
             bytes,
             piece,
             slowness,
+            entry_valid: valid(slowness.is_zero()),
+            attributes_valid: valid(behaviour == BareBehaviour::Quick),
+            echo: echo.map(Mutex::new),
         };
         let session = FuseSession::start(device, Arc::new(bare), &FuseSessionOptions::default())?;
         // As a mount of ours has it; only root may set it.
@@ -86,14 +126,6 @@ impl BareMount {
 }
 
 impl OneFileFilesystem {
-    const fn valid(&self) -> Duration {
-        if self.slowness.is_zero() {
-            FOR_EVER
-        } else {
-            Duration::ZERO
-        }
-    }
-
     fn attributes(&self, node: NodeId) -> FuseAttr {
         let (mode, size) = if node == NODE {
             (0o100_666, self.bytes)
@@ -129,8 +161,8 @@ impl Filesystem for OneFileFilesystem {
         Ok(EntryOut {
             node,
             generation: 0,
-            entry_valid: self.valid(),
-            attributes_valid: self.valid(),
+            entry_valid: self.entry_valid,
+            attributes_valid: self.attributes_valid,
             attributes: self.attributes(node),
         })
     }
@@ -143,9 +175,16 @@ impl Filesystem for OneFileFilesystem {
         node: NodeId,
         _: Option<FuseFh>,
     ) -> Result<AttrOut, Errno> {
+        if let Some(echo) = &self.echo {
+            let mut echo = echo.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = echo.write_all(&[0; CALL_BYTES]);
+            asked
+                .and_then(|()| echo.read_exact(&mut [0; REPLY_BYTES]))
+                .map_err(|_| Errno::IO)?;
+        }
         Ok(AttrOut {
             attributes: self.attributes(node),
-            valid: self.valid(),
+            valid: self.attributes_valid,
         })
     }
 
@@ -171,16 +210,6 @@ impl Filesystem for OneFileFilesystem {
         let length = usize::try_from(left).map_or(self.piece.len(), |left| left.min(self.piece.len()));
         reply.send([&self.piece[..length]]);
         Ok(())
-    }
-
-    fn write(
-        &self,
-        _: &Asked<'_, NeverInterrupted>,
-        _: NodeId,
-        _: &WriteIn,
-        data: &[u8],
-    ) -> Result<u32, Errno> {
-        u32::try_from(data.len()).map_err(|_| Errno::INVAL)
     }
 
     fn fsync(&self, _: &Asked<'_, NeverInterrupted>, _: NodeId, _: FuseFh, _: bool) -> Result<(), Errno> {

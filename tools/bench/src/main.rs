@@ -4,19 +4,15 @@
 mod bare;
 mod documents;
 mod fill;
-mod floor;
 mod fuse;
 mod latency;
-mod memory;
 mod names;
 mod read;
 mod spent;
 mod statistics;
-mod times;
 mod trace;
 
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
@@ -25,8 +21,6 @@ use clap::{Parser, Subcommand};
 use curt_bench::processes::Machine;
 use curt_bench::report::lay_out;
 use serde_json::{Value, json};
-
-use self::times::ComparedTimes;
 
 /// Measure what Curt costs.
 #[derive(Debug, Parser)]
@@ -50,7 +44,7 @@ enum Bench {
     /// stat(2) of cached names, existing and missing: operations per second
     Names(names::NamesArguments),
     /// Memory of a mount's daemon with a million cached names
-    Memory(memory::MemoryArguments),
+    Memory(names::MemoryArguments),
     /// Costs and savings of dirfill=auto compared with dirfill=off, through a relay: requests,
     /// bytes and time
     Fill(fill::FillArguments),
@@ -62,12 +56,9 @@ enum Bench {
     Trace(trace::BenchTraceArguments),
     /// Each NFS operation, compared with a minimal server and with other servers: time
     Latency(Box<latency::LatencyArguments>),
-    /// Answer the calls of `latency` and of the bare FUSE loop without serving anything
+    /// Answer the calls of `latency` and `fuse` without serving anything
     #[command(hide = true)]
     LatencyEcho { port: u16 },
-    /// Mount the bare FUSE loop
-    #[command(hide = true)]
-    Floor { directory: PathBuf, port: u16 },
 }
 
 fn main() -> ExitCode {
@@ -93,13 +84,12 @@ fn bench(bench: &Bench) -> Result<bool> {
         Bench::Fuse(arguments) => fuse::run(arguments),
         Bench::Read(arguments) => read::run(arguments),
         Bench::Names(arguments) => names::run(arguments),
-        Bench::Memory(arguments) => memory::run(arguments),
+        Bench::Memory(arguments) => names::run_memory(arguments),
         Bench::Fill(arguments) => fill::run(arguments),
         Bench::Documents(arguments) => documents::run(arguments),
         Bench::Trace(arguments) => trace::run(arguments),
         Bench::Latency(arguments) => latency::run(arguments),
         Bench::LatencyEcho { port } => latency::echo::serve(*port).map(|()| true),
-        Bench::Floor { directory, port } => floor::serve(directory, *port).map(|()| true),
     }
 }
 
@@ -150,6 +140,12 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
             Value::Number(number) if number.is_f64() => {
                 cells.push((name, format!("{:.2}", number.as_f64().unwrap_or_default())));
             }
+            Value::Array(values) if values.iter().all(Value::is_object) => {
+                let parts = values.iter().map(|value| self::cells("", value));
+                let parts = parts.map(|cells| cells.into_iter().map(|(_, cell)| cell));
+                let parts: Vec<_> = parts.map(|cells| cells.collect::<Vec<_>>().join(" ")).collect();
+                cells.push((name, parts.join(", ")));
+            }
             // Of rounds: the lowest and the highest.
             Value::Array(values) => {
                 let values: Vec<f64> = values.iter().filter_map(Value::as_f64).collect();
@@ -166,12 +162,11 @@ fn cells(prefix: &str, row: &Value) -> Vec<(String, String)> {
 }
 
 /// Prints comparisons, and on which machine they were made.
-fn print(as_json: bool, machine: &Machine, compared: &[ComparedTimes]) -> Result<()> {
+fn print_compared(as_json: bool, compared: &[Value]) -> Result<()> {
     if as_json {
-        return say(&json!({ "machine": machine, "compared": compared }).to_string());
+        return say(&json!({ "machine": Machine::this(), "compared": compared }).to_string());
     }
-    say(&machine.line())?;
-    compared.iter().try_for_each(|compared| say(&compared.line()))
+    print_rows(false, &json!({ "compared": compared }))
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! `cargo xtask bench names`: how many operations a second on names that are known to be there, and
-//! on names that are known to be missing.
+//! on names that are known to be missing. `cargo xtask bench memory`: what a mount's daemon needs
+//! to know many names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use curt_bench::processes::{Curt, Machine, MountProcess, Testbed};
+use curt_bench::processes::{Curt, Machine, MountProcess, Testbed, progress_bar, resident_mib};
 use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::Errno;
-use serde::Serialize;
 use serde_json::json;
 
-use crate::print_rows;
+use crate::{print_rows, say};
 
 /// What is measured: who may search is judged by mode bits, or by what the server said.
 const ROWS: [(&str, &str); 2] = [
@@ -37,27 +37,26 @@ pub(crate) struct NamesArguments {
     json: bool,
 }
 
-/// One kind of names with one set of options.
-#[derive(Debug, Serialize)]
-struct NamesRow {
-    what: String,
+/// What `cargo xtask bench memory` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MemoryArguments {
+    /// How many names
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = super::at_least_one())]
+    names: usize,
+    /// Mount options [default: none]
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     options: String,
-    per_second: f64,
-    /// Of a hundred operations: how many the daemon was asked.
-    daemon_percent: f64,
-    /// Requests to the server meanwhile.
-    requests: u64,
+    /// Where the server keeps the files [default: a temporary directory]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
     let files = tempfile::tempdir()?;
-    for number in 0..arguments.names {
-        let path = files.path().join(name("name", number));
-        if number % PER_DIRECTORY == 0 {
-            std::fs::create_dir(path.parent().context("every name is in a directory")?)?;
-        }
-        std::fs::write(path, "")?;
-    }
+    make(files.path(), arguments.names)?;
     let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds")?;
     let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
     let mut rows = Vec::new();
@@ -68,13 +67,10 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
             let path = |number| mounted.directory().join(name(first, number));
             let paths: Vec<_> = (0..arguments.names).map(path).collect();
             let (per_second, daemon_percent, requests) = measure(&mounted, &paths, exists, limit)?;
-            rows.push(NamesRow {
-                what: format!("{kind}, {what}"),
-                options: options.to_owned(),
-                per_second,
-                daemon_percent,
-                requests,
-            });
+            rows.push(json!({
+                "what": format!("{kind}, {what}"), "options": options, "per_second": per_second,
+                "daemon_percent": daemon_percent, "requests": requests,
+            }));
         }
         mounted.end()?;
     }
@@ -83,6 +79,60 @@ pub(super) fn run(arguments: &NamesArguments) -> Result<bool> {
         &json!({ "machine": Machine::this(), "rows": rows }),
     )?;
     Ok(true)
+}
+
+pub(super) fn run_memory(arguments: &MemoryArguments) -> Result<bool> {
+    let files = match &arguments.directory {
+        Some(parent) => tempfile::tempdir_in(parent),
+        None => tempfile::tempdir(),
+    }?;
+    make(files.path(), arguments.names)?;
+    let mut world = Testbed::serving(&Curt::beside()?, files.path(), None)?;
+    let mounted = world.mount("3", &arguments.options)?;
+    let before = resident_mib(mounted.pid())?;
+    let bar = progress_bar("looking at every name");
+    bar.set_length(arguments.names as u64);
+    for number in 0..arguments.names {
+        mounted
+            .directory()
+            .join(name("name", number))
+            .symlink_metadata()?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let after = resident_mib(mounted.pid())?;
+    mounted.end()?;
+    let (machine, names) = (Machine::this(), arguments.names);
+    let bytes = (after - before) * 1_048_576.0 / names as f64;
+    if arguments.json {
+        let value = json!({
+            "machine": machine, "names": names, "options": arguments.options,
+            "before_mib": before, "after_mib": after, "bytes_per_name": bytes,
+        });
+        say(&value.to_string())?;
+        return Ok(true);
+    }
+    say(&machine.line())?;
+    say(&format!(
+        "{names} names: {before:.0} MiB before, {after:.0} MiB after, {bytes:.0} bytes a name"
+    ))?;
+    Ok(true)
+}
+
+/// Makes so many names.
+fn make(top: &Path, names: usize) -> Result<()> {
+    let bar = progress_bar("making the files");
+    bar.set_length(names as u64);
+    for number in 0..names {
+        let path = top.join(name("name", number));
+        if number % PER_DIRECTORY == 0 {
+            std::fs::create_dir(path.parent().context("every name is in a directory")?)?;
+        }
+        std::fs::File::create(path)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
 }
 
 /// Where a name is.

@@ -5,22 +5,22 @@
 //! left for a mount at most, and reading with O_DIRECT what the kernel's page cache costs.
 //! Processor time is told as well, and whose it was: it depends less on what else the machine does.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use curt_bench::content::ContentPattern;
-use curt_bench::processes::{Curt, Machine, Testbed};
+use curt_bench::processes::{Curt, Testbed};
 use rustix::fs::{Mode, OFlags};
+use serde_json::{Value, json};
 
-use super::bare::{self, BareMount};
+use super::bare::{self, BareBehaviour, BareMount};
 use super::spent::{ProcessorShare, ResourceUse, measure};
-use super::statistics;
-use super::times::{ComparedSide, ComparedTimes};
+use super::statistics::{compared, median};
 
 /// Bytes of one read(2) or write(2).
 const PIECE_BYTES: usize = 1 << 20;
@@ -76,38 +76,47 @@ pub(super) fn run(arguments: &BenchReadArguments) -> Result<bool> {
             rounds.through_mount(&mut world, arguments)?;
         }
     }
-    super::print(
-        arguments.json,
-        &Machine::this(),
-        &rounds.compared(arguments.mib as f64),
-    )?;
+    super::print_compared(arguments.json, &rounds.compared(arguments.mib as f64))?;
     Ok(true)
 }
 
 /// What each round spent, by what was done.
 #[derive(Debug, Default)]
-struct ReadRounds {
-    read: Vec<ResourceUse>,
-    direct: Vec<ResourceUse>,
-    cat: Vec<ResourceUse>,
-    floor: Vec<ResourceUse>,
-    write: Vec<ResourceUse>,
-    copy: Vec<ResourceUse>,
-}
+struct ReadRounds(BTreeMap<&'static str, Vec<ResourceUse>>);
+
+/// What is compared with what: ours and the reference, each with its name in what is printed.
+const COMPARED: [(&str, [(&str, &str); 2]); 4] = [
+    ("cold read", [("read", "mount"), ("cat", "nfs-cat")]),
+    ("read with O_DIRECT", [("direct", "mount"), ("cat", "nfs-cat")]),
+    (
+        "the same from memory, without a server",
+        [("bare", "bare FUSE"), ("cat", "nfs-cat")],
+    ),
+    ("write and fsync", [("write", "mount"), ("copy", "nfs-cp")]),
+];
 
 impl ReadRounds {
+    fn add(
+        &mut self,
+        what: &'static str,
+        who: &'static str,
+        others: &[(&'static str, u32)],
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let spent = measure(who, others, work)?;
+        self.0.entry(what).or_default().push(spent);
+        Ok(())
+    }
+
     /// Reads and writes through a mount that is made for it.
     fn through_mount(&mut self, world: &mut Testbed, arguments: &BenchReadArguments) -> Result<()> {
         let mounted = world.mount("3", &arguments.options)?;
         let others = [("daemon", mounted.pid()), ("server", server(world)?)];
         let file = mounted.directory().join(SOURCE);
-        self.read
-            .push(measure("reader", &others, || read(&file, OFlags::empty()))?);
-        self.direct
-            .push(measure("reader", &others, || read(&file, OFlags::DIRECT))?);
+        self.add("read", "reader", &others, || read(&file, OFlags::empty()))?;
+        self.add("direct", "reader", &others, || read(&file, OFlags::DIRECT))?;
         let target = mounted.directory().join("written/mount");
-        self.write
-            .push(measure("writer", &others, || make(&target, arguments.mib))?);
+        self.add("write", "writer", &others, || make(&target, arguments.mib))?;
         fs::remove_file(&target)?;
         mounted.end()
     }
@@ -123,79 +132,59 @@ impl ReadRounds {
                 exported.display()
             )
         };
-        self.cat.push(measure("nfs-cat", &others, || {
-            libnfs("nfs-cat", &[&url(SOURCE)])
-        })?);
+        self.add("cat", "nfs-cat", &others, || libnfs("nfs-cat", &[&url(SOURCE)]))?;
         let bare = tempfile::tempdir()?;
-        let floor = BareMount::new(bare.path(), mib << 20, Duration::ZERO)?;
-        self.floor.push(measure("reader and daemon", &[], || {
-            read(&bare.path().join(bare::FILE), OFlags::empty())
-        })?);
-        floor.end()?;
+        let (mount, file) = (
+            BareMount::new(bare.path(), mib << 20, BareBehaviour::Quick)?,
+            bare.path().join(bare::FILE),
+        );
+        self.add("bare", "reader and daemon", &[], || read(&file, OFlags::empty()))?;
+        mount.end()?;
         let target = "written/libnfs";
         let from = exported.join(SOURCE).display().to_string();
-        self.copy.push(measure("nfs-cp", &others, || {
+        self.add("copy", "nfs-cp", &others, || {
             libnfs("nfs-cp", &[&from, &url(target)])
-        })?);
+        })?;
         Ok(fs::remove_file(exported.join(target))?)
     }
 
-    fn compared(&self, mib: f64) -> Vec<ComparedTimes> {
-        let pairs = [
-            ("cold read", ("mount", &self.read), ("nfs-cat", &self.cat)),
-            (
-                "read with O_DIRECT",
-                ("mount", &self.direct),
-                ("nfs-cat", &self.cat),
-            ),
-            (
-                "the same from memory, without a server",
-                ("bare FUSE", &self.floor),
-                ("nfs-cat", &self.cat),
-            ),
-            ("write and fsync", ("mount", &self.write), ("nfs-cp", &self.copy)),
-        ];
-        let speed = |(name, spent): (&str, &Vec<ResourceUse>)| {
-            let speeds = spent.iter().map(|spent| mib * 1.048_576 / spent.seconds);
-            ComparedSide::new(name, speeds.collect())
-        };
-        let cost = |(name, spent): (&str, &Vec<ResourceUse>)| {
-            let costs = spent.iter().map(|spent| spent.processor_seconds() * 1024.0 / mib);
-            ComparedSide::new(name, costs.collect()).shared_by(shares(spent, 1024.0 / mib))
-        };
-        pairs
-            .into_iter()
-            .flat_map(|(what, ours, reference)| {
-                let of_all = format!("{what}, processor time of all who take part");
-                [
-                    ComparedTimes::new(what, "MB/s", speed(ours), speed(reference)),
-                    ComparedTimes::new(&of_all, "s/GiB", cost(ours), cost(reference)),
-                ]
-            })
-            .collect()
+    fn compared(&self, mib: f64) -> Vec<Value> {
+        let mut all = Vec::new();
+        for (what, sides) in COMPARED {
+            let [ours, reference] = sides.map(|(done, name)| (&self.0[done], name));
+            let each = |(spent, name): (&Vec<ResourceUse>, &'static str),
+                        of: &dyn Fn(&ResourceUse) -> f64| {
+                (name, spent.iter().map(of).collect())
+            };
+            let speed = |spent: &ResourceUse| mib * 1.048_576 / spent.seconds;
+            let cost = |spent: &ResourceUse| spent.processor_seconds() * 1024.0 / mib;
+            all.push(compared(
+                what,
+                "MB/s",
+                each(ours, &speed),
+                each(reference, &speed),
+            ));
+            let of_all = format!("{what}, processor time of all who take part");
+            let mut costs = compared(&of_all, "s/GiB", each(ours, &cost), each(reference, &cost));
+            costs["ours"]["shares"] = shares(ours.0, 1024.0 / mib);
+            costs["reference"]["shares"] = shares(reference.0, 1024.0 / mib);
+            all.push(costs);
+        }
+        all
     }
 }
 
 /// The medians of each one's share, times `factor`.
-fn shares(rounds: &[ResourceUse], factor: f64) -> Vec<ProcessorShare> {
-    let Some(first) = rounds.first() else {
-        return Vec::new();
-    };
-    let one = |(index, share): (usize, &ProcessorShare)| {
+fn shares(rounds: &[ResourceUse], factor: f64) -> Value {
+    let parties = rounds.first().map_or(&[][..], |first| first.shares.as_slice());
+    let one = |(index, party): (usize, &ProcessorShare)| {
         let median = |part: fn(&ProcessorShare) -> f64| {
-            let all: Vec<f64> = rounds
-                .iter()
-                .map(|spent| part(&spent.shares[index]) * factor)
-                .collect();
-            statistics::median(&all)
+            let all = rounds.iter().map(|spent| part(&spent.shares[index]) * factor);
+            median(&all.collect::<Vec<f64>>())
         };
-        ProcessorShare {
-            who: share.who,
-            user: median(|share| share.user),
-            system: median(|share| share.system),
-        }
+        json!({ "who": party.who, "user": median(|share| share.user), "system": median(|share| share.system) })
     };
-    first.shares.iter().enumerate().map(one).collect()
+    parties.iter().enumerate().map(one).collect()
 }
 
 fn server(world: &Testbed) -> Result<u32> {

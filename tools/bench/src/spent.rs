@@ -6,7 +6,6 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 /// What was spent.
 #[derive(Clone, Debug)]
@@ -18,7 +17,7 @@ pub(super) struct ResourceUse {
 }
 
 /// One process's processor time, or a part of it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorShare {
     /// Who it is.
     pub(super) who: &'static str,

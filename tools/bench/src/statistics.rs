@@ -1,6 +1,8 @@
 //! Medians, their intervals, and what 99 of 100 do not exceed. Nothing is assumed of how the values
 //! are distributed.
 
+use serde_json::{Value, json};
+
 /// What an interval is to hold with.
 const CONFIDENCE: f64 = 0.95;
 
@@ -20,6 +22,16 @@ pub(super) struct ConfidenceInterval {
     pub(super) median: f64,
     pub(super) low: f64,
     pub(super) high: f64,
+}
+
+/// Two things measured in turns, as JSON: the name of each side with its value in each round, and
+/// the median of the rounds' ratios, ours by reference.
+pub(super) fn compared(what: &str, unit: &str, ours: (&str, Vec<f64>), reference: (&str, Vec<f64>)) -> Value {
+    let ratios = ours.1.iter().zip(&reference.1);
+    let ratios: Vec<f64> = ratios.map(|(ours, reference)| ours / reference).collect();
+    let side = |(name, rounds): (&str, Vec<f64>)| json!({ "name": name, "median": median(&rounds), "rounds": rounds });
+    let (ours, reference) = (side(ours), side(reference));
+    json!({ "what": what, "unit": unit, "ours": ours, "reference": reference, "ratio": median(&ratios) })
 }
 
 /// The median of the ratios of what was measured in the same round, with its interval.
@@ -127,6 +139,11 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
+        let compared = compared("x", "s", ("a", vec![2.0, 9.0, 4.0]), ("b", vec![1.0, 3.0, 4.0]));
+        assert_eq!(
+            (&compared["ratio"], &compared["ours"]["median"]),
+            (&json!(2.0), &json!(4.0))
+        );
         let ratio = paired(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]);
         assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 1.0, 3.0));
     }

@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use curt_bench::report::lay_out;
 use curt_trace::events::{
     self, Event, EventRing, EventWatch, RecordedProcess, RecordingWriter, RingLevel, handle_hash,
 };
 use curt_trace::probe;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::say;
 use crate::statistics::median;
+use crate::{print_rows, say};
 
 /// What is told of in every round: two numbers, a name and an error, as most events of a mount.
 const EVENT: Event = Event::NfsLookupExit;
@@ -46,34 +45,6 @@ pub(super) struct BenchTraceArguments {
     json: bool,
 }
 
-/// Nanoseconds of processor time for one event.
-#[derive(Debug, Serialize)]
-struct EventCosts {
-    /// The same loop without an event.
-    nothing_ns: f64,
-    /// Nobody wants it.
-    off_ns: f64,
-    /// It is kept in the ring.
-    ring_ns: f64,
-    /// Somebody watches it; the buffer was empty before each round.
-    watched_ns: f64,
-    /// The same, of one about an object: nine fields, one of them made of its handle.
-    object_ns: f64,
-    /// Somebody watches, and does not read.
-    lost_ns: f64,
-}
-
-/// What a steady stream of events takes.
-#[derive(Debug, Serialize)]
-struct SteadyStreamCosts {
-    events_per_second: f64,
-    /// Of one processor, in percent: the thread that tells.
-    telling_percent: f64,
-    /// The thread that takes them out and sends them.
-    sending_percent: f64,
-    lost: u64,
-}
-
 /// Measures, and prints.
 pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     let directory = tempfile::tempdir().context("a directory for the ring")?;
@@ -86,36 +57,23 @@ pub(super) fn run(arguments: &BenchTraceArguments) -> Result<bool> {
     let costs = costs(arguments.rounds)?;
     let steady = steady(arguments, &origin)?;
     if arguments.json {
-        let all = serde_json::json!({"costs": costs, "steady": steady, "ring_default": RingLevel::default().name()});
-        say(&format!("{all}"))?;
-        return Ok(true);
+        let ring_default = RingLevel::default().name();
+        let all = json!({ "costs": costs, "steady": steady, "ring_default": ring_default });
+        say(&all.to_string())?;
+    } else {
+        print_rows(
+            false,
+            &json!({ "an event": [costs], "a steady stream": [steady] }),
+        )?;
     }
-    let row = |what: &str, cost: f64| {
-        vec![
-            what.to_owned(),
-            format!("{cost:.1}"),
-            format!("{:.2}", cost / 100.0),
-        ]
-    };
-    let percent = format!("% of a processor at {} /s", 100_000);
-    say(&lay_out(&[
-        ["an event", "ns", percent.as_str()].map(str::to_owned).to_vec(),
-        row("the loop alone", costs.nothing_ns),
-        row("nobody wants", costs.off_ns),
-        row("kept in the ring", costs.ring_ns),
-        row("watched", costs.watched_ns),
-        row("watched, about an object", costs.object_ns),
-        row("watched by one who does not read", costs.lost_ns),
-    ]))?;
-    say(&format!(
-        "{:.0} events per second, watched: emitting takes {:.2} % of a processor, sending {:.2} %; {} lost",
-        steady.events_per_second, steady.telling_percent, steady.sending_percent, steady.lost
-    ))?;
     Ok(true)
 }
 
-/// The median round of each way, in nanoseconds of this thread's processor time for one event.
-fn costs(rounds: u32) -> Result<EventCosts> {
+/// The median round of each way, in nanoseconds of this thread's processor time for one event: the
+/// same loop without an event; nobody wants it; it is kept in the ring; somebody watches it, and
+/// the buffer was empty before each round; the same, of one about an object (nine fields, one of
+/// them made of its handle); somebody watches, and does not read.
+fn costs(rounds: u32) -> Result<Value> {
     let mut times = [const { Vec::new() }; 6];
     let mut records = Vec::new();
     for _ in 0..rounds {
@@ -140,14 +98,10 @@ fn costs(rounds: u32) -> Result<EventCosts> {
         records.clear();
     }
     let [nothing_ns, off_ns, ring_ns, watched_ns, lost_ns, object_ns] = times.map(|times| median(&times));
-    Ok(EventCosts {
-        nothing_ns,
-        off_ns,
-        ring_ns,
-        watched_ns,
-        object_ns,
-        lost_ns,
-    })
+    Ok(json!({
+        "nothing_ns": nothing_ns, "off_ns": off_ns, "ring_ns": ring_ns,
+        "watched_ns": watched_ns, "object_ns": object_ns, "lost_ns": lost_ns,
+    }))
 }
 
 fn emit(number: u32) {
@@ -186,7 +140,9 @@ fn spent(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<SteadyStreamCosts> {
+/// What a steady stream of events takes, in percent of one processor: of the thread that emits
+/// them, and of the one that takes them out and sends them.
+fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<Value> {
     let watch = EventWatch::begin(&[EVENT])?;
     let mut writer = RecordingWriter::new(origin.clone())?;
     let ended = AtomicBool::new(false);
@@ -199,12 +155,10 @@ fn steady(arguments: &BenchTraceArguments, origin: &RecordedProcess) -> Result<S
     });
     let sending = sending.map_err(|_| anyhow::anyhow!("the sender failed"))?;
     let percent = |time: Duration| time.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
-    Ok(SteadyStreamCosts {
-        events_per_second: f64::from(told) / elapsed.as_secs_f64(),
-        telling_percent: percent(telling),
-        sending_percent: percent(sending),
-        lost: watch.lost(),
-    })
+    Ok(json!({
+        "events_per_second": f64::from(told) / elapsed.as_secs_f64(),
+        "telling_percent": percent(telling), "sending_percent": percent(sending), "lost": watch.lost(),
+    }))
 }
 
 /// Tells of so many events each millisecond; how many, with which processor time (that of the loop

@@ -11,6 +11,47 @@ use super::goals::{GoalMeasure, missed};
 /// The server that ours is laid beside.
 const PEER: &str = "ganesha";
 
+/// A column: its heading, and its cell in a row.
+type Column = (&'static str, fn(&Value) -> String);
+
+/// One operation at a time.
+const SINGLE: [Column; 12] = [
+    ("operation", |row| text_of(row, "op").to_owned()),
+    ("echo", |row| tenths(number(row, "echo_us"))),
+    ("floor", |row| tenths(number(row, "floor_us"))),
+    ("Curt", |row| tenths(number(row, "curt_us"))),
+    ("p99", |row| tenths(number(row, "curt_p99_us"))),
+    ("by floor (95 %)", by_floor),
+    ("without file cache", |row| {
+        tenths(number(row, "filecache_off_us"))
+    }),
+    ("through a mount", |row| tenths(number(row, "mount_us"))),
+    ("Ganesha", |row| tenths(peer(row, "us"))),
+    ("Ganesha by Curt", |row| faster(row, GoalMeasure::Time)),
+    // What nobody could beat: a server that does nothing but the system calls, and one that does
+    // nothing at all.
+    ("Ganesha by floor", |row| {
+        factor(peer(row, "us"), number(row, "floor_us"))
+    }),
+    ("Ganesha by echo", |row| {
+        factor(peer(row, "us"), number(row, "echo_us"))
+    }),
+];
+
+/// Many operations at once.
+const MANY: [Column; 10] = [
+    ("operation", |row| text_of(row, "op").to_owned()),
+    ("floor (µs)", |row| tenths(number(row, "floor_us"))),
+    ("Curt (µs)", |row| tenths(number(row, "curt_us"))),
+    ("by floor (95 %)", by_floor),
+    ("Curt", |row| thousands(number(row, "ops_per_s"))),
+    ("Ganesha", |row| thousands(peer(row, "ops_per_s"))),
+    ("Curt by Ganesha", |row| faster(row, GoalMeasure::Rate)),
+    ("Curt CPU (µs)", |row| tenths(number(row, "cpu_us"))),
+    ("Ganesha CPU (µs)", |row| tenths(peer(row, "cpu_us"))),
+    ("Ganesha by Curt", |row| faster(row, GoalMeasure::Processor)),
+];
+
 /// What BENCHMARKS.md shows.
 pub(super) fn benchmarks(report: &Value) -> Result<String> {
     let rows = rows(report)?;
@@ -19,10 +60,14 @@ pub(super) fn benchmarks(report: &Value) -> Result<String> {
         ("any", "One at a time, client and servers on any processor (µs)"),
         ("one-cpu", "One at a time, all on one processor (µs)"),
     ] {
-        text += &single(rows, placement, title);
+        text += &table(title, &SINGLE, of(rows, 1, 1, placement));
     }
     for (outstanding, connections) in [(16, 1), (64, 1), (16, 16)] {
-        text += &many(rows, outstanding, connections);
+        let plural = if connections == 1 { "" } else { "s" };
+        let title = format!(
+            "{outstanding} at once on {connections} connection{plural}, thousand operations a second and CPU of each"
+        );
+        text += &table(&title, &MANY, of(rows, outstanding, connections, "any"));
     }
     text += &sizes(report);
     Ok(text)
@@ -57,61 +102,12 @@ pub(super) fn summary(report: &Value) -> Result<String> {
     Ok(text)
 }
 
-fn single(rows: &[Value], placement: &str, title: &str) -> String {
-    let mut text = format!(
-        "{title}:\n\n| operation | echo | floor | Curt | p99 | by floor (95 %) | without file cache | through a mount | Ganesha | Ganesha by Curt | Ganesha by floor | Ganesha by echo |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
-    );
-    for row in of(rows, 1, 1, placement) {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            text_of(row, "op"),
-            tenths(number(row, "echo_us")),
-            tenths(number(row, "floor_us")),
-            tenths(number(row, "curt_us")),
-            tenths(number(row, "curt_p99_us")),
-            by_floor(row),
-            tenths(number(row, "filecache_off_us")),
-            tenths(number(row, "mount_us")),
-            tenths(peer(row, "us")),
-            faster(row, GoalMeasure::Time),
-            // What nobody could beat: a server that does nothing but the system calls, and one that
-            // does nothing at all.
-            factor(peer(row, "us"), number(row, "floor_us")),
-            factor(peer(row, "us"), number(row, "echo_us")),
-        );
-    }
-    text.push('\n');
-    text
-}
-
-fn many(rows: &[Value], outstanding: u64, connections: u64) -> String {
-    let mut text = format!(
-        "{outstanding} at once on {connections} {}, thousand operations a second and CPU of each:\n\n\
-         | operation | floor (µs) | Curt (µs) | by floor (95 %) | Curt | Ganesha | Curt by Ganesha | Curt CPU (µs) | Ganesha CPU (µs) | Ganesha by Curt |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
-        if connections == 1 {
-            "connection"
-        } else {
-            "connections"
-        }
-    );
-    for row in of(rows, outstanding, connections, "any") {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            text_of(row, "op"),
-            tenths(number(row, "floor_us")),
-            tenths(number(row, "curt_us")),
-            by_floor(row),
-            thousands(number(row, "ops_per_s")),
-            thousands(peer(row, "ops_per_s")),
-            faster(row, GoalMeasure::Rate),
-            tenths(number(row, "cpu_us")),
-            tenths(peer(row, "cpu_us")),
-            faster(row, GoalMeasure::Processor),
-        );
+fn table<'a>(title: &str, columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heads = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let mut text = format!("{title}:\n\n{}{}|\n", line(heads), "|---".repeat(columns.len()));
+    for row in rows {
+        text += &line(columns.iter().map(|(_, cell)| cell(row)).collect());
     }
     text.push('\n');
     text
@@ -242,6 +238,31 @@ mod tests {
             "rows": [row(1, "any", 8.0), row(1, "one-cpu", 32.0), row(16, "any", 8.0), row(64, "any", 8.0)],
             "sizes": [{"bytes": 1024, "pass": "write", "on_us": 2.0, "off_us": 1.0, "ratio": 2.0, "ratio_low": 1.5, "ratio_high": 2.5}],
         })
+    }
+
+    /// The lines of a table's heading are those above the ones that rule them off.
+    fn headings(text: &str) -> Vec<&str> {
+        let lines: Vec<&str> = text.lines().collect();
+        let pairs = lines.windows(2).filter(|pair| pair[1].starts_with("|---"));
+        pairs.map(|pair| pair[0]).collect()
+    }
+
+    #[test]
+    fn benchmarks_has_the_tables_that_are_written() {
+        let document = std::fs::read_to_string(crate::root().join("BENCHMARKS.md")).unwrap_or_default();
+        for (name, written) in [
+            ("latency", benchmarks(&report())),
+            ("latency-summary", summary(&report())),
+        ] {
+            let begin = document.split_once(&format!("<!-- {name}: begin -->"));
+            let end = begin.and_then(|(_, rest)| rest.split_once(&format!("<!-- {name}: end -->")));
+            let (between, _) = end.unwrap_or_default();
+            assert_eq!(
+                headings(between),
+                headings(&written.unwrap_or_default()),
+                "{name}"
+            );
+        }
     }
 
     #[test]

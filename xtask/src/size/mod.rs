@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use code::Code;
 
+use crate::tidy;
+
 /// Folders of what helps to develop and is not installed.
 const TOOLS: [&str; 3] = ["fuzz", "tools", "xtask"];
 /// Folders of tests and examples, in the repository or in a package.
@@ -169,21 +171,14 @@ fn package(sources: &BTreeMap<PathBuf, String>, source: &Path) -> PathBuf {
 
 /// The sources and manifests that git knows or would know.
 fn sources_now(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    let listed = git(
-        root,
-        &["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-    )?;
-    let texts = names(&listed).filter_map(|name| {
-        // What was removed may still be in the index.
-        let text = std::fs::read_to_string(root.join(&name)).ok()?;
-        Some((name, text))
-    });
-    Ok(texts.collect())
+    let files = tidy::files(root)?.into_iter();
+    let counted = files.filter(|file| is_counted(&file.path));
+    Ok(counted.map(|file| (file.path, file.text)).collect())
 }
 
 /// Those of a revision.
 fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> {
-    let listed = git(
+    let listed = tidy::git(
         root,
         &["ls-tree", "-r", "-z", "--name-only", "--full-tree", revision],
     )?;
@@ -197,7 +192,7 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
     let mut questions = child.stdin.take().context("git hears nothing")?;
     let mut answers = BufReader::new(child.stdout.take().context("git says nothing")?);
     let mut texts = BTreeMap::new();
-    for name in names(&listed) {
+    for name in tidy::names(&listed).filter(|name| is_counted(name)) {
         writeln!(questions, "{revision}:{}", name.display())?;
         let mut head = String::new();
         answers.read_line(&mut head)?;
@@ -217,26 +212,8 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
     Ok(texts)
 }
 
-/// The sources and manifests in a list of git's.
-fn names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
-    let names = listed.split(|byte| *byte == 0);
-    names
-        .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
-        .filter(|name| name.ends_with("Cargo.toml") || name.extension().is_some_and(|is| is == "rs"))
-}
-
-fn git(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
-    let mut command = Command::new("git");
-    let output = command.args(arguments).current_dir(root).output();
-    let output = output.context("git cannot be started")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "git {}: {}",
-        arguments[0],
-        said.trim_end()
-    );
-    Ok(output.stdout)
+fn is_counted(path: &Path) -> bool {
+    path.ends_with("Cargo.toml") || path.extension().is_some_and(|is| is == "rs")
 }
 
 #[cfg(test)]
@@ -320,7 +297,7 @@ mod tests {
         };
         let run = |arguments: &[&str]| {
             let who = ["-c", "user.name=a", "-c", "user.email=a@example.org"];
-            git(root, &[&who, arguments].concat()).expect("git");
+            tidy::git(root, &[&who, arguments].concat()).expect("git");
         };
         write("a/Cargo.toml", "[package]\n");
         write("a/src/lib.rs", "fn f() {}\n\nfn g() {}\n");

@@ -6,7 +6,6 @@ mod manifests;
 mod names;
 pub(crate) mod semantics;
 mod sources;
-mod tables;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +13,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// A file of the repository.
-struct RepositoryFile {
+pub(crate) struct RepositoryFile {
     /// Below the repository's top.
-    path: PathBuf,
-    text: String,
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
 impl RepositoryFile {
@@ -62,7 +61,6 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     manifests::check(&files, &mut complaints);
     documents::check(root, &files, &mut complaints);
     semantics::check(&files, &mut complaints);
-    tables::check(&files, &mut complaints);
     for complaint in &complaints.0 {
         println!("{complaint}");
     }
@@ -70,28 +68,41 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(complaints.0.is_empty())
 }
 
-fn files(root: &Path) -> Result<Vec<RepositoryFile>> {
+/// The files that git knows or would know.
+///
+/// # Errors
+/// git cannot be asked.
+pub(crate) fn files(root: &Path) -> Result<Vec<RepositoryFile>> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let listed = git(root, &arguments)?;
+    // What is no text (or was removed and is still in the index) has no style.
+    let files = names(&listed).filter_map(|path| {
+        let text = std::fs::read_to_string(root.join(&path)).ok()?;
+        Some(RepositoryFile { path, text })
+    });
+    Ok(files.collect())
+}
+
+/// The paths in a list of git's, each with a NUL behind it.
+pub(crate) fn names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
+}
+
+/// What git prints below `root`.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub(crate) fn git(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     let mut command = Command::new("git");
-    command
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root);
-    let output = command.output().context("git cannot be started")?;
+    let output = command.args(arguments).current_dir(root).output();
+    let output = output.context("git cannot be started")?;
+    let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "git ls-files: {}",
-        String::from_utf8_lossy(&output.stderr)
+        "git {}: {}",
+        arguments[0],
+        said.trim_end()
     );
-    let names = output
-        .stdout
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty());
-    let mut files = Vec::new();
-    for name in names {
-        let path = PathBuf::from(String::from_utf8_lossy(name).into_owned());
-        // What is no text (or was removed and is still in the index) has no style.
-        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
-            files.push(RepositoryFile { path, text });
-        }
-    }
-    Ok(files)
+    Ok(output.stdout)
 }

@@ -1,13 +1,13 @@
 //! A server and its mounts, for the length of a benchmark.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use curt_mount::control::{self, MountReport};
+use curt_trace::control::{self, MountReport};
 use tempfile::TempDir;
 
 use super::daemon::{Curt, Daemon, until};
@@ -38,19 +38,26 @@ impl Testbed {
     /// It does not serve.
     pub fn serving(curt: &Curt, export: &Path, port: Option<u16>) -> Result<Self> {
         let export = std::path::absolute(export)?;
+        Self::serving_with(curt, &export, port, &[export.as_os_str(), "--insecure".as_ref()])
+    }
+
+    /// The same with these arguments, which say what is exported; mounts are of `export`.
+    ///
+    /// # Errors
+    /// It does not serve.
+    pub fn serving_with(curt: &Curt, export: &Path, port: Option<u16>, arguments: &[&OsStr]) -> Result<Self> {
         let directory = private_directory()?;
         let port = port.map_or_else(free_port, Ok)?;
+        let (bind, mount_port) = (format!("127.0.0.1:{port}"), port.to_string());
         let mut command = curt.command();
         command
             .arg("serve")
-            .arg(&export)
-            .arg("--bind")
-            .arg(format!("127.0.0.1:{port}"));
-        command
+            .args(arguments)
             .args([
+                "--bind",
+                &bind,
                 "--mount-port",
-                &port.to_string(),
-                "--insecure",
+                &mount_port,
                 "--no-rpcbind",
                 "--state",
             ])

@@ -23,16 +23,16 @@ use curt_fuse::{
 };
 use curt_policy::MountUsers;
 use curt_rpc::client::Interrupt;
+use curt_trace::control::{
+    self, MOUNT_SOCKET, RequestOriginCounter,
+    metrics::{self, MetricsListener},
+    mountstats::MountstatsFile,
+};
 use curt_trace::probe;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use crate::bridge::{Bridge, InvalidationQueue, OpenFileRevalidation};
-use crate::control::{
-    self, MOUNT_SOCKET, RequestOriginCounter,
-    metrics::{self, MetricsListener},
-    mountstats::MountstatsFile,
-};
 use crate::explain::Explainer;
 use crate::helper::{ExitStatus, MountFailure};
 use crate::observed::{ObservedFilesystem, TracepointObserver};

@@ -7,15 +7,15 @@ use std::time::Instant;
 use curt_client::{InodeId, Superblock};
 use curt_policy::PlusMode;
 use curt_trace::ClientSnapshot;
+use curt_trace::control::{
+    ControlCommands, ControlError, EndExplanation, Explain, MemoryUsage, MountActivity, MountReport, Remount,
+    ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
+};
 use curt_trace::events::{RecordedProcess, time_of_day_offset};
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::bridge::Bridge;
-use crate::control::{
-    ControlCommands, ControlError, EndExplanation, Explain, MemoryUsage, MountActivity, MountReport, Remount,
-    ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
-};
 use crate::explain::{ExplainError, Explainer};
 use crate::helper::{Utab, UtabEntry};
 use crate::options::{

@@ -8,12 +8,7 @@
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
 //! load more.
 
-mod explanation;
 mod observer;
-mod paths;
-mod process_tree;
-mod report;
-mod tally;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,12 +21,9 @@ use curt_client::{InodeId, Superblock};
 use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
 use curt_trace::Watcher;
+use curt_trace::explain::{CommandExplanation, ExplainReport};
 use curt_types::FileKind;
 use parking_lot::Mutex;
-
-pub use report::{CauseRow, ExplainReport, PathRow, ProcessRow, UnlistedRequests};
-
-use explanation::CommandExplanation;
 
 use crate::options::Settings;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use curt_fuse::{DirentBuffer, FuseAttr, MknodIn, NodeId, WriteIn};
 use curt_linux_model::{FileOperation, LinuxRequest, ObjectId, OpenId, Seen, Who, Writing};
+use curt_trace::explain::CommandExplanation;
 use curt_trace::scope::ScopeGuard;
 use curt_types::FileKind;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Explainer;
-use super::explanation::CommandExplanation;
 use crate::observed::{
     FuseCaller, FuseOperation, FuseOperationReply, FuseOperationResult, OperationObserver,
 };
@@ -47,7 +47,7 @@ impl OperationObserver for Arc<Explainer> {
     fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
         let explanation = self.present()?;
         let (node, name) = operation.place();
-        let entered = explanation.enter(asker.thread, node, name);
+        let entered = explanation.enter(asker.thread, object(node), name);
         Some(ExplainedOperation {
             explanation,
             _entered: entered,

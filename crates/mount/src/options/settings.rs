@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use curt_policy::CacheOptions;
 use curt_rpc::client::{AddressFamily, RecoveryMode};
+use curt_trace::control::metrics::MetricsAddress;
 use curt_trace::events::RingLevel;
-
-use crate::control::metrics::MetricsAddress;
 
 /// Everything that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without
 /// options.

@@ -184,52 +184,13 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
 }
 
-/// Holds a trace against the rules of its format: an array of objects that each have `ph`, `ts`,
-/// `pid`, `tid`, `name` and `args`, of known phases; slices that end on their thread in the order
-/// in which they were begun, and asynchronous ones by category and id; time that does not go back
-/// on a thread.
-///
-/// # Errors
-/// The first rule that does not hold.
-pub fn check(text: &str) -> Result<usize, String> {
-    let events: Vec<Json> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let mut open: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let mut asynchronous: BTreeMap<String, String> = BTreeMap::new();
-    let mut times: BTreeMap<u64, f64> = BTreeMap::new();
-    for (number, event) in events.iter().enumerate() {
-        let wrong = |what: &str| format!("event {number}: {what}: {event}");
-        let text = |key: &str| event[key].as_str().ok_or_else(|| wrong(key));
-        let (phase, name) = (text("ph")?, text("name")?.to_owned());
-        let ts = event["ts"].as_f64().ok_or_else(|| wrong("ts"))?;
-        event["pid"].as_u64().ok_or_else(|| wrong("pid"))?;
-        let tid = event["tid"].as_u64().ok_or_else(|| wrong("tid"))?;
-        if !event["args"].is_object() {
-            return Err(wrong("args"));
-        }
-        if phase != "M" && times.insert(tid, ts).is_some_and(|before| before > ts) {
-            return Err(wrong("time goes back"));
-        }
-        let key = || Ok::<_, String>(format!("{} {}", text("cat")?, text("id")?));
-        match phase {
-            "M" => {}
-            "i" if ["t", "p", "g"].contains(&text("s")?) => {}
-            "B" => open.entry(tid).or_default().push(name),
-            "E" if open.entry(tid).or_default().pop().as_ref() == Some(&name) => {}
-            "b" if asynchronous.insert(key()?, name.clone()).is_none() => {}
-            "e" if asynchronous.remove(&key()?) == Some(name) => {}
-            _ => return Err(wrong("an unknown phase, or an end without a beginning")),
-        }
-    }
-    let unended = open.values().map(Vec::len).sum::<usize>() + asynchronous.len();
-    if unended > 0 {
-        return Err(format!("{unended} never end"));
-    }
-    Ok(events.len())
-}
+#[cfg(test)]
+mod check;
 
 #[cfg(test)]
 mod tests {
     use super::super::{Event, RecordedProcess};
+    use super::check::check;
     use super::*;
 
     fn add(chrome: &mut ChromeTraceWriter<Vec<u8>>, event: Event, time: u64, thread: u32, id: u64) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{
     DirfillMode, FillSetup,
@@ -32,30 +33,6 @@ enum CostBound {
     One,
 }
 
-/// A case without and with.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct FillCase {
-    case: String,
-    off: FillCost,
-    auto: FillCost,
-    requests_ratio: f64,
-    received_ratio: f64,
-    pub(super) holds: bool,
-}
-
-impl FillCase {
-    fn new(case: String, bound: CostBound, [off, auto]: [FillCost; 2]) -> Self {
-        Self {
-            holds: bound.holds((off.requests, off.received), (auto.requests, auto.received)),
-            requests_ratio: auto.requests as f64 / off.requests as f64,
-            received_ratio: auto.received as f64 / off.received as f64,
-            case,
-            off,
-            auto,
-        }
-    }
-}
-
 impl CostBound {
     /// Whether requests and bytes are within it.
     fn holds(self, off: (u64, u64), auto: (u64, u64)) -> bool {
@@ -67,75 +44,72 @@ impl CostBound {
 }
 
 /// Runs all of them.
-pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) -> Result<Vec<FillCase>> {
-    let mut cases = Vec::new();
-    eprintln!("one name from each of many directories");
-    let many = format!(
-        "one name from each of {} directories of {}",
-        shape.directories, shape.names
-    );
-    let looks = [DirfillMode::Off, DirfillMode::Auto].map(|mode| {
-        place.cost(mode, |mounted| {
-            shape.one_of_each().try_for_each(|path| look(&mounted.join(path)))
-        })
-    });
-    cases.push(FillCase::new(many, CostBound::Share, both(looks)?));
-    eprintln!("one name from a huge directory");
-    let huge = format!("one name from a directory of {}", shape.huge);
-    let looks =
-        DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| look(&mounted.join(shape.one_of_huge()))));
-    cases.push(FillCase::new(huge, CostBound::One, both(looks)?));
+pub(super) fn run(place: &mut FillSetup<'_>, shape: &FillTreeSizes, top: &Path) -> Result<Vec<Value>> {
     let (archive, served) = (shape.archive(top), top.join("served"));
-    let mut extract = |mode: DirfillMode| {
-        let into = format!("extracted-{}", mode.name());
-        if served.join(&into).exists() {
-            std::fs::remove_dir_all(served.join(&into))?;
-        }
-        open_directory(&served.join(&into))?;
-        place.cost(mode, |mounted| {
-            let mut tar = Command::new("tar");
-            tar.args(["--no-same-owner", "-x", "-C"])
-                .arg(mounted.join(&into))
-                .arg("-f")
-                .arg(&archive);
-            tree::run("tar -x", &mut tar)
-        })
+    let into = |mode: DirfillMode| format!("extracted-{}", mode.name());
+    let case = |place: &mut FillSetup<'_>,
+                what: String,
+                bound: CostBound,
+                run: &dyn Fn(&Path, DirfillMode) -> Result<()>| {
+        eprintln!("{what}");
+        let costs = DirfillMode::BOTH.map(|mode| place.cost(mode, |mounted| run(mounted, mode)));
+        let [off, auto] = costs;
+        let (off, auto) = (off?, auto?);
+        let holds = bound.holds((off.requests, off.received), (auto.requests, auto.received));
+        Ok::<_, anyhow::Error>(json!({
+            "case": what, "off": off, "auto": auto, "holds": holds,
+            "requests_ratio": auto.requests as f64 / off.requests as f64,
+            "received_ratio": auto.received as f64 / off.received as f64,
+        }))
     };
-    eprintln!("tar -x");
-    let extracted = both(DirfillMode::BOTH.map(&mut extract))?;
-    cases.push(FillCase::new(
-        format!("tar -x of {} files", shape.files),
-        CostBound::Share,
-        extracted,
-    ));
-    eprintln!("rm -r");
-    let removed = DirfillMode::BOTH.map(|mode| {
-        let into = format!("extracted-{}", mode.name());
-        place.cost(mode, |mounted| {
-            // Not the directory itself: the one above it is the server's.
-            let all = std::fs::read_dir(mounted.join(&into))?.collect::<Result<Vec<_>, _>>()?;
-            let mut rm = Command::new("rm");
-            rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
-            tree::run("rm -r", &mut rm)?;
-            let left = std::fs::read_dir(served.join(&into))?.count();
-            ensure!(left == 0, "rm -r left {left} names behind");
-            Ok(())
-        })
-    });
-    cases.push(FillCase::new(
-        format!("rm -r of {} files", shape.files),
-        CostBound::Share,
-        both(removed)?,
-    ));
+    let (directories, names, huge, files) = (shape.directories, shape.names, shape.huge, shape.files);
     for mode in DirfillMode::BOTH {
-        std::fs::remove_dir(served.join(format!("extracted-{}", mode.name())))?;
+        let into = served.join(into(mode));
+        if into.exists() {
+            std::fs::remove_dir_all(&into)?;
+        }
+        open_directory(&into)?;
+    }
+    let many = format!("one name from each of {directories} directories of {names}");
+    let one = format!("one name from a directory of {huge}");
+    let cases = vec![
+        case(place, many, CostBound::Share, &|mounted, _| {
+            shape.one_of_each().try_for_each(|path| look(&mounted.join(path)))
+        })?,
+        case(place, one, CostBound::One, &|mounted, _| {
+            look(&mounted.join(shape.one_of_huge()))
+        })?,
+        case(
+            place,
+            format!("tar -x of {files} files"),
+            CostBound::Share,
+            &|mounted, mode| {
+                let mut tar = Command::new("tar");
+                tar.args(["--no-same-owner", "-x", "-C"])
+                    .arg(mounted.join(into(mode)));
+                tree::run("tar -x", tar.arg("-f").arg(&archive))
+            },
+        )?,
+        case(
+            place,
+            format!("rm -r of {files} files"),
+            CostBound::Share,
+            &|mounted, mode| {
+                // Not the directory itself: the one above it is the server's.
+                let all = std::fs::read_dir(mounted.join(into(mode)))?.collect::<Result<Vec<_>, _>>()?;
+                let mut rm = Command::new("rm");
+                rm.arg("-r").args(all.iter().map(std::fs::DirEntry::path));
+                tree::run("rm -r", &mut rm)?;
+                let left = std::fs::read_dir(served.join(into(mode)))?.count();
+                ensure!(left == 0, "rm -r left {left} names behind");
+                Ok(())
+            },
+        )?,
+    ];
+    for mode in DirfillMode::BOTH {
+        std::fs::remove_dir(served.join(into(mode)))?;
     }
     Ok(cases)
-}
-
-fn both(costs: [Result<FillCost>; 2]) -> Result<[FillCost; 2]> {
-    let [off, auto] = costs;
-    Ok([off?, auto?])
 }
 
 fn look(path: &Path) -> Result<()> {

@@ -13,11 +13,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use curt_bench::processes::{CountingRelay, Curt, Machine, MountProcess, Testbed, cache_directory};
-use serde::Serialize;
+use serde_json::json;
 
-use self::cases::FillCase;
 use self::tree::FillTreeSizes;
-use self::views::TimedViews;
 use crate::print_rows;
 
 /// What `cargo xtask bench fill` takes.
@@ -84,15 +82,6 @@ impl DirfillMode {
     }
 }
 
-/// What JSON says.
-#[derive(Debug, Serialize)]
-struct FillReport<'a> {
-    machine: Machine,
-    options: &'a str,
-    cases: Vec<FillCase>,
-    views: Vec<TimedViews>,
-}
-
 /// A server, the relay before it, and how they are mounted.
 struct FillSetup<'a> {
     world: Testbed,
@@ -154,13 +143,9 @@ pub(super) fn run(arguments: &FillArguments) -> Result<bool> {
     if arguments.rounds > 0 {
         views = views::run(arguments)?;
     }
-    let holds = cases.iter().all(|case| case.holds) && views.iter().all(|view| view.holds);
-    let report = FillReport {
-        machine: Machine::this(),
-        options: &arguments.options,
-        cases,
-        views,
-    };
-    print_rows(arguments.json, &serde_json::to_value(report)?)?;
+    let holds = cases.iter().chain(&views).all(|row| row["holds"] == true);
+    let machine = Machine::this();
+    let report = json!({ "machine": machine, "options": arguments.options, "cases": cases, "views": views });
+    print_rows(arguments.json, &report)?;
     Ok(holds)
 }

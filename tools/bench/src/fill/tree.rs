@@ -1,7 +1,7 @@
 //! The trees of the counted cases, made once: many directories of which one name each is wanted,
 //! one huge directory, and an archive for tar.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -33,19 +33,19 @@ pub(super) struct FillTreeSizes {
 
 impl FillTreeSizes {
     fn many(&self) -> String {
-        format!("many-{}x{}", self.directories, self.names)
+        format!("many-{}-of-{}", self.directories, self.names)
     }
 
     /// One name in each of the many directories, not the first one.
     pub(super) fn one_of_each(&self) -> impl Iterator<Item = PathBuf> {
-        let (many, name) = (self.many(), self.names / 2);
-        (0..self.directories).map(move |number| Path::new(&many).join(directory(number)).join(file(name)))
+        let (many, names) = (self.many(), u64::from(self.names));
+        (0..self.directories).map(move |number| one_of(Path::new(&many).join(directory(number)), names))
     }
 
     /// One name in the huge directory.
     pub(super) fn one_of_huge(&self) -> PathBuf {
-        let name = listed::name(u64::from(self.huge) / 2);
-        listed::directory(Path::new(""), u64::from(self.huge)).join(name)
+        let huge = u64::from(self.huge);
+        one_of(listed::directory(Path::new(""), huge), huge)
     }
 
     /// The archive.
@@ -61,38 +61,18 @@ impl FillTreeSizes {
         );
         let served = top.join("served");
         fs::create_dir_all(&served).with_context(|| served.display().to_string())?;
-        self.make_many(&served)?;
+        let many = self.many();
+        let bar = progress_bar(&format!("making {many} in {}", served.display()));
+        for number in 0..self.directories {
+            let here = served.join(&many).join(directory(number));
+            fs::create_dir_all(&here).with_context(|| here.display().to_string())?;
+            listed::make(&here, u64::from(self.names), 1, &bar)?;
+        }
         let huge = u64::from(self.huge);
         let bar = progress_bar(&format!("making {huge} names in {}", served.display()));
         listed::make(&listed::directory(&served, huge), huge, 1, &bar)?;
         self.make_archive(top)?;
         Ok(served)
-    }
-
-    fn make_many(&self, served: &Path) -> Result<()> {
-        let many = served.join(self.many());
-        let last = directory(self.directories - 1);
-        // The last name made says that all are there.
-        if many.join(&last).join(file(self.names - 1)).exists() {
-            return Ok(());
-        }
-        let bar = progress_bar(&format!(
-            "making {} directories of {} names in {}",
-            self.directories,
-            self.names,
-            served.display()
-        ));
-        bar.set_length(u64::from(self.directories));
-        for number in 0..self.directories {
-            let here = many.join(directory(number));
-            fs::create_dir_all(&here).with_context(|| here.display().to_string())?;
-            for name in 0..self.names {
-                File::create(here.join(file(name)))?;
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        Ok(())
     }
 
     fn make_archive(&self, top: &Path) -> Result<()> {
@@ -107,29 +87,23 @@ impl FillTreeSizes {
             if number % ARCHIVED_PER_DIRECTORY == 0 {
                 fs::create_dir_all(&here)?;
             }
-            fs::write(here.join(file(number)), [b'x'; ARCHIVED_BYTES])?;
+            fs::write(here.join(format!("file{number:08}")), [b'x'; ARCHIVED_BYTES])?;
         }
         let unfinished = archive.with_extension("unfinished");
-        run(
-            "tar -c",
-            Command::new("tar")
-                .arg("-cf")
-                .arg(&unfinished)
-                .arg("-C")
-                .arg(source.path())
-                .arg(ARCHIVED),
-        )?;
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(&unfinished).arg("-C").arg(source.path());
+        run("tar -c", tar.arg(ARCHIVED))?;
         fs::rename(unfinished, archive)?;
         Ok(())
     }
 }
 
-fn directory(number: u32) -> String {
-    format!("directory{number:05}")
+fn one_of(directory: PathBuf, names: u64) -> PathBuf {
+    directory.join(listed::name(names / 2))
 }
 
-fn file(number: u32) -> String {
-    format!("file{number:08}")
+fn directory(number: u32) -> String {
+    format!("directory{number:05}")
 }
 
 /// Runs a program that prints nothing that is wanted.

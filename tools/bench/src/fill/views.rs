@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use curt_bench::child::{self, UserIds};
 use curt_bench::processes::{Curt, tree_directory};
 use curt_bench::workload::Workload;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{DirfillMode, FillArguments, FillSetup};
 use crate::statistics::{ConfidenceInterval, paired};
@@ -23,34 +23,8 @@ const LONG_MS: f64 = 1.0;
 /// they have to be so many times as fast.
 const FASTER_MIN: f64 = 1.3;
 
-/// The requests of one view.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct ViewRequests {
-    off: u64,
-    auto: u64,
-}
-
-/// How many times as fast, with its interval of 95 %.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Speedup {
-    median: f64,
-    low: f64,
-    high: f64,
-}
-
-/// All views over one way.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct TimedViews {
-    delay_ms: f64,
-    off: Vec<f64>,
-    auto: Vec<f64>,
-    requests: ViewRequests,
-    faster: Speedup,
-    pub(super) holds: bool,
-}
-
 /// Times all of them.
-pub(super) fn run(arguments: &FillArguments) -> Result<Vec<TimedViews>> {
+pub(super) fn run(arguments: &FillArguments) -> Result<Vec<Value>> {
     let top = tree_directory(Workload::Page, arguments.page_tree.as_deref(), JOBS)?;
     let mut all = Vec::new();
     for delay_ms in &arguments.delays {
@@ -58,7 +32,7 @@ pub(super) fn run(arguments: &FillArguments) -> Result<Vec<TimedViews>> {
         let mut place = FillSetup::serving(&top, *delay_ms, arguments)?;
         // The server has read the tree once before anything is timed.
         view(&mut place, DirfillMode::Off)?;
-        let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), ViewRequests::default());
+        let (mut off, mut auto, mut requests) = (Vec::new(), Vec::new(), [0, 0]);
         for round in 0..arguments.rounds {
             let mut turns = DirfillMode::BOTH;
             // Nobody is always first.
@@ -68,20 +42,18 @@ pub(super) fn run(arguments: &FillArguments) -> Result<Vec<TimedViews>> {
             for mode in turns {
                 let (seconds, sent) = view(&mut place, mode)?;
                 match mode {
-                    DirfillMode::Off => (off.push(seconds), requests.off = sent),
-                    DirfillMode::Auto => (auto.push(seconds), requests.auto = sent),
+                    DirfillMode::Off => (off.push(seconds), requests[0] = sent),
+                    DirfillMode::Auto => (auto.push(seconds), requests[1] = sent),
                 };
             }
         }
         let ConfidenceInterval { median, low, high } = paired(&off, &auto);
-        all.push(TimedViews {
-            delay_ms: *delay_ms,
-            off,
-            auto,
-            requests,
-            faster: Speedup { median, low, high },
-            holds: holds(*delay_ms, median),
-        });
+        all.push(json!({
+            "delay_ms": delay_ms, "off": off, "auto": auto,
+            "requests": { "off": requests[0], "auto": requests[1] },
+            "faster": { "median": median, "low": low, "high": high },
+            "holds": holds(*delay_ms, median),
+        }));
     }
     Ok(all)
 }

@@ -3,28 +3,32 @@
 //! keeps no state and asks nobody who calls.
 
 use std::fs::File;
-use std::io::{IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use curt_bench::processes::{Daemon, free_port};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 
-use super::client::{self, await_ready, prepare};
+use super::connection::{self, prepare};
 use super::load::LatencyOperation;
 
+/// How long it may take to be there.
+const START: Duration = Duration::from_secs(20);
 /// Room for what is received at once, in bytes.
 const INPUT_BYTES: usize = 1 << 20;
 /// The longest description of a task.
-const TASK_MAX: usize = 4 << 20;
+const TASK_MAX: u64 = 4 << 20;
 /// Room for entries of a directory, in bytes.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// What a connection is for; said first on it, as JSON behind its length.
+/// What a connection is for; said first on it, as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EchoTask {
     /// The length of each call, in bytes.
@@ -48,13 +52,25 @@ pub(crate) struct EchoWork {
     pub(super) data: Range<usize>,
 }
 
+/// Starts it as a second process; where it listens.
+pub(crate) fn start() -> Result<(Daemon, SocketAddr)> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let mut command = crate::own_program();
+    command.args(["latency-echo", &address.port().to_string()]);
+    let mut daemon = Daemon::start("the echo server", &mut command)?;
+    daemon.until("the echo server accepts", START, || {
+        Ok(TcpStream::connect(address).ok())
+    })?;
+    Ok((daemon, address))
+}
+
 /// Connects for a task.
 pub(crate) fn connect(address: SocketAddr, task: &EchoTask) -> Result<TcpStream> {
-    let mut stream = client::connect(address)?;
-    let text = serde_json::to_vec(task)?;
-    stream.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
-    stream.write_all(&text)?;
-    await_ready(&mut stream).context("the echo server does not take the task")?;
+    let mut stream = connection::connect(address)?;
+    let line = serde_json::to_string(task)? + "\n";
+    stream.write_all(line.as_bytes())?;
+    let taken = stream.read_exact(&mut [0]);
+    taken.context("the echo server does not take the task")?;
     Ok(stream)
 }
 
@@ -74,16 +90,14 @@ pub(crate) fn serve(port: u16) -> Result<()> {
 
 fn answer(mut stream: TcpStream) -> Result<()> {
     prepare(&stream)?;
-    let mut length = [0; 4];
+    let mut line = String::new();
+    // Nothing follows before it is taken.
+    BufReader::new((&stream).take(TASK_MAX)).read_line(&mut line)?;
     // Whoever only looks whether somebody listens says nothing.
-    if stream.read_exact(&mut length).is_err() {
+    if line.is_empty() {
         return Ok(());
     }
-    let length = usize::try_from(u32::from_be_bytes(length))?;
-    ensure!(length <= TASK_MAX, "a task of {length} bytes");
-    let mut text = vec![0; length];
-    stream.read_exact(&mut text)?;
-    let task: EchoTask = serde_json::from_slice(&text)?;
+    let task: EchoTask = serde_json::from_str(&line)?;
     let mut worker = task.work.map(EchoWorker::new).transpose()?;
     stream.write_all(&[0])?;
     let mut input = vec![0; INPUT_BYTES.max(2 * task.call_bytes)];
@@ -123,10 +137,7 @@ struct EchoWorker {
 
 impl EchoWorker {
     fn new(work: EchoWork) -> Result<Self> {
-        let writes = matches!(
-            work.operation,
-            LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync
-        );
+        let writes = work.operation.writes();
         let file = File::options().read(true).write(writes).open(&work.path);
         Ok(Self {
             file: file.with_context(|| work.path.display().to_string())?,

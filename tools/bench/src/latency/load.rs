@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a READ and a WRITE.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// The same as their arguments have it.
-pub(super) const BLOCK_COUNT: u32 = 4096;
 /// Names in the directory that READDIRPLUS lists.
 pub(super) const LISTED_NAMES: usize = 100;
 /// The most connections of a shape.
@@ -37,24 +38,24 @@ pub(super) enum LatencyOperation {
 }
 
 impl LatencyOperation {
-    /// The procedure's name; of WRITE with how firmly.
+    /// The procedure's name; of WRITE with its stability.
     pub(super) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether it changes something, so that no two replies are alike.
-    pub(super) fn changes(self) -> bool {
-        matches!(
-            self,
-            Self::WriteUnstable | Self::WriteFileSync | Self::Create | Self::Remove
-        )
+    pub(super) const fn writes(self) -> bool {
+        matches!(self, Self::WriteUnstable | Self::WriteFileSync)
+    }
+
+    /// Whether it makes or removes a name, another one in each call.
+    pub(super) const fn changes_names(self) -> bool {
+        matches!(self, Self::Create | Self::Remove)
     }
 
     /// How many bytes of data it moves, if it moves any.
     pub(super) fn bytes(self) -> Option<usize> {
-        let moves = matches!(self, Self::Read | Self::WriteUnstable | Self::WriteFileSync);
-        moves.then_some(BLOCK_BYTES)
+        (self == Self::Read || self.writes()).then_some(BLOCK_BYTES)
     }
 }
 
@@ -63,7 +64,6 @@ impl LatencyOperation {
 pub(super) struct LoadShape {
     /// On each connection.
     pub(super) outstanding: usize,
-    /// Connections.
     pub(super) connections: usize,
 }
 
@@ -83,9 +83,9 @@ impl LoadShape {
         }
     }
 
-    /// One operation at a time.
-    pub(super) const fn is_single(self) -> bool {
-        self.outstanding * self.connections == 1
+    /// Operations under way on all connections.
+    pub(super) const fn at_once(self) -> usize {
+        self.outstanding * self.connections
     }
 }
 
@@ -97,18 +97,67 @@ impl fmt::Display for LoadShape {
 
 /// Where client and servers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Placement {
     /// Wherever the kernel puts them.
-    #[serde(rename = "any")]
     Any,
     /// All on one processor: nobody is woken on another, so what is left is work.
-    #[serde(rename = "one-cpu")]
     OneCpu,
 }
 
-impl Placement {
-    /// Both.
-    pub(super) const ALL: [Self; 2] = [Self::Any, Self::OneCpu];
+/// The processors that this program may use, and one of them.
+pub(super) struct ProcessorSets {
+    all: CpuSet,
+    one: CpuSet,
+}
+
+impl ProcessorSets {
+    pub(super) fn allowed() -> Result<Self> {
+        let all = sched_getaffinity(None)?;
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
+        let mut one = CpuSet::new();
+        one.set(first.context("no processor is allowed")?);
+        Ok(Self { all, one })
+    }
+
+    /// Puts this thread and all threads of these processes there; those that they start follow.
+    pub(super) fn place(&self, placement: Placement, pids: &[u32]) -> Result<()> {
+        let set = match placement {
+            Placement::Any => &self.all,
+            Placement::OneCpu => &self.one,
+        };
+        sched_setaffinity(None, set).context("this program cannot choose its processor")?;
+        for pid in pids {
+            // Twice: a thread that was just being started by one that had not been moved yet.
+            for _ in 0..2 {
+                place_threads(*pid, set).with_context(|| format!("the processors of process {pid}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets this thread and a server begin a sample on the same processor. With
+    /// [`Placement::Any`] the kernel may move them from there. Without it a server keeps the place
+    /// that chance gave it long ago, which alone makes a threefold difference.
+    pub(super) fn begin(&self, placement: Placement, pid: Option<u32>) -> Result<()> {
+        if let (Placement::Any, Some(pid)) = (placement, pid) {
+            self.place(Placement::OneCpu, &[pid])?;
+            self.place(Placement::Any, &[pid])?;
+        }
+        Ok(())
+    }
+}
+
+fn place_threads(pid: u32, set: &CpuSet) -> Result<()> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread: i32 = thread?.file_name().to_string_lossy().parse()?;
+        match sched_setaffinity(Pid::from_raw(thread), set) {
+            // It has ended.
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,17 +4,12 @@
 //! with the system calls that the operation cannot do without), our server, the same without its
 //! file cache, and whichever other servers are named.
 
-mod calls;
-mod check;
-mod client;
-mod content;
+mod connection;
 pub(super) mod echo;
 mod load;
 mod mounted;
-mod processors;
-mod report;
+mod operations;
 mod rounds;
-mod setup_client;
 mod sizes;
 mod slow;
 mod subject;
@@ -27,14 +22,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use curt_bench::processes::progress_bar;
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use self::load::{LatencyOperation, LoadShape, Placement, SHAPES};
+use self::load::{LatencyOperation, Placement, ProcessorSets, SHAPES};
 use self::mounted::LatencyMount;
-use self::processors::ProcessorSets;
-use self::report::LatencyReport;
 use self::rounds::{GROUPS, MeasurementCell, SampleSize};
-use self::slow::SlowRow;
 use self::subject::{LatencySubject, PeerServer, SubjectRole, SubjectSetup};
 
 /// As whom root asks: servers treat root itself specially.
@@ -83,55 +75,54 @@ pub(super) fn run(arguments: &LatencyArguments) -> Result<bool> {
     let credential = credential();
     if arguments.slow {
         let pairs = if arguments.quick { 20 } else { SLOW_PAIRS };
-        let rows = slow::measure(&credential, pairs)?;
+        let (rows, holds) = slow::measure(&credential, pairs)?;
         crate::print_rows(arguments.json, &json!({ "slow": rows }))?;
-        return Ok(rows.iter().all(SlowRow::holds));
+        return Ok(holds);
     }
     let report = measure(arguments, &credential)?;
-    crate::print_rows(arguments.json, &serde_json::to_value(&report)?)?;
+    crate::print_rows(arguments.json, &report)?;
     Ok(true)
 }
 
-fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<LatencyReport> {
-    let (directory, _ours) = directory(arguments)?;
-    let state = tempfile::Builder::new().prefix("curt-latency-").tempdir()?;
+fn measure(arguments: &LatencyArguments, credential: &RpcCredential) -> Result<Value> {
+    let mut ours = None;
+    let directory = match &arguments.directory {
+        Some(given) => std::fs::canonicalize(given)?,
+        None => {
+            let made = tempfile::Builder::new()
+                .prefix("curt-latency-")
+                .tempdir_in(MEMORY)?;
+            ours.insert(made).path().to_owned()
+        }
+    };
     // Whoever asks makes the files.
     let permissions = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&directory, permissions)
         .with_context(|| format!("{} must be this user's", directory.display()))?;
-    let place = SubjectSetup {
+    let setup = SubjectSetup {
         directory: &directory,
-        state: state.path(),
         credential,
         prefix: &format!("latency-{}", std::process::id()),
     };
-    let mut subjects = subjects(arguments, &place)?;
-    let mounted = arguments.mount.then(|| mount(&place, &subjects)).transpose()?;
+    let mut subjects = subjects(arguments, &setup)?;
+    let curt = subjects
+        .iter_mut()
+        .find(|subject| subject.role == SubjectRole::Curt);
+    let mounted = curt
+        .filter(|_| arguments.mount)
+        .map(LatencyMount::new)
+        .transpose()?;
     let processors = ProcessorSets::allowed()?;
-    let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &place);
+    let measured = all(arguments, &mut subjects, mounted.as_ref(), &processors, &setup);
     // Whatever happened, what was made is taken away.
     processors.place(Placement::Any, &[])?;
-    if let Some(mounted) = mounted {
-        mounted.end()?;
+    if let Some(mount) = mounted {
+        mount.mounted.end()?;
     }
-    let ended = subjects
-        .into_iter()
-        .map(LatencySubject::end)
-        .collect::<Result<Vec<()>>>();
+    let ended: Result<Vec<()>> = subjects.into_iter().map(LatencySubject::end).collect();
     let report = measured?;
     ended.context("removing what was measured with")?;
     Ok(report)
-}
-
-/// Where the files are, and the temporary directory if it is one.
-fn directory(arguments: &LatencyArguments) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
-    if let Some(directory) = &arguments.directory {
-        return Ok((std::fs::canonicalize(directory)?, None));
-    }
-    let ours = tempfile::Builder::new()
-        .prefix("curt-latency-")
-        .tempdir_in(MEMORY)?;
-    Ok((ours.path().to_owned(), Some(ours)))
 }
 
 /// Who asks: this user, or some other where that is root.
@@ -146,43 +137,40 @@ fn credential() -> RpcCredential {
     })
 }
 
-fn subjects(arguments: &LatencyArguments, place: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
-    let curt = LatencySubject::serving(place, SubjectRole::Curt)?;
+fn subjects(arguments: &LatencyArguments, setup: &SubjectSetup<'_>) -> Result<Vec<LatencySubject>> {
+    let curt = LatencySubject::serving(setup, SubjectRole::Curt)?;
     let mut subjects = vec![
-        LatencySubject::bare(place, SubjectRole::Echo, &curt)?,
-        LatencySubject::bare(place, SubjectRole::Floor, &curt)?,
+        LatencySubject::bare(setup, SubjectRole::Echo, &curt)?,
+        LatencySubject::bare(setup, SubjectRole::Floor, &curt)?,
         curt,
-        LatencySubject::serving(place, SubjectRole::Uncached)?,
+        LatencySubject::serving(setup, SubjectRole::Uncached)?,
     ];
     for peer in &arguments.peer {
-        let known = |subject: &LatencySubject| subject.name == peer.name;
         ensure!(
-            !subjects.iter().any(known),
+            subjects.iter().all(|subject| subject.name != peer.name),
             "{} is measured twice: name each peer differently",
             peer.name
         );
-        subjects.push(LatencySubject::peer(place, peer)?);
+        subjects.push(LatencySubject::peer(setup, peer)?);
     }
     Ok(subjects)
 }
 
-fn mount(place: &SubjectSetup<'_>, subjects: &[LatencySubject]) -> Result<LatencyMount> {
-    let curt = subjects.iter().find(|subject| subject.role == SubjectRole::Curt);
-    let curt = curt.context("our server is not measured")?;
-    let source = format!("127.0.0.1:{}", place.directory.display());
-    LatencyMount::new(&source, curt.port(), &curt.tree.name).context("the mount")
-}
-
 /// What is measured: operations that go together, in each shape and placement.
-fn cells(arguments: &LatencyArguments) -> Vec<(&'static [LatencyOperation], LoadShape, Placement)> {
+fn cells(arguments: &LatencyArguments) -> Vec<MeasurementCell> {
     let shapes = if arguments.quick { &SHAPES[..2] } else { &SHAPES };
     let mut cells = Vec::new();
-    for placement in Placement::ALL {
+    for placement in [Placement::Any, Placement::OneCpu] {
         for shape in shapes {
             for operations in GROUPS {
                 let is_wanted = |operation| arguments.only.contains(operation);
                 if arguments.only.is_empty() || operations.iter().any(is_wanted) {
-                    cells.push((operations, *shape, placement));
+                    cells.push(MeasurementCell {
+                        operations,
+                        shape: *shape,
+                        placement,
+                        generation: 1 + cells.len() as u64,
+                    });
                 }
             }
         }
@@ -195,61 +183,58 @@ fn all(
     subjects: &mut [LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
-    place: &SubjectSetup<'_>,
-) -> Result<LatencyReport> {
-    let effort = SampleSize {
-        rounds: usize::from(arguments.rounds),
-        sample: Duration::from_millis(if arguments.quick { 1 } else { 8 }),
-        operations_min: if arguments.quick { 16 } else { 100 },
+    setup: &SubjectSetup<'_>,
+) -> Result<Value> {
+    let (sample_ms, operations_min, largest) = match arguments.quick {
+        true => (1, 16, 64 << 10),
+        false => (8, 100, sizes::MOST),
     };
-    let largest = match (arguments.only.is_empty(), arguments.quick) {
-        (false, _) => 0,
-        (true, true) => 64 << 10,
-        (true, false) => sizes::MOST,
+    let effort = SampleSize {
+        rounds: arguments.rounds,
+        sample: Duration::from_millis(sample_ms),
+        operations_min,
     };
     let cells = cells(arguments);
-    let rounds_of_sizes = if largest == 0 { 0 } else { arguments.rounds };
+    let (rounds_of_sizes, largest) = match arguments.only.is_empty() {
+        true => (arguments.rounds, largest),
+        false => (0, 0),
+    };
     let bar = progress_bar("latencies");
     bar.set_length(cells.len() as u64 + u64::from(rounds_of_sizes));
-    let mut report = LatencyReport::default();
-    for (operations, shape, placement) in cells {
-        let what = format!("{} {shape} {placement:?}", operations[0].name());
+    let mut rows = Vec::new();
+    for cell in cells {
+        let what = format!(
+            "{} {} {:?}",
+            cell.operations[0].name(),
+            cell.shape,
+            cell.placement
+        );
         bar.set_message(what.clone());
-        let cell = MeasurementCell {
-            operations,
-            shape,
-            placement,
-            generation: 1 + bar.position(),
-        };
-        let rows = rounds::measure(cell, &effort, subjects, mounted, processors);
-        report.rows.extend(rows.context(what)?);
+        let measured = rounds::measure(cell, &effort, subjects, mounted, processors);
+        rows.extend(measured.context(what)?);
         bar.inc(1);
     }
-    let pids: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
-    processors.place(Placement::Any, &pids)?;
+    place(processors, Placement::Any, subjects)?;
     bar.set_message("sizes");
-    let servers = |round| servers_of_sizes(place, processors, round);
-    report.sizes = sizes::measure(rounds_of_sizes, largest, place.credential, servers, || bar.inc(1))?;
+    // Our server with its file cache and without, on the processor of this thread.
+    let servers = |round| {
+        let setup = SubjectSetup {
+            prefix: &format!("{}-{round}", setup.prefix),
+            ..*setup
+        };
+        let servers = [
+            LatencySubject::serving(&setup, SubjectRole::Curt)?,
+            LatencySubject::serving(&setup, SubjectRole::Uncached)?,
+        ];
+        place(processors, Placement::OneCpu, &servers)?;
+        Ok(servers)
+    };
+    let sizes = sizes::measure(rounds_of_sizes, largest, setup.credential, servers, || bar.inc(1))?;
     bar.finish_and_clear();
-    Ok(report)
+    Ok(json!({ "rows": rows, "sizes": sizes }))
 }
 
-/// Our server with its file cache and without, for one round of the table of sizes, on the
-/// processor of this thread.
-fn servers_of_sizes(
-    place: &SubjectSetup<'_>,
-    processors: &ProcessorSets,
-    round: u16,
-) -> Result<[LatencySubject; 2]> {
-    let place = SubjectSetup {
-        prefix: &format!("{}-{round}", place.prefix),
-        ..*place
-    };
-    let servers = [
-        LatencySubject::serving(&place, SubjectRole::Curt)?,
-        LatencySubject::serving(&place, SubjectRole::Uncached)?,
-    ];
-    let pids: Vec<u32> = servers.iter().filter_map(|server| server.pid).collect();
-    processors.place(Placement::OneCpu, &pids)?;
-    Ok(servers)
+fn place(processors: &ProcessorSets, placement: Placement, subjects: &[LatencySubject]) -> Result<()> {
+    let pids: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
+    processors.place(placement, &pids)
 }

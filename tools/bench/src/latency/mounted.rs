@@ -1,48 +1,35 @@
 //! The same operations as system calls on a mount of our server: what an application waits for. The
-//! mount keeps no attributes and no names, and data pass the page cache by, so that each call asks
+//! mount keeps no attributes and no names, and data bypass the page cache, so that each call asks
 //! the server.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use curt_bench::processes::{Curt, MountProcess, Testbed};
-use rustix::fs::{Access, OFlags};
+use curt_bench::processes::MountProcess;
+use rustix::fs::{Access, Mode, OFlags};
 
-use super::content;
 use super::load::{BLOCK_BYTES, LISTED_NAMES, LatencyOperation, OUTSTANDING_MAX};
+use super::operations::block;
+use super::subject::LatencySubject;
 use super::tree::{LISTED, MADE, file_name, written_name};
+
+/// With these each call asks the server.
+const OPTIONS: &str = "noac,lookupcache=none,noaccesscheck";
 
 /// A mount, and the tree on it that is used.
 pub(super) struct LatencyMount {
-    mounted: MountProcess,
+    pub(super) mounted: MountProcess,
     tree: PathBuf,
-    _world: Testbed,
 }
 
 impl LatencyMount {
-    /// Mounts `source`, `HOST:/PATH`, from a server at `port`; `tree` is below its root.
-    pub(super) fn new(source: &str, port: u16, tree: &str) -> Result<Self> {
-        let mut world = Testbed::elsewhere(&Curt::beside()?, source)?;
-        let options = format!("port={port},mountport={port},noac,lookupcache=none,noaccesscheck");
-        let mounted = world.mount("3", &options)?;
-        Ok(Self {
-            tree: mounted.directory().join(tree),
-            mounted,
-            _world: world,
-        })
-    }
-
-    /// The daemon's process.
-    pub(super) fn pid(&self) -> u32 {
-        self.mounted.pid()
-    }
-
-    /// Ends it.
-    pub(super) fn end(self) -> Result<()> {
-        self.mounted.end()
+    /// Mounts our server.
+    pub(super) fn new(curt: &mut LatencySubject) -> Result<Self> {
+        let (mounted, tree) = curt.mount(OPTIONS).context("the mount")?;
+        Ok(Self { mounted, tree })
     }
 
     /// Makes as many calls, one after the other; what is written is of this generation.
@@ -53,15 +40,12 @@ impl LatencyMount {
         operations: usize,
         latencies: &mut Vec<u32>,
     ) -> Result<Duration> {
-        let mut call = self
-            .call(operation, generation)
-            .with_context(|| format!("{} through the mount", operation.name()))?;
+        let mut call = self.call(operation, generation)?;
         let start = Instant::now();
         for number in 0..operations {
             let before = Instant::now();
-            call(number).with_context(|| format!("{} through the mount", operation.name()))?;
-            let nanoseconds = before.elapsed().as_nanos();
-            latencies.push(u32::try_from(nanoseconds).unwrap_or(u32::MAX));
+            call(number)?;
+            latencies.push(u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX));
         }
         Ok(start.elapsed())
     }
@@ -71,8 +55,17 @@ impl LatencyMount {
         operation: LatencyOperation,
         generation: u64,
     ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
-        let file = self.tree.join(file_name(0));
-        let made = self.tree.join(MADE);
+        let (file, made, listed) = (
+            self.tree.join(file_name(0)),
+            self.tree.join(MADE),
+            self.tree.join(LISTED),
+        );
+        let name = move |number| made.join(format!("mount-{number:08}"));
+        let blocks = |generation| -> Vec<Vec<u8>> {
+            let block = |slot| block(slot, generation, BLOCK_BYTES);
+            (0..OUTSTANDING_MAX).map(block).collect()
+        };
+        let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
         Ok(match operation {
             LatencyOperation::Getattr => {
                 let file = File::open(file)?;
@@ -81,66 +74,38 @@ impl LatencyMount {
             LatencyOperation::Lookup => Box::new(move |_| Ok(rustix::fs::stat(&file).map(drop)?)),
             LatencyOperation::Access => Box::new(move |_| Ok(rustix::fs::access(&file, Access::READ_OK)?)),
             LatencyOperation::Read => {
-                let file = File::options().read(true).custom_flags(direct()).open(file)?;
-                let blocks: Vec<_> = (0..OUTSTANDING_MAX).map(|slot| content::block(slot, 0)).collect();
-                let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
+                let file = rustix::fs::open(file, OFlags::RDONLY | OFlags::DIRECT, Mode::empty())?;
+                let (file, blocks) = (File::from(file), blocks(0));
                 Box::new(move |number| {
                     let slot = number % OUTSTANDING_MAX;
-                    let bytes = &mut aligned.0;
-                    file.read_exact_at(bytes, (slot * BLOCK_BYTES) as u64)?;
-                    ensure!(bytes == blocks[slot].as_slice(), "other data than were written");
+                    file.read_exact_at(&mut aligned.0, (slot * BLOCK_BYTES) as u64)?;
+                    ensure!(aligned.0 == *blocks[slot], "other data than were written");
                     Ok(())
                 })
             }
             LatencyOperation::WriteUnstable | LatencyOperation::WriteFileSync => {
-                self.writing(operation, generation)?
-            }
-            LatencyOperation::Create => Box::new(move |number| {
-                let path = made.join(format!("mount-{number:08}"));
-                File::options().write(true).create_new(true).open(path)?;
-                Ok(())
-            }),
-            LatencyOperation::Remove => {
-                Box::new(move |number| Ok(fs::remove_file(made.join(format!("mount-{number:08}")))?))
-            }
-            LatencyOperation::ReaddirPlus => {
-                let listed = self.tree.join(LISTED);
-                Box::new(move |_| {
-                    let count = fs::read_dir(&listed)?.count();
-                    ensure!(count == LISTED_NAMES, "{count} names");
-                    Ok(())
+                let stable = match operation {
+                    LatencyOperation::WriteFileSync => OFlags::SYNC,
+                    _ => OFlags::empty(),
+                };
+                let flags = OFlags::WRONLY | OFlags::DIRECT | stable;
+                let file = rustix::fs::open(self.tree.join(written_name(0)), flags, Mode::empty())?;
+                let (file, blocks) = (File::from(file), blocks(generation));
+                Box::new(move |number| {
+                    let slot = number % OUTSTANDING_MAX;
+                    aligned.0.copy_from_slice(&blocks[slot]);
+                    Ok(file.write_all_at(&aligned.0, (slot * BLOCK_BYTES) as u64)?)
                 })
             }
+            LatencyOperation::Create => Box::new(move |number| Ok(File::create_new(name(number)).map(drop)?)),
+            LatencyOperation::Remove => Box::new(move |number| Ok(fs::remove_file(name(number))?)),
+            LatencyOperation::ReaddirPlus => Box::new(move |_| {
+                let count = fs::read_dir(&listed)?.count();
+                ensure!(count == LISTED_NAMES, "{count} names");
+                Ok(())
+            }),
         })
     }
-
-    fn writing(
-        &self,
-        operation: LatencyOperation,
-        generation: u64,
-    ) -> Result<Box<dyn FnMut(usize) -> Result<()>>> {
-        let flags = match operation {
-            LatencyOperation::WriteFileSync => direct() | flag(OFlags::SYNC),
-            _ => direct(),
-        };
-        let path = self.tree.join(written_name(0));
-        let file = File::options().write(true).custom_flags(flags).open(path)?;
-        let mut aligned = Box::new(AlignedBlock([0; BLOCK_BYTES]));
-        Ok(Box::new(move |number| {
-            let slot = number % OUTSTANDING_MAX;
-            let bytes = &mut aligned.0;
-            content::fill(bytes, slot as u64, generation);
-            Ok(file.write_all_at(bytes, (slot * BLOCK_BYTES) as u64)?)
-        }))
-    }
-}
-
-fn direct() -> i32 {
-    flag(OFlags::DIRECT)
-}
-
-fn flag(flags: OFlags) -> i32 {
-    flags.bits().cast_signed()
 }
 
 /// A block of memory where O_DIRECT wants it.

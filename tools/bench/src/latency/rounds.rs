@@ -1,28 +1,16 @@
 //! The measuring itself: every subject in every round, so that what else the machine does falls on
-//! all of them alike.
+//! all of them alike; and what is reported of it.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
 
-use super::client::{self, LatencyConnection};
-use super::load::{LatencyOperation, LoadShape, Placement};
+use super::connection::{self, LatencyConnection};
+use super::load::{LatencyOperation, LoadShape, Placement, ProcessorSets};
 use super::mounted::LatencyMount;
-use super::processors::ProcessorSets;
-use super::report::{LatencyRow, PeerFigures};
 use super::subject::{LatencySubject, SubjectRole};
 use crate::statistics::{median, p50, p99, paired};
-
-/// How much is measured.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SampleSize {
-    /// Rounds, each of every subject.
-    pub(super) rounds: usize,
-    /// How long our server is to be measured in each round.
-    pub(super) sample: Duration,
-    /// The fewest operations of a sample on one connection; the most are a hundred times as many.
-    pub(super) operations_min: usize,
-}
 
 /// What is measured together: REMOVE takes away what CREATE made.
 pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
@@ -35,40 +23,21 @@ pub(super) const GROUPS: [&[LatencyOperation]; 8] = [
     &[LatencyOperation::Create, LatencyOperation::Remove],
     &[LatencyOperation::ReaddirPlus],
 ];
+/// Operations of each slot that are made before each sample.
+const WARM_UP: usize = 4;
+/// A sample has at most so many times the fewest operations: a clock that jumps must not make a run
+/// endless.
+const SAMPLES_MAX: u128 = 100;
 
-/// What is known of one subject and operation.
-#[derive(Clone, Default)]
-struct SubjectSamples {
-    /// Each round's median, in microseconds.
-    medians: Vec<f64>,
-    /// Each round's operations per second.
-    rates: Vec<f64>,
-    /// Every operation of every round, in nanoseconds.
-    latencies: Vec<u32>,
-    processor: Option<Duration>,
-    operations: usize,
-}
-
-impl SubjectSamples {
-    fn add(&mut self, latencies: &mut Vec<u32>, took: Duration, processor: Option<Duration>) {
-        let operations = latencies.len();
-        self.rates.push(operations as f64 / took.as_secs_f64());
-        self.medians.push(f64::from(p50(latencies)) / 1000.0);
-        self.operations += operations;
-        if let Some(processor) = processor {
-            *self.processor.get_or_insert_default() += processor;
-        }
-        self.latencies.append(latencies);
-    }
-
-    fn microseconds(&self) -> f64 {
-        median(&self.medians)
-    }
-
-    fn processor_us(&self) -> Option<f64> {
-        let time = self.processor?;
-        Some(time.as_secs_f64() * 1e6 / self.operations.max(1) as f64)
-    }
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampleSize {
+    /// Rounds, each of every subject.
+    pub(super) rounds: u16,
+    /// How long our server is to be measured in each round.
+    pub(super) sample: Duration,
+    /// The fewest operations of a sample on one connection.
+    pub(super) operations_min: usize,
 }
 
 /// Where and how a group is measured.
@@ -81,6 +50,34 @@ pub(super) struct MeasurementCell {
     pub(super) generation: u64,
 }
 
+/// What is known of one subject and operation.
+#[derive(Clone, Default)]
+struct SubjectSamples {
+    /// Each round's median, in microseconds.
+    medians: Vec<f64>,
+    /// Each round's operations per second.
+    rates: Vec<f64>,
+    /// Every operation of every round, in nanoseconds.
+    latencies: Vec<u32>,
+    processor: Option<Duration>,
+}
+
+impl SubjectSamples {
+    fn add(&mut self, mut latencies: Vec<u32>, took: Duration, processor: Option<Duration>) {
+        self.rates.push(latencies.len() as f64 / took.as_secs_f64());
+        self.medians.push(f64::from(p50(&mut latencies)) / 1000.0);
+        self.latencies.append(&mut latencies);
+        if let Some(processor) = processor {
+            *self.processor.get_or_insert_default() += processor;
+        }
+    }
+
+    fn processor_us(&self) -> Option<f64> {
+        let operations = self.latencies.len().max(1) as f64;
+        self.processor.map(|time| time.as_secs_f64() * 1e6 / operations)
+    }
+}
+
 /// Measures a cell, and returns a row for each of its operations.
 pub(super) fn measure(
     cell: MeasurementCell,
@@ -88,59 +85,65 @@ pub(super) fn measure(
     subjects: &mut [LatencySubject],
     mounted: Option<&LatencyMount>,
     processors: &ProcessorSets,
-) -> Result<Vec<LatencyRow>> {
-    let known: Vec<u32> = subjects.iter().filter_map(|subject| subject.pid).collect();
-    let pids = known.iter().copied().chain(mounted.map(LatencyMount::pid));
+) -> Result<Vec<Value>> {
+    let mount_pid = mounted.map(|mount| mount.mounted.pid());
+    let pids = subjects.iter().filter_map(|subject| subject.pid).chain(mount_pid);
     processors.place(cell.placement, &pids.collect::<Vec<_>>())?;
-    let mut lanes = Vec::new();
+    let mut connections = Vec::new();
     for subject in subjects.iter_mut() {
-        let of_subject = cell
-            .operations
-            .iter()
-            .map(|operation| subject.connections(*operation, cell.shape, cell.generation))
-            .collect::<Result<Vec<_>>>()
-            .with_context(|| subject.name.clone())?;
-        lanes.push(of_subject);
+        let made = cell.operations.iter();
+        let made = made.map(|operation| subject.connections(*operation, cell.shape, cell.generation));
+        connections.push(
+            made.collect::<Result<Vec<_>>>()
+                .with_context(|| subject.name.clone())?,
+        );
     }
-    let operations = calibrate(cell, effort, subjects, &mut lanes)?;
+    let operations = calibrate(cell, effort, subjects, &mut connections)?;
     let mut through_mount = vec![SubjectSamples::default(); cell.operations.len()];
     let mut measured = vec![through_mount.clone(); subjects.len()];
     for round in 0..effort.rounds {
-        for at in 0..subjects.len() {
-            // Everyone follows everyone else as often as the other way round.
-            let at = if round % 2 == 0 {
-                at
-            } else {
-                subjects.len() - 1 - at
-            };
-            let (subject, lanes) = (&subjects[at], &mut lanes[at]);
+        let mut order: Vec<usize> = (0..subjects.len()).collect();
+        // Everyone follows everyone else as often as the other way round.
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let subject = &subjects[at];
             processors.begin(cell.placement, subject.pid)?;
-            sample(subject, cell, operations, lanes, &mut measured[at])
+            sample(subject, cell, operations, &mut connections[at], &mut measured[at])
                 .with_context(|| subject.name.clone())?;
         }
-        if let Some(mounted) = mounted.filter(|_| cell.shape.is_single()) {
-            for (operation, measured) in cell.operations.iter().zip(&mut through_mount) {
-                processors.begin(cell.placement, Some(mounted.pid()))?;
-                let mut latencies = Vec::new();
-                let took = mounted.run(*operation, cell.generation, operations, &mut latencies)?;
-                measured.add(&mut latencies, took, None);
-            }
+        let Some(mounted) = mounted.filter(|_| cell.shape.at_once() == 1) else {
+            continue;
+        };
+        for (operation, measured) in cell.operations.iter().zip(&mut through_mount) {
+            processors.begin(cell.placement, mount_pid)?;
+            let mut latencies = Vec::new();
+            let took = mounted.run(*operation, cell.generation, operations, &mut latencies);
+            let took = took.with_context(|| format!("{} through the mount", operation.name()))?;
+            measured.add(latencies, took, None);
         }
     }
-    drop(lanes);
+    drop(connections);
     for subject in subjects.iter() {
-        for operation in cell.operations {
-            subject
-                .verify(*operation, cell.shape, cell.generation)
-                .with_context(|| subject.name.clone())?;
-        }
+        let verify = |operation: &LatencyOperation| subject.verify(*operation, cell.shape, cell.generation);
+        let verified = cell.operations.iter().try_for_each(verify);
+        verified.with_context(|| subject.name.clone())?;
     }
+    let subjects = subjects.iter();
+    let known = subjects.map(|subject| (subject.role, subject.name.as_str(), subject.pid.is_some()));
+    let known: Vec<_> = known.collect();
     let rows = cell.operations.iter().enumerate().map(|(number, operation)| {
-        let of_operation: Vec<&mut SubjectSamples> =
-            measured.iter_mut().map(|all| &mut all[number]).collect();
-        row(cell, *operation, subjects, of_operation, &through_mount[number])
+        let samples = measured.iter_mut().map(|all| std::mem::take(&mut all[number]));
+        row(
+            cell,
+            *operation,
+            &known,
+            samples.collect(),
+            &through_mount[number],
+        )
     });
-    rows.collect()
+    Ok(rows.collect())
 }
 
 /// How many operations make a sample of the wanted length; they have been made once then, and the
@@ -149,100 +152,156 @@ fn calibrate(
     cell: MeasurementCell,
     effort: &SampleSize,
     subjects: &[LatencySubject],
-    lanes: &mut [Vec<Vec<LatencyConnection>>],
+    connections: &mut [Vec<Vec<LatencyConnection>>],
 ) -> Result<usize> {
-    let at_once = cell.shape.outstanding * cell.shape.connections;
-    let few = effort.operations_min.max(at_once).next_multiple_of(at_once);
+    let at_once = cell.shape.at_once();
+    let few = effort.operations_min.next_multiple_of(at_once);
     let mut longest = Duration::ZERO;
-    for (subject, of_subject) in subjects.iter().zip(lanes) {
-        for lanes in of_subject.iter_mut() {
-            let took = client::run(lanes, few, &mut Vec::new()).with_context(|| subject.name.clone())?;
+    for (subject, of_subject) in subjects.iter().zip(connections) {
+        for connections in of_subject.iter_mut() {
+            let took = connection::run(connections, few, &mut Vec::new());
+            let took = took.with_context(|| subject.name.clone())?;
             if subject.role == SubjectRole::Curt {
                 longest = longest.max(took);
             }
         }
         rewind(of_subject);
     }
-    // At most a hundred: a clock that jumps must not make a run endless.
-    let times = (effort.sample.as_nanos() / longest.as_nanos().max(1)).clamp(1, 100);
-    let operations = few * usize::try_from(times)?;
-    Ok(operations.next_multiple_of(at_once))
+    let times = (effort.sample.as_nanos() / longest.as_nanos().max(1)).clamp(1, SAMPLES_MAX);
+    Ok(few * usize::try_from(times)?)
 }
 
-fn rewind(lanes: &mut [Vec<LatencyConnection>]) {
-    lanes.iter_mut().flatten().for_each(|lane| lane.calls.rewind());
+fn rewind(connections: &mut [Vec<LatencyConnection>]) {
+    let all = connections.iter_mut().flatten();
+    all.for_each(|connection| connection.calls.rewind());
 }
 
 fn sample(
     subject: &LatencySubject,
     cell: MeasurementCell,
     operations: usize,
-    lanes: &mut [Vec<LatencyConnection>],
+    connections: &mut [Vec<LatencyConnection>],
     measured: &mut [SubjectSamples],
 ) -> Result<()> {
-    let at_once = cell.shape.outstanding * cell.shape.connections;
-    for (lanes, measured) in lanes.iter_mut().zip(measured) {
+    let warm_up = (WARM_UP * cell.shape.at_once()).min(operations);
+    for (connections, measured) in connections.iter_mut().zip(measured) {
         // A connection that was left alone for a while is woken first, and its thread's memory is
         // in a cache again.
-        client::run(lanes, (WARM_UP * at_once).min(operations), &mut Vec::new())?;
+        connection::run(connections, warm_up, &mut Vec::new())?;
         let mut latencies = Vec::with_capacity(operations);
         let before = subject.processor_time();
-        let took = client::run(lanes, operations, &mut latencies)?;
-        let after = subject.processor_time();
-        let processor = after
-            .zip(before)
-            .map(|(after, before)| after.saturating_sub(before));
-        measured.add(&mut latencies, took, processor);
+        let took = connection::run(connections, operations, &mut latencies)?;
+        let used = subject.processor_time().zip(before);
+        let used = used.map(|(after, before)| after.saturating_sub(before));
+        measured.add(latencies, took, used);
     }
-    rewind(lanes);
+    rewind(connections);
     Ok(())
 }
 
-/// Operations of each slot that are made before each sample.
-const WARM_UP: usize = 4;
-
+/// What is reported of an operation. Times are medians over the rounds, in microseconds; the keys
+/// are an interface.
 fn row(
     cell: MeasurementCell,
     operation: LatencyOperation,
-    subjects: &[LatencySubject],
-    mut measured: Vec<&mut SubjectSamples>,
+    subjects: &[(SubjectRole, &str, bool)],
+    mut measured: Vec<SubjectSamples>,
     mounted: &SubjectSamples,
-) -> Result<LatencyRow> {
-    let position = |role| subjects.iter().position(|subject| subject.role == role);
-    let curt = position(SubjectRole::Curt).context("our server is not measured")?;
-    let floor = position(SubjectRole::Floor).context("the floor is not measured")?;
-    let echo = position(SubjectRole::Echo).context("the echo is not measured")?;
+) -> Value {
+    let place = |role| subjects.iter().position(|subject| subject.0 == role);
+    let at = |role| place(role).unwrap_or_default();
+    let curt = at(SubjectRole::Curt);
     let p99 = f64::from(p99(&mut measured[curt].latencies)) / 1000.0;
-    let ratio = paired(&measured[curt].medians, &measured[floor].medians);
+    let us = |role| median(&measured[at(role)].medians);
+    let ratio = paired(&measured[curt].medians, &measured[at(SubjectRole::Floor)].medians);
     let peers = subjects.iter().zip(&measured);
-    let peers = peers.filter(|(subject, _)| subject.role == SubjectRole::Peer);
-    // One that cannot be moved to the others' processor was not measured on it.
-    let comparable = |subject: &LatencySubject| cell.placement == Placement::Any || subject.pid.is_some();
-    let peers = peers.map(|(subject, measured)| {
-        let figures = PeerFigures {
-            us: comparable(subject).then(|| measured.microseconds()),
-            ops_per_s: comparable(subject).then(|| median(&measured.rates)),
-            cpu_us: measured.processor_us(),
-        };
-        (subject.name.clone(), figures)
+    let peers = peers.filter(|(subject, _)| subject.0 == SubjectRole::Peer);
+    let peers = peers.map(|((_, name, is_known), samples)| {
+        // One that cannot be moved to the others' processor was not measured on it.
+        let is_comparable = cell.placement == Placement::Any || *is_known;
+        let figures = json!({
+            "us": is_comparable.then(|| median(&samples.medians)),
+            "ops_per_s": is_comparable.then(|| median(&samples.rates)),
+            "cpu_us": samples.processor_us(),
+        });
+        ((*name).to_owned(), figures)
     });
-    Ok(LatencyRow {
-        op: operation,
-        bytes: operation.bytes(),
-        outstanding: cell.shape.outstanding,
-        connections: cell.shape.connections,
-        placement: cell.placement,
-        echo_us: measured[echo].microseconds(),
-        floor_us: measured[floor].microseconds(),
-        curt_us: measured[curt].microseconds(),
-        curt_p99_us: p99,
-        ratio: ratio.median,
-        ratio_low: ratio.low,
-        ratio_high: ratio.high,
-        ops_per_s: median(&measured[curt].rates),
-        cpu_us: measured[curt].processor_us(),
-        filecache_off_us: position(SubjectRole::Uncached).map(|at| measured[at].microseconds()),
-        mount_us: (!mounted.medians.is_empty()).then(|| mounted.microseconds()),
-        peers: peers.collect(),
+    let peers: Map<String, Value> = peers.collect();
+    json!({
+        "op": operation,
+        "bytes": operation.bytes(),
+        "outstanding": cell.shape.outstanding,
+        "connections": cell.shape.connections,
+        "placement": cell.placement,
+        "echo_us": us(SubjectRole::Echo),
+        "floor_us": us(SubjectRole::Floor),
+        "curt_us": us(SubjectRole::Curt),
+        "curt_p99_us": p99,
+        // Ours by the floor's, of the same round: the median, and its interval of 95 %.
+        "ratio": ratio.median,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        // Of ours.
+        "ops_per_s": median(&measured[curt].rates),
+        "cpu_us": measured[curt].processor_us(),
+        "filecache_off_us": us(SubjectRole::Uncached),
+        // The system call on a mount, for one operation at a time.
+        "mount_us": (!mounted.medians.is_empty()).then(|| median(&mounted.medians)),
+        "peers": peers,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_exactly_the_keys_that_programs_read() {
+        let cell = MeasurementCell {
+            operations: GROUPS[5],
+            shape: super::super::load::SHAPES[0],
+            placement: Placement::OneCpu,
+            generation: 1,
+        };
+        let subjects = [
+            (SubjectRole::Echo, "echo", true),
+            (SubjectRole::Floor, "floor", true),
+            (SubjectRole::Curt, "curt", true),
+            (SubjectRole::Uncached, "filecache-off", true),
+            (SubjectRole::Peer, "ganesha", true),
+            (SubjectRole::Peer, "unknown", false),
+        ];
+        let measured = [7_u64, 8, 9, 10, 32, 33].map(|us| {
+            let mut samples = SubjectSamples::default();
+            let processor = (us == 9).then_some(Duration::from_nanos(2500));
+            samples.add(
+                vec![u32::try_from(us * 1000).unwrap_or(0)],
+                Duration::from_micros(us),
+                processor,
+            );
+            samples
+        });
+        let operation = LatencyOperation::WriteFileSync;
+        let row = row(
+            cell,
+            operation,
+            &subjects,
+            measured.to_vec(),
+            &SubjectSamples::default(),
+        );
+        let rate = |us: f64| 1.0 / (us / 1e6);
+        assert_eq!(
+            row,
+            json!({
+                "op": "WRITE FILE_SYNC", "bytes": 4096, "outstanding": 1, "connections": 1, "placement": "one-cpu",
+                "echo_us": 7.0, "floor_us": 8.0, "curt_us": 9.0, "curt_p99_us": 9.0,
+                "ratio": 1.125, "ratio_low": 1.125, "ratio_high": 1.125,
+                "ops_per_s": rate(9.0), "cpu_us": 2.5, "filecache_off_us": 10.0, "mount_us": null,
+                "peers": {
+                    "ganesha": {"us": 32.0, "ops_per_s": rate(32.0), "cpu_us": null},
+                    "unknown": {"us": null, "ops_per_s": null, "cpu_us": null},
+                },
+            })
+        );
+    }
 }

@@ -9,20 +9,17 @@
 //! both alike. All of it is on one processor: what is compared is work, and not where the kernel
 //! puts a thread.
 
-use std::ops::Range;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_proto::nfs3::{DATA_MAX, NfsFh3, NfsProcedure, ReadArguments, Sattr, SetattrArguments, StableHow};
+use curt_proto::nfs3::{DATA_MAX, NfsFh3, NfsProcedure, Sattr, SetattrArguments, StableHow};
 use curt_rpc::auth::RpcCredential;
+use serde_json::{Value, json};
 
-use super::calls::{PreparedCalls, put_call, write};
-use super::check::ReplyChecks;
-use super::client::LatencyConnection;
-use super::content;
+use super::connection::LatencyConnection;
 use super::load::LatencyOperation;
-use super::report::SizeRow;
+use super::operations::{PreparedCalls, ReplyChecks, block, read, write};
 use super::subject::LatencySubject;
-use super::tree::{make_file, remove_file};
 use crate::statistics::{median, paired};
 
 /// The smallest size, in bytes.
@@ -35,44 +32,50 @@ const FILE_BYTES: usize = 4 << 20;
 const COUNTS: (usize, usize) = (2, 256);
 /// The file.
 const NAME: &str = "size";
-
 /// The passes, in their order.
 const PASSES: [&str; 4] = ["write", "rewrite", "read", "reread"];
 
 /// The sizes up to the largest that is wanted.
-pub(super) fn all(most: usize) -> impl Iterator<Item = usize> {
+fn all(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(LEAST), |size| Some(size * 2)).take_while(move |size| *size <= most.min(MOST))
 }
 
-/// What one side was measured to take for a size, pass by pass: each round's value, in
-/// microseconds.
-type SizePasses = [Vec<f64>; 4];
-
 /// Measures all sizes up to `largest` in so many rounds. `servers` starts those of a round, with
-/// the file cache and without, and tells where they run; `done` is called after each round.
+/// the file cache and without; `done` is called after each round.
 pub(super) fn measure(
     rounds: u16,
     largest: usize,
     credential: &RpcCredential,
     servers: impl Fn(u16) -> Result<[LatencySubject; 2]>,
     done: impl Fn(),
-) -> Result<Vec<SizeRow>> {
-    let mut measured: Vec<[SizePasses; 2]> = all(largest).map(|_| Default::default()).collect();
+) -> Result<Vec<Value>> {
+    // By size, side and pass: each round's value, in microseconds.
+    let mut measured: Vec<[[Vec<f64>; 4]; 2]> = all(largest).map(|_| Default::default()).collect();
     for round in 0..rounds {
         let mut servers = servers(round)?;
         for (size, measured) in all(largest).zip(&mut measured) {
             let of_round = one_round(size, round, &mut servers, credential);
             let of_round = of_round.with_context(|| format!("{} KiB", size >> 10))?;
-            for (kept, new) in measured.iter_mut().zip(of_round) {
-                kept.iter_mut().zip(new).for_each(|(kept, new)| kept.push(new));
-            }
+            let kept = measured.iter_mut().flatten();
+            kept.zip(of_round.into_iter().flatten())
+                .for_each(|(kept, new)| kept.push(new));
         }
         servers.into_iter().try_for_each(LatencySubject::end)?;
         done();
     }
-    let rows = all(largest)
-        .zip(&measured)
-        .flat_map(|(size, [on, off])| rows(size, on, off));
+    let rows = all(largest).zip(&measured).flat_map(|(bytes, [on, off])| {
+        PASSES
+            .into_iter()
+            .zip(on.iter().zip(off))
+            .map(move |(pass, (on, off))| {
+                let ratio = paired(on, off);
+                // With by without, of the same round: the median, and its interval of 95 %.
+                json!({
+                    "bytes": bytes, "pass": pass, "on_us": median(on), "off_us": median(off),
+                    "ratio": ratio.median, "ratio_low": ratio.low, "ratio_high": ratio.high,
+                })
+            })
+    });
     Ok(rows.collect())
 }
 
@@ -104,24 +107,11 @@ fn one_round(
             *product *= took;
         }
     }
-    sides.into_iter().try_for_each(SizeTestFile::end)?;
+    for SizeTestFile { subject, .. } in sides {
+        let (export, directory) = (&subject.tree.export, subject.tree.directory);
+        export.remove(NfsProcedure::Remove, directory, NAME)?;
+    }
     Ok(product.map(|passes| passes.map(f64::sqrt)))
-}
-
-fn rows(size: usize, on: &SizePasses, off: &SizePasses) -> impl Iterator<Item = SizeRow> {
-    let of_pass = move |(pass, (on, off)): (&'static str, (&Vec<f64>, &Vec<f64>))| {
-        let ratio = paired(on, off);
-        SizeRow {
-            bytes: size,
-            pass,
-            on_us: median(on),
-            off_us: median(off),
-            ratio: ratio.median,
-            ratio_low: ratio.low,
-            ratio_high: ratio.high,
-        }
-    };
-    PASSES.into_iter().zip(on.iter().zip(off)).map(of_pass)
 }
 
 /// One server's file.
@@ -139,28 +129,14 @@ impl<'a> SizeTestFile<'a> {
     fn new(size: usize, subject: &'a mut LatencySubject, credential: &RpcCredential) -> Result<Self> {
         let count = (FILE_BYTES / size).clamp(COUNTS.0, COUNTS.1);
         let piece = size.min(DATA_MAX);
-        let pieces = count * size / piece;
-        let file = make_file(&subject.line, subject.tree.directory, NAME)?;
-        let mut blocks = Vec::new();
+        let file = subject.tree.export.make_file(subject.tree.directory, NAME)?;
+        let pieces = 0..count * size / piece;
+        let blocks: Vec<_> = pieces.map(|number| block(number, size as u64, piece)).collect();
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
-        for number in 0..pieces {
-            let mut data = vec![0; piece];
-            content::fill(&mut data, number as u64, size as u64);
-            let offset = (number * piece) as u64;
-            let mut call = Vec::new();
-            let arguments = write(file, offset, StableHow::Unstable, &data)?;
-            put_call(&mut call, credential, NfsProcedure::Write, &arguments);
-            writes.push(call);
-            let mut call = Vec::new();
-            let count = u32::try_from(piece)?;
-            put_call(
-                &mut call,
-                credential,
-                NfsProcedure::Read,
-                &ReadArguments { file, offset, count },
-            );
-            reads.push(call);
-            blocks.push(data);
+        for (number, data) in blocks.iter().enumerate() {
+            let offset = number * piece;
+            writes.push(write(credential, file, offset, StableHow::Unstable, data)?);
+            reads.push(read(credential, file, offset, piece)?);
         }
         let written = ReplyChecks::of_file(LatencyOperation::WriteUnstable, blocks.clone(), piece);
         let read = ReplyChecks::of_file(LatencyOperation::Read, blocks, piece);
@@ -185,27 +161,22 @@ impl<'a> SizeTestFile<'a> {
             },
             guard: None,
         };
-        self.subject.line.nfs(NfsProcedure::Setattr, &empty)?;
-        let (calls, count) = (self.calls, self.count);
+        self.subject.tree.export.change(NfsProcedure::Setattr, &empty)?;
         let mut medians = [0.0; 4];
         for (pass, median_of_pass) in medians.iter_mut().enumerate() {
-            let lane = if pass < 2 {
-                &mut self.writing
-            } else {
-                &mut self.reading
+            let connection = match pass {
+                0 | 1 => &mut self.writing,
+                _ => &mut self.reading,
             };
-            let took = (0..count).map(|number| {
-                let slots: Range<usize> = number * calls..(number + 1) * calls;
-                Ok(lane.burst(slots)?.as_secs_f64() * 1e6)
+            let calls = self.calls;
+            let took = (0..self.count).map(|number| {
+                let times = connection.times(number * calls..(number + 1) * calls, None)?;
+                let until_last = times.into_iter().max().unwrap_or(Duration::ZERO);
+                Ok(until_last.as_secs_f64() * 1e6)
             });
-            let took = took.collect::<Result<Vec<f64>>>().context(PASSES[pass])?;
-            *median_of_pass = median(&took);
+            *median_of_pass = median(&took.collect::<Result<Vec<f64>>>().context(PASSES[pass])?);
         }
         Ok(medians)
-    }
-
-    fn end(self) -> Result<()> {
-        remove_file(&self.subject.line, self.subject.tree.directory, NAME)
     }
 }
 

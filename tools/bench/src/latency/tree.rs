@@ -1,45 +1,36 @@
-//! What the operations work on, made through the server that is measured.
+//! What the operations work on, made through the server that is measured, call by call.
 
-use anyhow::{Result, ensure};
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use curt_client::mounting::{ExportSource, mount};
+use curt_client::threads::MonotonicClock;
 use curt_proto::nfs3::{
-    CommitArguments, CreateArguments, CreateHow, CreateOk, DirectoryEntryPlus, LookupOk, MkdirArguments,
-    NfsFh3, NfsProcedure, ReadArguments, ReadOk, ReaddirOk, Sattr, StableHow,
+    CommitArguments, CommitOk, CreateArguments, CreateHow, CreateOk, LookupOk, MkdirArguments, NfsFh3,
+    NfsProcedure, ReadOk, Sattr, StableHow, WccData, WriteOk,
 };
+use curt_rpc::auth::RpcCredential;
+use curt_rpc::client::{AddressFamily, Interrupt, NoTransportEvents, PortSource, ServerName, TcpOptions};
+use curt_xdr::Encode;
 
-use super::calls::{listing, named, write};
-use super::content;
-use super::load::{BLOCK_BYTES, BLOCK_COUNT, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
-use super::setup_client::{SetupClient, decoded};
+use super::connection::{connect, exchange};
+use super::load::{BLOCK_BYTES, CONNECTIONS_MAX, LISTED_NAMES, OUTSTANDING_MAX};
+use super::operations::{block, call, decoded, named, read, write};
 
+/// How long mounting may take.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Blocks of each file: one for each slot, and one that is never read, so that no READ meets the
 /// end.
 const FILE_BLOCKS: usize = OUTSTANDING_MAX + 1;
 /// Bytes of each file.
 pub(super) const FILE_BYTES: u64 = (FILE_BLOCKS * BLOCK_BYTES) as u64;
-
-/// A server's files.
-pub(super) struct LatencyTree {
-    /// The name of the directory in the export.
-    pub(super) name: String,
-    /// The export's root.
-    root: NfsFh3,
-    /// All of it.
-    pub(super) directory: NfsFh3,
-    /// Two files for each connection.
-    pub(super) files: Vec<ConnectionFiles>,
-    /// A directory of [`LISTED_NAMES`] empty files.
-    pub(super) listed: NfsFh3,
-    /// An empty directory, for names that are made and removed.
-    pub(super) made: NfsFh3,
-}
-
-/// The files of one connection.
-pub(super) struct ConnectionFiles {
-    /// Read, and never written.
-    pub(super) read: NfsFh3,
-    /// Written.
-    pub(super) written: NfsFh3,
-}
+/// The directory of names that are listed.
+pub(super) const LISTED: &str = "listed";
+/// The directory of names that are made.
+pub(super) const MADE: &str = "made";
 
 /// The file that a connection reads.
 pub(super) fn file_name(connection: usize) -> String {
@@ -56,70 +47,193 @@ pub(super) fn listed_name(number: usize) -> String {
     format!("name-{number:03}")
 }
 
-/// The directory of names that are listed.
-pub(super) const LISTED: &str = "listed";
-/// The directory of names that are made.
-pub(super) const MADE: &str = "made";
+/// An export of a server, for what comes before and after measuring.
+pub(super) struct LatencyExport {
+    stream: RefCell<TcpStream>,
+    pub(super) address: SocketAddr,
+    pub(super) root: NfsFh3,
+    credential: RpcCredential,
+}
+
+impl LatencyExport {
+    /// Mounts `path` of the server at `port`; without `mount_port` its portmapper says where MOUNT
+    /// is.
+    pub(super) fn mount(
+        host: &str,
+        port: u16,
+        mount_port: Option<u16>,
+        path: &[u8],
+        credential: &RpcCredential,
+    ) -> Result<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let server = host
+            .parse::<IpAddr>()
+            .map_or_else(|_| ServerName::Name(host.to_owned()), ServerName::Address);
+        let source = ExportSource {
+            path: path.to_vec(),
+            transport: TcpOptions::new(server, PortSource::Fixed(port)),
+            nfs_port: Some(port),
+            mount_server: None,
+            mount_family: AddressFamily::Any,
+            mount_port,
+            credential: credential.clone(),
+            timeout: MOUNT_TIMEOUT,
+        };
+        let (events, clock) = (Arc::new(NoTransportEvents), Arc::new(MonotonicClock));
+        let mounted = mount(&source, events, clock, &Interrupt::never())?;
+        let stream = connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
+        Ok(Self {
+            address: stream.peer_addr()?,
+            stream: RefCell::new(stream),
+            root: NfsFh3::new(mounted.root.as_bytes())?,
+            credential: credential.clone(),
+        })
+    }
+
+    /// Makes a call, and hands its record to `decode`.
+    fn reply<T>(&self, call: &[u8], decode: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        decode(&exchange(&mut self.stream.borrow_mut(), call)?)
+    }
+
+    fn call<T>(
+        &self,
+        procedure: NfsProcedure,
+        arguments: &dyn Encode,
+        decode: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let call = call(&self.credential, procedure, arguments);
+        self.reply(&call, decode).with_context(|| procedure.name())
+    }
+
+    pub(super) fn find(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let place = named(directory, name.as_bytes())?;
+        self.call(NfsProcedure::Lookup, &place, |reply| {
+            Ok(decoded::<LookupOk>(reply)?.object)
+        })
+    }
+
+    /// The object that CREATE or MKDIR made; a server need not tell it (RFC 1813 section 3.3.8).
+    fn made(
+        &self,
+        directory: NfsFh3,
+        name: &str,
+        procedure: NfsProcedure,
+        arguments: &dyn Encode,
+    ) -> Result<NfsFh3> {
+        let made = self.call(procedure, arguments, |reply| {
+            Ok(decoded::<CreateOk>(reply)?.object)
+        })?;
+        made.map_or_else(|| self.find(directory, name), Ok)
+    }
+
+    pub(super) fn make_file(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let (place, how) = (
+            named(directory, name.as_bytes())?,
+            CreateHow::Guarded(mode(0o644)),
+        );
+        self.made(
+            directory,
+            name,
+            NfsProcedure::Create,
+            &CreateArguments { place, how },
+        )
+    }
+
+    fn make_directory(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let (place, attributes) = (named(directory, name.as_bytes())?, mode(0o755));
+        self.made(
+            directory,
+            name,
+            NfsProcedure::Mkdir,
+            &MkdirArguments { place, attributes },
+        )
+    }
+
+    /// Makes a file of [`FILE_BYTES`].
+    fn make_filled(&self, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let file = self.make_file(directory, name)?;
+        for number in 0..FILE_BLOCKS {
+            let (offset, data) = (number * BLOCK_BYTES, block(number, 0, BLOCK_BYTES));
+            let call = write(&self.credential, file, offset, StableHow::Unstable, &data)?;
+            let written = self.reply(&call, |reply| Ok(decoded::<WriteOk>(reply)?.count))?;
+            ensure!(
+                usize::try_from(written)? == BLOCK_BYTES,
+                "{written} bytes written"
+            );
+        }
+        let (offset, count) = (0, 0);
+        let all = CommitArguments { file, offset, count };
+        self.call(NfsProcedure::Commit, &all, |reply| {
+            decoded::<CommitOk>(reply).map(drop)
+        })?;
+        Ok(file)
+    }
+
+    /// Takes a name away by REMOVE or RMDIR.
+    pub(super) fn remove(&self, procedure: NfsProcedure, directory: NfsFh3, name: &str) -> Result<()> {
+        self.change(procedure, &named(directory, name.as_bytes())?)
+    }
+
+    /// Calls whatever changes attributes alone.
+    pub(super) fn change(&self, procedure: NfsProcedure, arguments: &dyn Encode) -> Result<()> {
+        self.call(procedure, arguments, |reply| decoded::<WccData>(reply).map(drop))
+    }
+}
+
+fn mode(mode: u32) -> Sattr {
+    Sattr {
+        mode: Some(mode),
+        ..Sattr::default()
+    }
+}
+
+/// A server's files.
+pub(super) struct LatencyTree {
+    /// The name of the directory in the export.
+    pub(super) name: String,
+    pub(super) export: LatencyExport,
+    /// All of it.
+    pub(super) directory: NfsFh3,
+    /// Two files for each connection: one is read and never written, the other one written.
+    pub(super) files: Vec<[NfsFh3; 2]>,
+    /// A directory of [`LISTED_NAMES`] empty files.
+    pub(super) listed: NfsFh3,
+    /// An empty directory, for names that are made and removed.
+    pub(super) made: NfsFh3,
+}
 
 impl LatencyTree {
     /// Makes it below the root of an export. What an earlier run left there under that name is an
     /// error.
-    pub(super) fn make(line: &SetupClient, root: NfsFh3, name: &str) -> Result<Self> {
-        let directory = make_directory(line, root, name)?;
-        let listed = make_directory(line, directory, LISTED)?;
-        let made = make_directory(line, directory, MADE)?;
+    pub(super) fn make(export: LatencyExport, name: String) -> Result<Self> {
+        let directory = export.make_directory(export.root, &name)?;
+        let listed = export.make_directory(directory, LISTED)?;
         for number in 0..LISTED_NAMES {
-            make_file(line, listed, &listed_name(number))?;
+            export.make_file(listed, &listed_name(number))?;
         }
-        let mut files = Vec::new();
-        for connection in 0..CONNECTIONS_MAX {
-            let read = make_file(line, directory, &file_name(connection))?;
-            let written = make_file(line, directory, &written_name(connection))?;
-            for file in [read, written] {
-                for block in 0..FILE_BLOCKS {
-                    let data = content::block(block, 0);
-                    let offset = (block * BLOCK_BYTES) as u64;
-                    line.nfs(
-                        NfsProcedure::Write,
-                        &write(file, offset, StableHow::Unstable, &data)?,
-                    )?;
-                }
-                let all = CommitArguments {
-                    file,
-                    offset: 0,
-                    count: 0,
-                };
-                line.nfs(NfsProcedure::Commit, &all)?;
-            }
-            files.push(ConnectionFiles { read, written });
-        }
+        let files = (0..CONNECTIONS_MAX).map(|connection| {
+            let read = export.make_filled(directory, &file_name(connection))?;
+            Ok([read, export.make_filled(directory, &written_name(connection))?])
+        });
         Ok(Self {
-            name: name.to_owned(),
-            root,
+            files: files.collect::<Result<_>>()?,
+            made: export.make_directory(directory, MADE)?,
             directory,
-            files,
             listed,
-            made,
+            export,
+            name,
         })
     }
 
     /// Reads back what the slots of a connection have written, which is to be of this generation.
-    pub(super) fn verify(
-        &self,
-        line: &SetupClient,
-        connection: usize,
-        slots: usize,
-        generation: u64,
-    ) -> Result<()> {
+    pub(super) fn verify(&self, connection: usize, slots: usize, generation: u64) -> Result<()> {
+        let [_, file] = self.files[connection];
         for slot in 0..slots {
-            let arguments = ReadArguments {
-                file: self.files[connection].written,
-                offset: (slot * BLOCK_BYTES) as u64,
-                count: BLOCK_COUNT,
-            };
-            let reply = line.nfs(NfsProcedure::Read, &arguments)?;
+            let call = read(&self.export.credential, file, slot * BLOCK_BYTES, BLOCK_BYTES)?;
+            let written = block(slot, generation, BLOCK_BYTES);
+            let is_written = |reply: &[u8]| Ok(decoded::<ReadOk<'_>>(reply)?.data.bytes() == written);
             ensure!(
-                decoded::<ReadOk<'_>>(&reply)?.data.bytes() == content::block(slot, generation),
+                self.export.reply(&call, is_written)?,
                 "block {slot} of {} is not what was written",
                 written_name(connection)
             );
@@ -127,71 +241,18 @@ impl LatencyTree {
         Ok(())
     }
 
-    /// How many names are in the directory where names are made.
-    pub(super) fn made_count(&self, line: &SetupClient) -> Result<usize> {
-        let reply = line.nfs(NfsProcedure::ReaddirPlus, &listing(self.made))?;
-        let listing = decoded::<ReaddirOk<'_, DirectoryEntryPlus<'_>>>(&reply)?;
-        let mut count = 0;
-        for entry in listing.entries {
-            let name = entry?.name.bytes();
-            count += usize::from(name != b"." && name != b"..");
-        }
-        Ok(count)
-    }
-
-    /// Removes it again.
-    pub(super) fn remove(&self, line: &SetupClient) -> Result<()> {
+    /// Removes it again. A name that is left where names are made and removed is an error.
+    pub(super) fn remove(&self) -> Result<()> {
+        let (export, directory) = (&self.export, self.directory);
         for number in 0..LISTED_NAMES {
-            remove_file(line, self.listed, &listed_name(number))?;
+            export.remove(NfsProcedure::Remove, self.listed, &listed_name(number))?;
         }
         for connection in 0..CONNECTIONS_MAX {
-            remove_file(line, self.directory, &file_name(connection))?;
-            remove_file(line, self.directory, &written_name(connection))?;
+            export.remove(NfsProcedure::Remove, directory, &file_name(connection))?;
+            export.remove(NfsProcedure::Remove, directory, &written_name(connection))?;
         }
-        for name in [LISTED, MADE] {
-            line.nfs(NfsProcedure::Rmdir, &named(self.directory, name.as_bytes())?)?;
-        }
-        line.nfs(NfsProcedure::Rmdir, &named(self.root, self.name.as_bytes())?)?;
-        Ok(())
-    }
-}
-
-pub(super) fn look_up(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-    let reply = line.nfs(NfsProcedure::Lookup, &named(directory, name.as_bytes())?)?;
-    Ok(decoded::<LookupOk>(&reply)?.object)
-}
-
-fn make_directory(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-    let arguments = MkdirArguments {
-        place: named(directory, name.as_bytes())?,
-        attributes: Sattr {
-            mode: Some(0o755),
-            ..Sattr::default()
-        },
-    };
-    let reply = line.nfs(NfsProcedure::Mkdir, &arguments)?;
-    made(line, directory, name, &reply)
-}
-
-pub(super) fn make_file(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<NfsFh3> {
-    let how = CreateHow::Guarded(Sattr {
-        mode: Some(0o644),
-        ..Sattr::default()
-    });
-    let place = named(directory, name.as_bytes())?;
-    let reply = line.nfs(NfsProcedure::Create, &CreateArguments { place, how })?;
-    made(line, directory, name, &reply)
-}
-
-pub(super) fn remove_file(line: &SetupClient, directory: NfsFh3, name: &str) -> Result<()> {
-    line.nfs(NfsProcedure::Remove, &named(directory, name.as_bytes())?)
-        .map(drop)
-}
-
-fn made(line: &SetupClient, directory: NfsFh3, name: &str, reply: &[u8]) -> Result<NfsFh3> {
-    match decoded::<CreateOk>(reply)?.object {
-        Some(handle) => Ok(handle),
-        // A server need not tell it (RFC 1813 section 3.3.8).
-        None => look_up(line, directory, name),
+        export.remove(NfsProcedure::Rmdir, directory, LISTED)?;
+        export.remove(NfsProcedure::Rmdir, directory, MADE)?;
+        export.remove(NfsProcedure::Rmdir, export.root, &self.name)
     }
 }

@@ -1,8 +1,8 @@
 //! The client that measures: one thread, calls made beforehand, all that can be sent in one send.
 //! It costs every server the same, and little.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,13 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
 
-use super::calls::{PreparedCalls, slot_of};
-use super::check::ReplyChecks;
+use super::operations::{PreparedCalls, ReplyChecks, slot_of};
 
 /// Room for replies, in bytes: those of all slots of the longest listing, or one READ of the most
 /// bytes and its head.
 const INPUT_BYTES: usize = 2 << 20;
-/// How long a server may be silent.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a server may be silent, in seconds.
+const SILENCE_MAX: u64 = 30;
 
 /// A connection, what is called on it, and how the replies are checked.
 pub(super) struct LatencyConnection {
@@ -51,64 +50,43 @@ impl LatencyConnection {
             sent: Instant::now(),
             took: Duration::ZERO,
         };
-        let slots = vec![none; calls.slots_count()];
         Self {
+            slots: vec![none; calls.slots_count()],
             stream,
             calls,
             checks,
             output: Vec::new(),
             input: vec![0; INPUT_BYTES],
             filled: 0,
-            slots,
             waiting: 0,
             left: 0,
         }
     }
 
-    /// Makes the calls of these slots at once; returns how long it took until the last was
-    /// answered.
-    pub(super) fn burst(&mut self, slots: std::ops::Range<usize>) -> Result<Duration> {
-        slots.for_each(|slot| self.call(slot));
-        let start = Instant::now();
-        self.send()?;
-        self.finish()?;
-        Ok(start.elapsed())
-    }
-
     /// Makes the calls of these slots, each so much after the one before if there is an `interval`;
     /// returns how long each took.
-    pub(super) fn times(&mut self, slots: &[usize], interval: Option<Duration>) -> Result<Vec<Duration>> {
-        for slot in slots {
+    pub(super) fn times(
+        &mut self,
+        slots: impl Iterator<Item = usize> + Clone,
+        interval: Option<Duration>,
+    ) -> Result<Vec<Duration>> {
+        self.left = 0;
+        for slot in slots.clone() {
             if let Some(interval) = interval.filter(|_| self.waiting > 0) {
                 self.send()?;
                 std::thread::sleep(interval);
             }
-            self.call(*slot);
+            self.call(slot);
         }
         self.send()?;
-        self.finish()?;
-        Ok(slots.iter().map(|slot| self.slots[*slot].took).collect())
-    }
-
-    /// Waits for all replies.
-    fn finish(&mut self) -> Result<()> {
-        self.left = 0;
-        let mut unused = Vec::new();
-        while self.waiting > 0 {
-            self.receive(RecvFlags::empty(), &mut unused)?;
-        }
-        Ok(())
+        self.receive_all(&mut Vec::new())?;
+        Ok(slots.map(|slot| self.slots[slot].took).collect())
     }
 
     fn begin(&mut self, operations: usize) -> Result<()> {
-        self.left = operations;
-        for slot in 0..self.slots.len() {
-            if self.left == 0 {
-                break;
-            }
-            self.left -= 1;
-            self.call(slot);
-        }
+        let first = operations.min(self.slots.len());
+        self.left = operations - first;
+        (0..first).for_each(|slot| self.call(slot));
         self.send()
     }
 
@@ -124,19 +102,22 @@ impl LatencyConnection {
             return Ok(());
         }
         let now = Instant::now();
-        if let [only] = self.slots.as_mut_slice() {
-            only.sent = now;
-        } else {
-            // Those that were made since are those in the output.
-            let mut at = 0;
-            while at < self.output.len() {
-                let slot = slot_of(number_at(&self.output[at..]));
-                self.slots[slot].sent = now;
-                at += self.calls.length(slot);
-            }
+        // Those that were made since are those in the output.
+        let mut at = 0;
+        while at < self.output.len() {
+            let slot = slot_of(number_at(&self.output[at..]));
+            self.slots[slot].sent = now;
+            at += self.calls.length(slot);
         }
         self.stream.write_all(&self.output)?;
         self.output.clear();
+        Ok(())
+    }
+
+    fn receive_all(&mut self, latencies: &mut Vec<u32>) -> Result<()> {
+        while self.waiting > 0 {
+            self.receive(RecvFlags::empty(), latencies)?;
+        }
         Ok(())
     }
 
@@ -146,7 +127,7 @@ impl LatencyConnection {
             Ok((_, 0)) => bail!("the server closed the connection"),
             Ok((_, received)) => received,
             Err(Errno::AGAIN) if flags.contains(RecvFlags::DONTWAIT) => return Ok(()),
-            Err(Errno::AGAIN) => bail!("the server says nothing for {} s", REPLY_TIMEOUT.as_secs()),
+            Err(Errno::AGAIN) => bail!("the server says nothing for {SILENCE_MAX} s"),
             Err(errno) => return Err(errno.into()),
         };
         let now = Instant::now();
@@ -175,50 +156,42 @@ impl LatencyConnection {
     }
 }
 
-/// Makes `operations` calls, spread over the lanes evenly; appends how long each took, in
+/// Makes `operations` calls, spread over the connections evenly; appends how long each took, in
 /// nanoseconds, and returns how long they took together.
 pub(super) fn run(
-    lanes: &mut [LatencyConnection],
+    connections: &mut [LatencyConnection],
     operations: usize,
     latencies: &mut Vec<u32>,
 ) -> Result<Duration> {
-    let each = operations / lanes.len();
+    let each = operations / connections.len();
     let start = Instant::now();
-    for lane in lanes.iter_mut() {
-        lane.begin(each)?;
+    for connection in connections.iter_mut() {
+        connection.begin(each)?;
     }
-    if let [lane] = lanes {
-        while lane.waiting > 0 {
-            lane.receive(RecvFlags::empty(), latencies)?;
-        }
-    } else {
-        run_many(lanes, latencies)?;
+    match connections {
+        [connection] => connection.receive_all(latencies)?,
+        connections => receive_from_all(connections, latencies)?,
     }
     Ok(start.elapsed())
 }
 
-fn run_many(lanes: &mut [LatencyConnection], latencies: &mut Vec<u32>) -> Result<()> {
+fn receive_from_all(connections: &mut [LatencyConnection], latencies: &mut Vec<u32>) -> Result<()> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (number, lane) in lanes.iter().enumerate() {
+    for (number, connection) in connections.iter().enumerate() {
         let data = epoll::EventData::new_u64(number as u64);
-        epoll::add(&set, lane.stream.as_fd(), data, epoll::EventFlags::IN)?;
+        epoll::add(&set, connection.stream.as_fd(), data, epoll::EventFlags::IN)?;
     }
-    let patience = Timespec {
-        tv_sec: i64::try_from(REPLY_TIMEOUT.as_secs())?,
-        tv_nsec: 0,
-    };
-    let mut events = Vec::with_capacity(lanes.len());
-    while lanes.iter().any(|lane| lane.waiting > 0) {
+    let patience = Timespec::try_from(Duration::from_secs(SILENCE_MAX))?;
+    let mut events = Vec::with_capacity(connections.len());
+    while connections.iter().any(|connection| connection.waiting > 0) {
         events.clear();
-        let ready = epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&patience));
-        match ready {
-            Ok(0) => bail!("the server says nothing for {} s", REPLY_TIMEOUT.as_secs()),
+        match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&patience)) {
+            Ok(0) => bail!("the server says nothing for {SILENCE_MAX} s"),
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         for event in &events {
-            let number = usize::try_from(event.data.u64())?;
-            lanes[number].receive(RecvFlags::DONTWAIT, latencies)?;
+            connections[usize::try_from(event.data.u64())?].receive(RecvFlags::DONTWAIT, latencies)?;
         }
     }
     Ok(())
@@ -232,10 +205,8 @@ fn record_length(bytes: &[u8]) -> Result<Option<usize>> {
     let mark = u32::from_be_bytes(*mark);
     ensure!(mark >> 31 == 1, "a reply of more than one fragment");
     let length = MARK_SIZE + usize::try_from(mark & 0x7fff_ffff)?;
-    ensure!(
-        (2 * MARK_SIZE..=INPUT_BYTES).contains(&length),
-        "a reply of {length} bytes"
-    );
+    let is_reply = (2 * MARK_SIZE..=INPUT_BYTES).contains(&length);
+    ensure!(is_reply, "a reply of {length} bytes");
     Ok((bytes.len() >= length).then_some(length))
 }
 
@@ -257,11 +228,12 @@ pub(super) fn prepare(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+pub(super) fn connect(address: impl ToSocketAddrs) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
     prepare(&stream)?;
-    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+    let timeout = Some(Duration::from_secs(SILENCE_MAX));
+    stream.set_read_timeout(timeout)?;
+    stream.set_write_timeout(timeout)?;
     Ok(stream)
 }
 
@@ -278,9 +250,4 @@ pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Result<Vec<u8>> {
         ensure!(received > 0, "the server closed the connection");
         filled += received;
     }
-}
-
-/// Reads exactly one byte: the peer is ready.
-pub(super) fn await_ready(stream: &mut TcpStream) -> io::Result<()> {
-    stream.read_exact(&mut [0])
 }

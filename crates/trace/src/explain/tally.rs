@@ -4,15 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::report::UnlistedRequests;
-
-/// The counts of one key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RequestTally {
-    pub(super) sent: u64,
-    pub(super) linux: u64,
-    pub(super) spared: u64,
-}
+use super::report::{RequestTally, UnlistedRequests};
 
 impl RequestTally {
     const fn size(&self) -> (u64, u64) {
@@ -70,9 +62,9 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
 
 const fn add(rest: &mut UnlistedRequests, tally: &RequestTally) {
     rest.count += 1;
-    rest.sent += tally.sent;
-    rest.linux += tally.linux;
-    rest.spared += tally.spared;
+    rest.requests.sent += tally.sent;
+    rest.requests.linux += tally.linux;
+    rest.requests.spared += tally.spared;
 }
 
 #[cfg(test)]
@@ -99,7 +91,7 @@ mod tests {
             )
         );
         let told: u64 = largest.iter().map(|(_, tally)| tally.sent).sum();
-        assert_eq!(told + rest.sent, 2000);
+        assert_eq!(told + rest.requests.sent, 2000);
     }
 
     #[test]
@@ -112,6 +104,6 @@ mod tests {
         tallies.count(8, |tally| tally.linux += 1);
         let (largest, rest) = tallies.largest(8);
         assert_eq!(largest.len(), 5);
-        assert_eq!((rest.count, rest.spared), (4, 1 + 2 + 3 + 4));
+        assert_eq!((rest.count, rest.requests.spared), (4, 1 + 2 + 3 + 4));
     }
 }

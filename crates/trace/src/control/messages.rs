@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use curt_trace::stages::CallGraph;
+use crate::stages::CallGraph;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -129,13 +129,13 @@ pub struct MountReport {
     /// How long it has been mounted, in seconds.
     pub age_seconds: f64,
     /// The client's counters.
-    pub counters: curt_trace::ClientSnapshot,
+    pub counters: crate::ClientSnapshot,
     /// Requests that the kernel sent to the daemon, by operation.
     pub fuse: BTreeMap<String, u64>,
     /// The figures of each procedure's requests.
-    pub operations: curt_trace::OperationSnapshot,
+    pub operations: crate::OperationSnapshot,
     /// The traffic of the connections.
-    pub transport: curt_trace::TransportReport,
+    pub transport: crate::TransportReport,
     /// What the daemon holds in memory at this moment.
     pub held: MemoryUsage,
     /// What the server reported about itself.

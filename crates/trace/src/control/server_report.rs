@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use curt_trace::ServerSnapshot;
-use curt_trace::stages::StageReport;
+use crate::ServerSnapshot;
+use crate::stages::StageReport;
 use serde::{Deserialize, Serialize};
+
+use super::difference::counted_since;
 
 /// A server, and what it did since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,24 +43,15 @@ impl ServerReport {
     /// between. What is no sum, and the times of stages, are as they are now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let limits = self.limits.iter().map(|(name, now)| {
-            let then = earlier.limits.get(name).copied().unwrap_or(0);
-            (name.clone(), now.saturating_sub(then))
-        });
-        let file_cache = self.file_cache.iter().map(|(name, now)| {
-            let then = earlier.file_cache.get(name).copied().unwrap_or(0);
-            let then = if FILE_CACHE_MOMENTS.contains(&name.as_str()) {
-                0
-            } else {
-                then
-            };
-            (name.clone(), now.saturating_sub(then))
-        });
+        let mut file_cache = counted_since(&self.file_cache, &earlier.file_cache);
+        let moments = FILE_CACHE_MOMENTS.map(|name| self.file_cache.get_key_value(name));
+        let moments = moments.into_iter().flatten();
+        file_cache.extend(moments.map(|(name, now)| (name.clone(), *now)));
         Self {
             age_seconds: (self.age_seconds - earlier.age_seconds).max(0.0),
             counters: self.counters.since(&earlier.counters),
-            file_cache: file_cache.collect(),
-            limits: limits.collect(),
+            file_cache,
+            limits: counted_since(&self.limits, &earlier.limits),
             file_cache_misses: self.file_cache_misses.saturating_sub(earlier.file_cache_misses),
             ..self.clone()
         }

@@ -1,6 +1,20 @@
 //! What a mount did between two reports of it.
 
+use std::collections::BTreeMap;
+
 use super::messages::MountReport;
+
+/// What was counted between two reports, by name.
+pub(super) fn counted_since(
+    now: &BTreeMap<String, u64>,
+    earlier: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let since = |(name, now): (&String, &u64)| {
+        let then = earlier.get(name).copied().unwrap_or(0);
+        (name.clone(), now.saturating_sub(then))
+    };
+    now.iter().map(since).collect()
+}
 
 /// How two reports of one mount point go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +44,10 @@ impl MountReport {
     /// time between; other values are the present ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let fuse = self.fuse.iter().map(|(operation, now)| {
-            let then = earlier.fuse.get(operation).copied().unwrap_or(0);
-            (operation.clone(), now.saturating_sub(then))
-        });
         Self {
             age_seconds: (self.age_seconds - earlier.age_seconds).max(0.0),
             counters: self.counters.since(&earlier.counters),
-            fuse: fuse.collect(),
+            fuse: counted_since(&self.fuse, &earlier.fuse),
             operations: self.operations.since(&earlier.operations),
             transport: self.transport.since(&earlier.transport),
             ..self.clone()
@@ -47,12 +57,12 @@ impl MountReport {
 
 #[cfg(test)]
 mod tests {
-    use curt_trace::ClientCounter;
+    use crate::ClientCounter;
 
     use super::*;
 
     fn report(age_seconds: f64, hits: u64, asked: u64) -> MountReport {
-        let counters = curt_trace::ClientCounters::default();
+        let counters = crate::ClientCounters::default();
         counters.add(ClientCounter::NegHit, hits);
         MountReport {
             pid: 7,

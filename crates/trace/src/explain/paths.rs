@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use curt_fuse::NodeId;
+use curt_linux_model::ObjectId;
 
 /// Paths that are remembered at most.
 pub(super) const PATHS_MAX: usize = 1 << 17;
@@ -21,9 +21,12 @@ pub(super) struct PathIndex(pub(super) u32);
 pub(super) struct PathTable {
     all: Vec<(PathIndex, Box<[u8]>)>,
     numbers: HashMap<(PathIndex, Box<[u8]>), PathIndex>,
-    nodes: HashMap<NodeId, PathIndex>,
+    nodes: HashMap<ObjectId, PathIndex>,
     room: usize,
 }
+
+/// The object at the mount's root.
+const ROOT_OBJECT: ObjectId = ObjectId(1);
 
 /// The mount's root.
 pub(super) const ROOT: PathIndex = PathIndex(1);
@@ -33,14 +36,14 @@ impl PathTable {
         Self {
             all: vec![(PathIndex(0), Box::default()), (PathIndex(0), Box::default())],
             numbers: HashMap::new(),
-            nodes: HashMap::from([(NodeId::ROOT, ROOT)]),
+            nodes: HashMap::from([(ROOT_OBJECT, ROOT)]),
             room,
         }
     }
 
     /// The path of an object; if it was reached before the explanation began, a path with its
     /// number.
-    pub(super) fn of(&mut self, node: NodeId) -> PathIndex {
+    pub(super) fn of(&mut self, node: ObjectId) -> PathIndex {
         if let Some(known) = self.nodes.get(&node) {
             return *known;
         }
@@ -72,9 +75,9 @@ impl PathTable {
     }
 
     /// An object was reached by this path.
-    pub(super) fn reached(&mut self, node: NodeId, path: PathIndex) {
+    pub(super) fn reached(&mut self, node: ObjectId, path: PathIndex) {
         if node.0 != 0
-            && node != NodeId::ROOT
+            && node != ROOT_OBJECT
             && (self.nodes.len() < self.room || self.nodes.contains_key(&node))
         {
             self.nodes.insert(node, path);
@@ -111,13 +114,13 @@ mod tests {
     fn a_path_is_told_from_the_root() {
         let mut paths = PathTable::new(PATHS_MAX);
         let directory = paths.name(ROOT, b"src");
-        paths.reached(NodeId(5), directory);
-        let five = paths.of(NodeId(5));
+        paths.reached(ObjectId(5), directory);
+        let five = paths.of(ObjectId(5));
         let file = paths.name(five, b"main.c");
         assert_eq!(paths.text(file), "/src/main.c");
         assert_eq!(paths.text(ROOT), "/");
         assert_eq!(paths.name(directory, b"main.c"), file);
-        let stranger = paths.of(NodeId(77));
+        let stranger = paths.of(ObjectId(77));
         let inside = paths.name(stranger, b"x");
         assert_eq!(
             (paths.text(stranger), paths.text(inside)),
@@ -132,8 +135,8 @@ mod tests {
         let last = paths.name(directory, b"last");
         assert_eq!(paths.text(last), "/a/last");
         assert_eq!(paths.name(directory, b"too many"), directory);
-        assert_eq!(paths.of(NodeId(9)), ROOT);
-        (10..100).for_each(|node| paths.reached(NodeId(node), last));
+        assert_eq!(paths.of(ObjectId(9)), ROOT);
+        (10..100).for_each(|node| paths.reached(ObjectId(node), last));
         assert!(paths.nodes.len() <= 4 && paths.all.len() <= 4);
     }
 }

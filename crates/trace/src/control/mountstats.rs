@@ -12,8 +12,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use curt_trace::mountstats::{BYTES, EVENTS, Mountstats};
-use curt_trace::{ClientCounter, OperationFigure};
+use crate::mountstats::{BYTES, EVENTS, Mountstats};
+use crate::{ClientCounter, OperationFigure};
 use tracing::warn;
 
 use super::messages::MountReport;
@@ -254,7 +254,7 @@ impl Drop for MountstatsFile {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
-    use curt_trace::ClientCounters;
+    use crate::ClientCounters;
 
     use super::*;
 

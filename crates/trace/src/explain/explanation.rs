@@ -9,18 +9,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use curt_fuse::NodeId;
-use curt_linux_model::{FileOperation, LinuxClient, LinuxRequest, OperationContext, Options, Seen, Who};
+use crate::in_progress::{WorkCounts, WorkMark};
+use crate::scope::{self, RequestScope, ScopeGuard};
+use crate::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
+use curt_linux_model::{
+    FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen, Who,
+};
 use curt_policy::Moment;
-use curt_trace::in_progress::{WorkCounts, WorkMark};
-use curt_trace::scope::{self, RequestScope, ScopeGuard};
-use curt_trace::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
 use parking_lot::Mutex;
 
 use super::paths::{PATHS_MAX, PathIndex, PathTable};
 use super::process_tree::ProcessTree;
-use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow};
-use super::tally::{RequestTallies, RequestTally};
+use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
+use super::tally::RequestTallies;
 
 /// Paths of one cause that are counted one by one at most.
 const COUNTED_PATHS_MAX: usize = 1 << 14;
@@ -34,7 +35,7 @@ const CHECK_MILLISECONDS: u64 = 1000;
 const USERS_MAX: usize = 1 << 16;
 
 /// What is known of one command's requests.
-pub(super) struct CommandExplanation {
+pub struct CommandExplanation {
     head: u32,
     began: Instant,
     /// When somebody was last seen to wait for it, in milliseconds since the beginning.
@@ -62,7 +63,9 @@ struct ExplainCounts {
 }
 
 impl CommandExplanation {
-    pub(super) fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
+    /// Explains from `now` on what `head` and its descendants do, compared with a Linux client with
+    /// these options.
+    pub fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
         let nothing = || Cause::ALL.iter().map(|_| [0; PROCEDURES.len()]).collect();
         Self {
             head,
@@ -90,22 +93,22 @@ impl CommandExplanation {
     }
 
     /// Whose command it is.
-    pub(super) const fn head(&self) -> u32 {
+    pub const fn head(&self) -> u32 {
         self.head
     }
 
     /// What is in progress for the command.
-    pub(super) fn under_way(&self) -> WorkCounts {
+    pub fn under_way(&self) -> WorkCounts {
         self.mark.counts()
     }
 
     /// Whether somebody waits for it.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.counts.lock().processes.has_head()
     }
 
     /// Whether nobody waits for it any more; checked once a second.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Relaxed: of two who look at once both look.
         if now < self.looked.load(Relaxed) + CHECK_MILLISECONDS {
@@ -121,7 +124,7 @@ impl CommandExplanation {
 
     /// A thread's operation on an object, or on a name in it, begins. Until the returned value is
     /// dropped, this thread works for it.
-    pub(super) fn enter(&self, thread: u32, node: NodeId, name: Option<&[u8]>) -> ScopeGuard {
+    pub fn enter(&self, thread: u32, node: ObjectId, name: Option<&[u8]>) -> ScopeGuard {
         let mut counts = self.counts.lock();
         let mut path = counts.paths.of(node);
         if let Some(name) = name {
@@ -152,14 +155,14 @@ impl CommandExplanation {
 
     /// An operation has ended with this outcome. To be called before the value that
     /// [`CommandExplanation::enter`] returned is dropped.
-    pub(super) fn completed(&self, who: Who, operation: &FileOperation<'_>) {
+    pub fn completed(&self, who: Who, operation: &FileOperation<'_>) {
         let now = self.now();
         let scope = scope::current();
         let mut counts = self.counts.lock();
         if let FileOperation::Lookup(_, _, Some(found)) | FileOperation::Create { made: found, .. } =
             operation
         {
-            counts.paths.reached(NodeId(found.id.0), PathIndex(scope.path));
+            counts.paths.reached(found.id, PathIndex(scope.path));
         }
         let thread = scope.process;
         if counts.process(thread).is_none() {
@@ -177,7 +180,7 @@ impl CommandExplanation {
 
     /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is
     /// in progress any more.
-    pub(super) fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
+    pub fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
         let mut counts = self.counts.lock();
         counts.linux.finish();
         let head = self.head;
@@ -208,7 +211,7 @@ impl ExplainCounts {
         let path = if scope.object == 0 {
             PathIndex(0)
         } else {
-            self.paths.of(NodeId(scope.object))
+            self.paths.of(ObjectId(scope.object))
         };
         (self.process(user), path)
     }
@@ -232,12 +235,10 @@ impl ExplainCounts {
 
     fn report(&self, paths: usize) -> ExplainReport {
         let (processes, processes_rest) = self.by_process.largest(PROCESSES_LISTED_MAX);
-        let process = |(pid, tally): (u32, RequestTally)| ProcessRow {
+        let process = |(pid, requests): (u32, RequestTally)| ProcessRow {
             pid,
             name: self.names.get(&pid).cloned().unwrap_or_default(),
-            sent: tally.sent,
-            linux: tally.linux,
-            spared: tally.spared,
+            requests,
         };
         ExplainReport {
             causes: Cause::ALL
@@ -259,11 +260,9 @@ impl ExplainCounts {
         let spared = Rule::ALL.iter().zip(&self.spared);
         let spared = spared.filter(|(rule, spared)| rule.cause() == cause && **spared > 0);
         let (largest, paths_rest) = self.by_path[cause.index()].largest(paths);
-        let path = |(path, tally): (PathIndex, RequestTally)| PathRow {
+        let path = |(path, requests): (PathIndex, RequestTally)| PathRow {
             path: self.paths.text(path),
-            sent: tally.sent,
-            linux: tally.linux,
-            spared: tally.spared,
+            requests,
         };
         let row = CauseRow {
             cause: cause.name().to_owned(),

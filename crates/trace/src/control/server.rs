@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use curt_trace::events::RecordedProcess;
+use crate::events::RecordedProcess;
 use serde_json::Value;
 use tracing::{debug, warn};
 

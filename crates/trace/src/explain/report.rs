@@ -50,18 +50,27 @@ pub struct CauseRow {
     pub paths_rest: UnlistedRequests,
 }
 
-/// One path of a cause.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How many requests something caused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PathRow {
-    /// From the mount's root.
-    pub path: String,
+pub struct RequestTally {
     /// Requests that were sent.
     pub sent: u64,
     /// Requests that Linux would have sent.
     pub linux: u64,
     /// Requests that were spared.
     pub spared: u64,
+}
+
+/// One path of a cause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathRow {
+    /// From the mount's root.
+    pub path: String,
+    /// Its requests.
+    #[serde(flatten)]
+    pub requests: RequestTally,
 }
 
 /// One process.
@@ -72,12 +81,9 @@ pub struct ProcessRow {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Requests that were sent.
-    pub sent: u64,
-    /// Requests that Linux would have sent.
-    pub linux: u64,
-    /// Requests that were spared.
-    pub spared: u64,
+    /// Its requests.
+    #[serde(flatten)]
+    pub requests: RequestTally,
 }
 
 /// What is not listed one by one.
@@ -86,12 +92,9 @@ pub struct ProcessRow {
 pub struct UnlistedRequests {
     /// How many they are at least.
     pub count: u64,
-    /// Requests that were sent.
-    pub sent: u64,
-    /// Requests that Linux would have sent.
-    pub linux: u64,
-    /// Requests that were spared.
-    pub spared: u64,
+    /// Their requests.
+    #[serde(flatten)]
+    pub requests: RequestTally,
 }
 
 impl ExplainReport {

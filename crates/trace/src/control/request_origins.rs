@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_trace::ClientCounter;
-use curt_trace::heavy_hitters::{CountEstimate, HeavyHitters};
-use curt_trace::scope::RequestScope;
-use curt_trace::watch::{Watcher, Watchers};
+use crate::ClientCounter;
+use crate::heavy_hitters::{CountEstimate, HeavyHitters};
+use crate::scope::RequestScope;
+use crate::watch::{Watcher, Watchers};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use crate::explain::process_tree::{ProcStatus, ProcessName};
 
 /// How long counting goes on after the last question.
 const COUNT_AFTER_REQUEST: Duration = Duration::from_secs(10);
@@ -71,13 +73,6 @@ struct RequestOriginShard {
     /// By thread, with its process.
     processes: HeavyHitters<u32, ProcessName>,
     objects: HeavyHitters<u64, ()>,
-}
-
-/// A process by its number and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ProcessName {
-    pid: u32,
-    name: String,
 }
 
 impl RequestOriginCounter {
@@ -158,8 +153,7 @@ impl Watcher for RequestOriginTables {
         // counts need no adding up.
         let part = &self.parts[scope.process as usize % SHARDS];
         let mut part = part.lock();
-        part.processes
-            .count(scope.process, || ProcessName::of(scope.process));
+        part.processes.count(scope.process, || process_of(scope.process));
         part.objects.count(scope.object, || ());
     }
 
@@ -234,28 +228,21 @@ fn heaviest(mut causers: Vec<RequestOrigin>) -> Vec<RequestOrigin> {
     causers
 }
 
-impl ProcessName {
-    /// The process of a thread, as /proc has it at this moment.
-    fn of(thread: u32) -> Self {
-        let status = match thread {
-            0 => String::new(),
-            _ => std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default(),
-        };
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map(str::trim)
-        };
-        Self {
-            pid: field("Tgid:").and_then(|pid| pid.parse().ok()).unwrap_or(thread),
-            name: field("Name:").unwrap_or("(ended)").to_owned(),
-        }
-    }
+/// The process of a thread, as /proc has it at this moment.
+fn process_of(thread: u32) -> ProcessName {
+    ProcStatus::of(thread).map_or_else(
+        || ProcessName {
+            pid: thread,
+            name: "(ended)".to_owned(),
+        },
+        |status| status.process,
+    )
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
-    use curt_trace::scope;
+    use crate::scope;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //!
 //! Bytes in, bytes out; no socket and no clock.
 
-use curt_trace::prometheus::CONTENT_TYPE;
+use crate::prometheus::CONTENT_TYPE;
 
 /// Bytes of a request at most, up to the empty line that ends its head.
 pub(super) const HEAD_MAX: usize = 8 << 10;

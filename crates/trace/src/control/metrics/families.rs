@@ -1,8 +1,8 @@
 //! A mount's figures as families of Prometheus.
 
-use curt_trace::operations::ROUND_TRIP_BOUNDS;
-use curt_trace::prometheus::{Exposition, MetricType};
-use curt_trace::{OperationFigure, PROCEDURES, ProcedureFigures, metrics};
+use crate::operations::ROUND_TRIP_BOUNDS;
+use crate::prometheus::{Exposition, MetricType};
+use crate::{OperationFigure, PROCEDURES, ProcedureFigures, metrics};
 
 use super::super::messages::MountReport;
 
@@ -80,7 +80,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use curt_trace::{CompletedRequest, OperationCounters};
+    use crate::{CompletedRequest, OperationCounters};
 
     use super::*;
 

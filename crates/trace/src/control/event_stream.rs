@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use curt_trace::events::{
+use crate::events::{
     self, EventRing, EventWatch, RecordSubject, RecordedProcess, RecordingWriter, RingLevel,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -151,7 +151,7 @@ pub fn keep_ring(origin: RecordedProcess, level: RingLevel) -> Option<EventRing>
 
 #[cfg(test)]
 mod tests {
-    use curt_trace::events::{RecordingItem, RecordingReader};
+    use crate::events::{RecordingItem, RecordingReader};
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
     fn that_nothing_earlier_comes_is_told_once_more_though_nothing_else_happens() {
         let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
             .expect("a place");
-        curt_trace::probe!(NfsUmount {
+        crate::probe!(NfsUmount {
             server: "nas",
             name: "/mnt"
         });

@@ -16,11 +16,11 @@ const GENERATIONS_MAX: usize = 128;
 /// in turn.
 const SAME_THREAD: Duration = Duration::from_millis(10);
 
-/// A process of the command's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CommandProcess {
-    pub(super) pid: u32,
-    pub(super) name: String,
+/// A process by its number and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ProcessName {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
 }
 
 /// The processes below one.
@@ -32,7 +32,7 @@ pub(super) struct ProcessTree {
 
 #[derive(Clone, Debug)]
 struct CachedThread {
-    member: Option<CommandProcess>,
+    member: Option<ProcessName>,
     /// Inode of `/proc/TID`.
     start: u64,
     seen_at: Instant,
@@ -53,7 +53,7 @@ impl ProcessTree {
     }
 
     /// The process of a thread, if it belongs to the family.
-    pub(super) fn member(&mut self, thread: u32) -> Option<CommandProcess> {
+    pub(super) fn member(&mut self, thread: u32) -> Option<ProcessName> {
         if thread == 0 {
             return None;
         }
@@ -86,16 +86,12 @@ impl ProcessTree {
         member
     }
 
-    fn look(&self, thread: u32) -> Option<CommandProcess> {
+    fn look(&self, thread: u32) -> Option<ProcessName> {
         let status = ProcStatus::of(thread)?;
-        let member = CommandProcess {
-            pid: status.process,
-            name: status.name,
-        };
-        let (mut process, mut parent) = (status.process, status.parent);
+        let (mut process, mut parent) = (status.process.pid, status.parent);
         for _ in 0..GENERATIONS_MAX {
             if process == self.head {
-                return Some(member);
+                return Some(status.process);
             }
             if parent == 0 {
                 return None;
@@ -113,14 +109,14 @@ fn start_of(thread: u32) -> Option<u64> {
         .map(|stat| stat.st_ino)
 }
 
-struct ProcStatus {
-    name: String,
-    process: u32,
+/// What /proc has of a thread.
+pub(crate) struct ProcStatus {
+    pub(crate) process: ProcessName,
     parent: u32,
 }
 
 impl ProcStatus {
-    fn of(thread: u32) -> Option<Self> {
+    pub(crate) fn of(thread: u32) -> Option<Self> {
         Self::parse(&std::fs::read(format!("/proc/{thread}/status")).ok()?)
     }
 
@@ -131,8 +127,10 @@ impl ProcStatus {
             Some(line.trim().to_owned())
         };
         Some(Self {
-            name: word("Name:")?,
-            process: word("Tgid:")?.parse().ok()?,
+            process: ProcessName {
+                pid: word("Tgid:")?.parse().ok()?,
+                name: word("Name:")?,
+            },
             parent: word("PPid:")?.parse().ok()?,
         })
     }
@@ -183,9 +181,7 @@ mod tests {
     fn nonsense_is_no_status() {
         assert!(ProcStatus::parse(b"Name:\tx\nTgid:\t7\n").is_none());
         let status = ProcStatus::parse(b"Name:\ta b\nTgid:\t7\nPPid:\t1\n").unwrap();
-        assert_eq!(
-            (status.name.as_str(), status.process, status.parent),
-            ("a b", 7, 1)
-        );
+        let (name, pid) = (status.process.name.as_str(), status.process.pid);
+        assert_eq!((name, pid, status.parent), ("a b", 7, 1));
     }
 }
