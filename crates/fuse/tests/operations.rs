@@ -1,4 +1,4 @@
-//! Each operation, from a system call through the kernel to a toy file system and back.
+//! Each operation, from a system call through the kernel to a simple file system and back.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod toy;
@@ -333,7 +333,7 @@ fn every_lookup_is_given_back_when_the_mount_ends() {
         .unwrap();
     assert!(fixture.toy.lookups.lock().values().sum::<u64>() >= 200);
     eventually("forgetting", Duration::from_secs(60), || {
-        // What somebody happens to look at stays.
+        // Only unused objects are dropped.
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.toy.lookups.lock().values().sum::<u64>() == 0
     });

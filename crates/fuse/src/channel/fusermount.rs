@@ -1,6 +1,6 @@
-//! Mounting and unmounting by fusermount3, for users who are not root.
+//! Mounting and unmounting by fusermount3, for users other than root.
 //!
-//! Owns the talk with that program: options as words, the descriptor back through a socket that it
+//! Options are passed as words; fusermount3 returns the descriptor through a socket that it
 //! inherits as its standard input (_FUSE_COMMFD=0).
 
 use std::{
@@ -40,8 +40,8 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
         .stderr(Stdio::piped())
         .spawn()
         .map_err(FuseMountError::NoFusermount)?;
-    // Their end is closed with the child (the command above held it and is gone), so this ends when
-    // the child does.
+    // The child's end is closed with the child (the command above has dropped its copy), so this
+    // call ends when the child does.
     let received = receive_descriptor(&ours);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -55,7 +55,7 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
     }
 }
 
-/// Detaches what is mounted on `target`.
+/// Detaches the mount on `target`.
 pub(super) fn detach(target: &Path) -> io::Result<()> {
     let output = Command::new(PROGRAM)
         .args(["-u", "-z", "--"])
@@ -82,7 +82,7 @@ fn explain(said: &str, status: &str) -> String {
     }
 }
 
-/// Options as fusermount3 reads them: commas and backslashes in values are escaped.
+/// Options in the syntax of fusermount3: commas and backslashes in values are escaped.
 fn words(options: &MountOptions) -> String {
     let flags = options.flags;
     let table = [
