@@ -1,7 +1,7 @@
-//! Rules about permission bits that every tree shares.
+//! Rules for permission bits that all trees share.
 
-/// A mode that is set together with an owner or a group: what gives rights must not go to somebody
-/// else along with it.
+/// The mode to set together with an owner or a group, without set-id bits: these must not apply to
+/// a new owner.
 pub(crate) fn revoke(mode: u32) -> u32 {
     let without_suid = mode & !0o4000;
     if mode & 0o010 != 0 {

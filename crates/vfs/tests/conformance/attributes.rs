@@ -1,4 +1,4 @@
-//! Attributes: what they tell, and setting them.
+//! Reading and setting attributes.
 
 use curt_types::{Access, FileKind, SetAttributes, SetTime, Stability, Timestamp};
 use curt_vfs::{Error, FsCred, HandleChoice, SpecialFile};
@@ -261,8 +261,8 @@ fn limits_and_space_are_told() {
     });
 }
 
-/// An access control list (acl(5)) as the kernel takes it: version 2, then tag, rights and id of
-/// each entry.
+/// An access control list (acl(5)) in the kernel's format: version 2, then tag, permissions and id
+/// of each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {
@@ -283,7 +283,7 @@ fn access_control_lists_count_as_the_kernel_counts_them() {
         let root = tree.root();
         let shared = tree.file(&root, "shared", 0o640).handle;
         let path = tree.place.as_ref().unwrap().served.join("shared");
-        // The owner rw, user 2000 rw, the group nothing, at most rw, others r.
+        // The owner rw, user 2000 rw, the group nothing, the mask rw, others r.
         let list = acl(&[
             (1, 6, NOBODY),
             (2, 6, OTHER.uid),

@@ -1,4 +1,4 @@
-//! Handles: the same after a restart, and never anything but what they were given for.
+//! Handles: the same after a restart, and valid only for their object.
 
 use std::os::fd::AsFd;
 
@@ -227,7 +227,7 @@ fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
     std::thread::scope(|scope| {
         let (vfs, served, done) = (&vfs, &place.served, &done);
         scope.spawn(move || {
-            // Bounded, should the other thread fail.
+            // Bounded, in case the other thread fails.
             for _ in 0..1_000_000 {
                 if done.load(order) {
                     break;
@@ -264,7 +264,7 @@ fn a_mount_point_shows_the_directory_that_it_covers() {
     std::fs::write(point.join("covered"), "covered").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A mount namespace of this thread's own, so that nothing is left behind.
+            // In its own mount namespace, so that no mount remains.
             let private = rustix::thread::UnshareFlags::NEWNS | rustix::thread::UnshareFlags::FS;
             #[expect(
                 deprecated,

@@ -1,4 +1,4 @@
-//! What a cache of open files does, told by descriptors of /dev/null.
+//! The file cache, tested with descriptors of /dev/null.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -47,7 +47,7 @@ fn unbounded(caching: bool) -> FileCache {
     FileCache::with_budget(caching, DescriptorBudget::new(u64::MAX))
 }
 
-/// Opens what is not open, as its user would; whether it had to.
+/// Opens the file if it is not cached, as its user would; returns whether it did.
 fn open(
     cache: &FileCache,
     number: u32,
@@ -116,7 +116,7 @@ fn many_who_want_a_file_at_once_open_it_once() {
                 begin.wait();
                 if let FileCacheLookup::Missing(ticket) = cache.find(&handle(1), OpenAccess::Read, &USER) {
                     opened.fetch_add(1, Ordering::SeqCst);
-                    // The others come to wait meanwhile, or come later.
+                    // The others begin to wait meanwhile, or later.
                     std::thread::yield_now();
                     ticket.opened(descriptor(), stamp(1));
                 }
@@ -147,7 +147,7 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
     let cache = unbounded(true);
     let weak = |purpose| Arc::downgrade(&open(&cache, 1, purpose, &USER).0);
     let (reader, writer) = (weak(OpenAccess::Read), weak(OpenAccess::Write));
-    // Four looks are a second. The first one after a use finds it used.
+    // Four sweeps are a second. The first one after a use clears the mark.
     assert!(cache.sweep());
     assert!(writer.strong_count() == 1);
     assert!(cache.sweep());
@@ -178,12 +178,12 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
 fn what_is_used_does_not_age_and_what_is_in_use_is_not_closed() {
     let cache = unbounded(true);
     let (file, _) = open(&cache, 1, OpenAccess::Write, &USER);
-    let piece = file.descriptor();
+    let descriptor = file.descriptor();
     drop(file);
     for _ in 0..10 {
         assert!(cache.sweep(), "a part of it is being sent");
     }
-    drop(piece);
+    drop(descriptor);
     for _ in 0..10 {
         assert!(!open(&cache, 1, OpenAccess::Write, &USER).1);
         assert!(cache.sweep());
@@ -219,7 +219,7 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
 #[test]
 fn descriptors_are_kept_only_while_there_are_enough() {
     let number = u64::try_from(descriptor().as_raw_fd()).unwrap();
-    // The next descriptor is about at nine tenths of the limit.
+    // The next descriptor is at about nine tenths of the limit.
     let cache = FileCache::with_budget(true, DescriptorBudget::new(number * 10 / 9));
     let (file, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(new && Arc::strong_count(&file) == 1, "it is used and not kept");
@@ -228,7 +228,7 @@ fn descriptors_are_kept_only_while_there_are_enough() {
         (counters.entries, counters.uncached, counters.allocations),
         (0, 1, 0)
     );
-    // Another one that wants it does not wait for what will not come.
+    // Another thread that needs it does not wait.
     assert!(open(&cache, 1, OpenAccess::Read, &USER).1);
 }
 
@@ -341,7 +341,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
     let after = attributes(0o644, 2, 2);
     writer.update_after_own_write(stamp(1), &after);
     assert!(writer.is_checked(PermissionStamp::of(&after)) && reader.is_checked(PermissionStamp::of(&after)));
-    // Something else changed the file's permissions before, with it, or after it.
+    // Another process changed the file's permissions before the write, with it, or after it.
     for (before, after) in [
         (stamp(1), attributes(0o644, 3, 3)),
         (PermissionStamp::of(&after), attributes(0o600, 3, 3)),
@@ -371,7 +371,7 @@ fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
     assert!(Arc::ptr_eq(&opened, &found));
 }
 
-/// A change of an access control list can hide behind a write.
+/// A write can hide a change of an access control list.
 #[test]
 fn a_right_that_writes_carried_on_is_checked_again_after_each_look() {
     let cache = unbounded(true);
