@@ -1,28 +1,28 @@
-//! The value by which two states of an object are told apart.
+//! A value that distinguishes states of an object.
 //!
-//! Only this file knows how good a stamp is: callers ask its methods, and take no stamp apart.
+//! Only this file depends on the precision of a stamp; callers use its methods.
 
 use crate::Timestamp;
 
-/// What tells two states of one object apart. It has 16 bytes.
+/// Distinguishes two states of one object. Its size is 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeStamp {
-    /// NFSv3: the times of the last change. Two changes within one step of the server's clock carry
+    /// NFSv3: the times of the last change. Two changes within one step of the server's clock leave
     /// the same stamp.
     Times {
-        /// Of the data; anybody who owns the object can set it.
+        /// Of the data; the owner can set it.
         mtime: Timestamp,
-        /// Of data or attributes; nobody can set it.
+        /// Of data or attributes; it cannot be set.
         ctime: Timestamp,
     },
-    /// NFSv4: the change attribute (RFC 8881 §5.8.1.4), which differs after every change of data or
-    /// attributes. Which of two came first it does not say.
+    /// NFSv4: the change attribute (RFC 8881 section 5.8.1.4), which differs after each change of
+    /// data or attributes. It has no order.
     Change(u64),
 }
 
 impl ChangeStamp {
-    /// Whether this state came after the other. `None` when the stamps cannot tell, among others
-    /// when they are equal.
+    /// Whether this state is newer than the other. `None` if the stamps do not show this, for
+    /// example because they are equal.
     #[must_use]
     pub fn later_than(self, other: Self) -> Option<bool> {
         match (self, other) {
@@ -34,7 +34,7 @@ impl ChangeStamp {
     }
 
     /// The server's time of the last change, if a further change within the same step of its clock
-    /// would leave the stamp as it is. `None` for a stamp that differs after every change.
+    /// would leave the same stamp. `None` for a stamp that differs after each change.
     #[must_use]
     pub const fn changed_at(self) -> Option<Timestamp> {
         match self {
@@ -43,8 +43,8 @@ impl ChangeStamp {
         }
     }
 
-    /// Whether the difference to `other` can be one of attributes alone (owner, mode, links), the
-    /// data being the same.
+    /// Whether the difference to `other` may be a change of attributes alone (owner, mode, links),
+    /// without a change of data.
     #[must_use]
     pub fn differs_in_attributes_only(self, other: Self) -> bool {
         match (self, other) {
