@@ -1,4 +1,4 @@
-//! A server's figures for Prometheus, by a thread that may do as little as those that serve.
+//! A server's Prometheus metrics, on a thread with the restrictions of serving threads.
 
 use std::io;
 
@@ -16,17 +16,17 @@ use super::{privileges, serving};
 
 use crate::errors;
 
-/// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are
-/// as many again.
+/// Bucket bounds of stages in nanoseconds, in addition to those of round trips.
 const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
 
-/// Serves figures at the place that was asked for, if one was.
+/// Serves metrics at the requested address, if any.
 pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Result<Option<MetricsServer>> {
-    let Some(place) = &arguments.metrics else {
+    let Some(metrics_address) = &arguments.metrics else {
         return Ok(None);
     };
-    let metrics = MetricsListener::bind(place).with_context(|| format!("--metrics {place}"))?;
-    tracing::info!("serving Prometheus metrics on {}", metrics.place());
+    let metrics =
+        MetricsListener::bind(metrics_address).with_context(|| format!("--metrics {metrics_address}"))?;
+    tracing::info!("serving Prometheus metrics on {}", metrics.address());
     let filters = serving::offence(arguments.seccomp)
         .map(SeccompFilters::new)
         .transpose()?;
@@ -96,7 +96,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     out.text()
 }
 
-/// Linux's lines of the file cache: those of a moment, and sums.
+/// Linux's lines of the file cache: gauges and counters.
 fn file_cache(out: &mut Exposition, report: &ServerReport) {
     for (line, value) in &report.file_cache {
         let name = format!("curt_server_file_cache_{}", line.replace(' ', "_"));

@@ -1,22 +1,21 @@
-//! Paths, as numbers.
+//! Paths, by number.
 //!
-//! Owns the names by which objects were reached while a command is explained. Bounded: beyond
+//! The names by which objects were reached while a command is explained. Bounded: beyond
 //! [`PATHS_MAX`] a name is shown as its directory, and without room for that as the mount.
 
 use std::collections::HashMap;
 
 use curt_fuse::NodeId;
 
-/// Paths that are remembered at most.
+/// Maximum number of paths.
 pub(super) const PATHS_MAX: usize = 1 << 17;
-/// The most components of a path; a cycle of moved directories is no path.
+/// Maximum number of components of a path, in case renamed directories form a cycle.
 const DEPTH_MAX: usize = 256;
 
-/// A path, by number; 0 is none.
+/// The number of a path; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct PathIndex(pub(super) u32);
 
-/// The paths.
 #[derive(Debug)]
 pub(super) struct PathTable {
     all: Vec<(PathIndex, Box<[u8]>)>,
@@ -41,8 +40,8 @@ impl PathTable {
     /// The path of an object; if it was reached before the explanation began, a path with its
     /// number.
     pub(super) fn of(&mut self, node: NodeId) -> PathIndex {
-        if let Some(known) = self.nodes.get(&node) {
-            return *known;
+        if let Some(path_index) = self.nodes.get(&node) {
+            return *path_index;
         }
         let name = format!("#{}", node.0);
         let number = self.name(PathIndex(0), name.as_bytes());
@@ -53,8 +52,8 @@ impl PathTable {
     /// The path of a name in a directory.
     pub(super) fn name(&mut self, directory: PathIndex, name: &[u8]) -> PathIndex {
         let key = (directory, Box::from(name));
-        if let Some(known) = self.numbers.get(&key) {
-            return *known;
+        if let Some(path_index) = self.numbers.get(&key) {
+            return *path_index;
         }
         let Some(number) = u32::try_from(self.all.len())
             .ok()
@@ -71,7 +70,7 @@ impl PathTable {
         PathIndex(number)
     }
 
-    /// An object was reached by this path.
+    /// Records that an object was reached by this path.
     pub(super) fn reached(&mut self, node: NodeId, path: PathIndex) {
         if node.0 != 0
             && node != NodeId::ROOT
@@ -81,7 +80,7 @@ impl PathTable {
         }
     }
 
-    /// Its text, from the mount's root.
+    /// The path as text, from the mount's root.
     pub(super) fn text(&self, path: PathIndex) -> String {
         if path == ROOT {
             return "/".to_owned();

@@ -1,4 +1,4 @@
-//! Counts by key, in bounded memory: the largest are kept one by one, the evicted ones as a sum, so
+//! Counts by key, in bounded memory: the largest are kept separately, the evicted ones as a sum, so
 //! that totals are exact.
 
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
         }
     }
 
-    /// Counts for `key`. Where there is no room for it the smaller half goes into the sum.
+    /// Counts for `key`. If there is no room for it, the smaller half is moved to the sum.
     pub(super) fn count(&mut self, key: K, count: impl FnOnce(&mut RequestTally)) {
         if self.largest.len() >= self.room && !self.largest.contains_key(&key) {
             self.make_room();
@@ -55,7 +55,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
         self.largest.extend(all);
     }
 
-    /// The largest `most`, in order, and the sum of the others.
+    /// The `most` largest, in order, and the sum of the others.
     pub(super) fn largest(&self, most: usize) -> (Vec<(K, RequestTally)>, UnlistedRequests) {
         let mut all: Vec<(K, RequestTally)> =
             self.largest.iter().map(|(key, tally)| (*key, *tally)).collect();
@@ -98,8 +98,8 @@ mod tests {
                 }
             )
         );
-        let told: u64 = largest.iter().map(|(_, tally)| tally.sent).sum();
-        assert_eq!(told + rest.sent, 2000);
+        let listed: u64 = largest.iter().map(|(_, tally)| tally.sent).sum();
+        assert_eq!(listed + rest.sent, 2000);
     }
 
     #[test]

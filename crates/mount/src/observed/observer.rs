@@ -2,25 +2,24 @@
 
 use super::{FuseCaller, FuseOperation, FuseOperationResult};
 
-/// An observer of operations. Called on the thread that performs the operation, which waits
-/// meanwhile.
+/// An observer of operations. Called on the thread of the operation.
 pub trait OperationObserver: Send + Sync + 'static {
-    /// What it knows of an operation in progress.
+    /// The observer's state of an operation in progress.
     type Seen;
 
     /// An operation begins.
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen;
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen;
 
-    /// It has ended with this outcome. (The kernel may have the data of a READ already.)
+    /// The operation has ended with this outcome. (The kernel may have the data of a READ already.)
     fn ended(
         &self,
-        asker: &FuseCaller,
+        caller: &FuseCaller,
         operation: &FuseOperation<'_>,
         outcome: &FuseOperationResult<'_>,
         seen: Self::Seen,
     );
 
-    /// Whether answers must not carry lifetimes, so that the kernel asks again each time.
+    /// Whether replies must have timeouts of zero, so that the kernel sends each request.
     fn withholds_lifetimes(_: &Self::Seen) -> bool {
         false
     }
@@ -30,20 +29,20 @@ pub trait OperationObserver: Send + Sync + 'static {
 impl<A: OperationObserver, B: OperationObserver> OperationObserver for (A, B) {
     type Seen = (A::Seen, B::Seen);
 
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
-        let first = self.0.begins(asker, operation);
-        (first, self.1.begins(asker, operation))
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
+        let first = self.0.begins(caller, operation);
+        (first, self.1.begins(caller, operation))
     }
 
     fn ended(
         &self,
-        asker: &FuseCaller,
+        caller: &FuseCaller,
         operation: &FuseOperation<'_>,
         outcome: &FuseOperationResult<'_>,
         seen: Self::Seen,
     ) {
-        self.1.ended(asker, operation, outcome, seen.1);
-        self.0.ended(asker, operation, outcome, seen.0);
+        self.1.ended(caller, operation, outcome, seen.1);
+        self.0.ended(caller, operation, outcome, seen.0);
     }
 
     fn withholds_lifetimes(seen: &Self::Seen) -> bool {
