@@ -163,8 +163,8 @@ impl Linux {
         self.object(id, now).refresh(now, interval);
     }
 
-    /// The access rights of `credential`: from the access cache, while the object's attributes are fresh,
-    /// or by ACCESS.
+    /// The access rights of `credential`: from the access cache, while the object's attributes are
+    /// fresh, or by ACCESS.
     pub(super) fn check_access(&mut self, credential: CredentialId, id: ObjectId, now: Moment) {
         if self.object(id, now).may(credential) && self.object(id, now).must_be_asked(now) {
             self.ask_attributes(id, LinuxRequest::AttributesExpired, now);

@@ -18,7 +18,8 @@ pub(super) struct LinuxInode {
     cached_state: u64,
     /// The latest known state of the server.
     truth: u64,
-    /// A change of our own is not in `cached_state` yet; the next reported state is taken as its result.
+    /// A change of our own is not in `cached_state` yet; the next reported state is taken as its
+    /// result.
     own_change: bool,
     /// Attributes must be requested, whatever their age.
     pub(super) doubtful: bool,
