@@ -20,14 +20,14 @@ use crate::errors;
 const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
 
 /// Serves metrics at the requested address, if any.
-pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Result<Option<MetricsServer>> {
+pub(super) fn serve(arguments: &ServeArguments, control: ServerControl) -> Result<Option<MetricsServer>> {
     let Some(metrics_address) = &arguments.metrics else {
         return Ok(None);
     };
     let metrics =
         MetricsListener::bind(metrics_address).with_context(|| format!("--metrics {metrics_address}"))?;
     tracing::info!("serving Prometheus metrics on {}", metrics.address());
-    let filters = serving::offence(arguments.seccomp)
+    let filters = serving::violation_action(arguments.seccomp)
         .map(SeccompFilters::new)
         .transpose()?;
     let confine = move || {
@@ -40,7 +40,7 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
             .into_iter()
             .chain(ROUND_TRIP_BOUNDS.into_iter().skip(1))
             .collect();
-        text(&speaker.report(), &speaker.stages().classes(&bounds), &bounds)
+        text(&control.report(), &control.stages().classes(&bounds), &bounds)
     };
     let serving = metrics.serve(confine, figures).context("--metrics")?;
     Ok(Some(serving))

@@ -1,16 +1,15 @@
-//! As whom callers work: the rules of the export from what was asked for and from what this process
-//! may do.
+//! The export rules from the command line and the privileges of this process.
 
 use anyhow::{Result, ensure};
 use curt_server::{ExportRules, Squash};
 
 use super::arguments::{ServeArguments, SquashChoice};
 
-/// Nobody's uid and gid.
+/// The anonymous uid and gid.
 const NOBODY: u32 = 65_534;
 
-/// The rules of the export. `only_user` is who alone can be served by a process that may not change
-/// its ids: then everybody works as that user, and nothing else can be asked for.
+/// The rules of the export. `only_user` is the only user for a process that may not change its ids:
+/// all callers are then mapped to that user, and other options are rejected.
 pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -> Result<ExportRules> {
     let (squash, anonymous_uid, anonymous_gid) = match only_user {
         Some((uid, gid)) => {
