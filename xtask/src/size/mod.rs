@@ -1,5 +1,4 @@
-//! `cargo xtask size`: how much code there is outside tests, by package, and what a change adds to
-//! it or takes away.
+//! `cargo xtask size`: the lines of code outside tests, by package, and the difference of a change.
 
 mod code;
 
@@ -13,21 +12,20 @@ use serde_json::{Value, json};
 
 use code::Code;
 
-/// Folders of what helps to develop and is not installed.
+/// Directories of development tools, which are not installed.
 const TOOLS: [&str; 3] = ["fuzz", "tools", "xtask"];
-/// Folders of tests and examples, in the repository or in a package.
+/// Directories of tests and examples, in the repository or in a package.
 const TESTS: [&str; 3] = ["benches", "examples", "tests"];
-/// Sources that are named after the folder they are in, as far as their modules go.
+/// Source files whose modules are in their own directory.
 const FOLDERS_OWN: [&str; 3] = ["lib", "main", "mod"];
 
-/// Lines of code by the folder of a package.
+/// Lines of code by package directory.
 type Sizes = BTreeMap<PathBuf, usize>;
 
-/// Prints the size of each package below `root`, beside that at the revision `base` if there is
-/// one.
+/// Prints the size of each package below `root`, with that at the revision `base` if given.
 ///
 /// # Errors
-/// git cannot be asked, or knows no such revision.
+/// git fails, or there is no such revision.
 pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> {
     let report = Report {
         now: sizes(&sources_now(root)?)?,
@@ -41,7 +39,7 @@ pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> 
     Ok(())
 }
 
-/// What there is to say.
+/// The result.
 struct Report {
     now: Sizes,
     before: Option<Sizes>,
@@ -60,7 +58,7 @@ impl Report {
         rows
     }
 
-    /// Lines now and before of the packages that are installed, and of all.
+    /// Lines now and before of the installed packages, and of all.
     fn sums(&self) -> [(&'static str, (usize, usize)); 2] {
         let sum = |is_wanted: fn(&Path) -> bool| {
             let rows = self.rows();
@@ -115,10 +113,10 @@ fn is_tool(package: &Path) -> bool {
     TOOLS.iter().any(|tool| package.starts_with(tool))
 }
 
-/// The size of each package that has code outside tests.
+/// The size of each package with code outside tests.
 ///
 /// # Errors
-/// A source is not Rust.
+/// A source is not valid Rust.
 fn sizes(sources: &BTreeMap<PathBuf, String>) -> Result<Sizes> {
     let code: BTreeMap<&Path, Code> = sources
         .iter()
@@ -142,13 +140,13 @@ fn sizes(sources: &BTreeMap<PathBuf, String>) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// Whether a source is in a folder of tests.
+/// Whether a source is in a directory of tests.
 fn is_test(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     TESTS.iter().any(|tests| folder.iter().any(|part| part == *tests))
 }
 
-/// The folder of a source's modules.
+/// The directory of a source's modules.
 fn modules_of(source: &Path) -> PathBuf {
     let is_folders_own = FOLDERS_OWN
         .iter()
@@ -160,28 +158,28 @@ fn modules_of(source: &Path) -> PathBuf {
     }
 }
 
-/// The folder of a source's package: the nearest one with a manifest.
+/// The directory of a source's package: the nearest one with a manifest.
 fn package(sources: &BTreeMap<PathBuf, String>, source: &Path) -> PathBuf {
     let mut folders = source.ancestors().skip(1);
     let nearest = folders.find(|folder| sources.contains_key(&folder.join("Cargo.toml")));
     nearest.unwrap_or_else(|| Path::new("")).to_owned()
 }
 
-/// The sources and manifests that git knows or would know.
+/// The sources and manifests that are tracked or not ignored by git.
 fn sources_now(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let listed = git(
         root,
         &["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
     )?;
     let texts = names(&listed).filter_map(|name| {
-        // What was removed may still be in the index.
+        // A removed file may still be in the index.
         let text = std::fs::read_to_string(root.join(&name)).ok()?;
         Some((name, text))
     });
     Ok(texts.collect())
 }
 
-/// Those of a revision.
+/// The sources and manifests of a revision.
 fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> {
     let listed = git(
         root,
@@ -207,7 +205,7 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
             .and_then(|size| size.parse().ok());
         let size: u64 = size.with_context(|| format!("git cat-file: {}", head.trim_end()))?;
         let mut text = Vec::new();
-        // A line feed ends it.
+        // A line feed follows it.
         answers.by_ref().take(size + 1).read_to_end(&mut text)?;
         text.pop();
         texts.insert(name, String::from_utf8_lossy(&text).into_owned());
@@ -217,7 +215,7 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
     Ok(texts)
 }
 
-/// The sources and manifests in a list of git's.
+/// The sources and manifests in git's output.
 fn names(listed: &[u8]) -> impl Iterator<Item = PathBuf> {
     let names = listed.split(|byte| *byte == 0);
     names

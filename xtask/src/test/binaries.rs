@@ -1,4 +1,4 @@
-//! The programs that cargo makes of tests: where they are, what is in them, and a run of one.
+//! Test binaries: their paths, their tests, and running them.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -12,28 +12,28 @@ use super::cargo::{self, TestSummary};
 use super::seed;
 use crate::root;
 
-/// A program of tests.
+/// A test binary.
 #[derive(Clone, Debug)]
 pub(super) struct TestBinary {
-    /// The name of the crate's folder, and the target's.
+    /// The name of the crate's directory, and the target's.
     pub(super) package: String,
     pub(super) target: String,
     path: PathBuf,
-    /// Where it runs, as cargo would have it.
+    /// The working directory, as with cargo.
     directory: PathBuf,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct TestRunOutcome {
     pub(super) sum: TestSummary,
     pub(super) took: Duration,
-    /// What is worth showing.
+    /// The output to show.
     pub(super) said: String,
 }
 
-/// Has cargo build the tests that `arguments` select, and gives their programs; none, with a
-/// failure, if it cannot.
+/// Has cargo build the tests that `arguments` select, and returns their binaries; none, with a
+/// failure, if the build fails.
 pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)> {
     const MESSAGES: &str = "--message-format=json-render-diagnostics";
     let mut binaries = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)
     Ok((TestSummary { passed: 0, ..built }, binaries))
 }
 
-/// What a message of cargo says of a program of tests that is made.
+/// The test binary in a message of cargo.
 fn binary(line: &str) -> Option<TestBinary> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -72,7 +72,7 @@ impl TestBinary {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// One that somebody else made.
+    /// A binary created elsewhere.
     #[cfg(test)]
     pub(super) fn at(path: &std::path::Path, package: &str) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl TestBinary {
             }
         }
         let well = child.wait()?.success();
-        // What has no tests of its own kind is one check; a process that died tells of no failure.
+        // Without test results this is one check; a killed process reports no failure.
         let mut sum = match (well, heard) {
             (true, None) => TestSummary::success(),
             (true | false, heard) => heard.unwrap_or_default(),

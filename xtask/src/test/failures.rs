@@ -1,6 +1,6 @@
-//! What failed and why, short enough to stand at the end of everything that a run prints.
+//! Summaries of failures, for the end of a run's output.
 
-/// Of each failure so many lines are told, and of each line so many characters.
+/// Maximum number of lines of a failure, and of characters of a line.
 const LINES: usize = 10;
 const CHARACTERS: usize = 300;
 
@@ -12,7 +12,7 @@ pub(super) struct TestFailure {
 }
 
 impl TestFailure {
-    /// What a check said when it failed.
+    /// The failure of a check with this output.
     pub(super) fn of(name: &str, said: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -20,8 +20,7 @@ impl TestFailure {
         }
     }
 
-    /// Of each test of which what a program printed says that it failed; of the program itself, if
-    /// it says so of none.
+    /// The failed tests in a program's output; the program itself, if there are none.
     pub(super) fn all(program: &str, said: &str) -> Vec<Self> {
         let mut tests: Vec<(&str, String)> = Vec::new();
         let mut is_within = false;
@@ -58,7 +57,7 @@ fn test_of(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
-/// What is worth telling: from the panic or error on, or the last lines.
+/// The relevant lines: from the panic or error on, or the last lines.
 fn reason(said: &str) -> Vec<String> {
     let is_worth = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: ");
     let lines: Vec<&str> = said.lines().filter(is_worth).collect();

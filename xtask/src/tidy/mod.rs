@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what a machine can check of the house style.
+//! `cargo xtask tidy`: checks of the rules in CONTRIBUTING.md.
 
 mod documents;
 mod imports;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 /// A file of the repository.
 struct RepositoryFile {
-    /// Below the repository's top.
+    /// Its path in the repository.
     path: PathBuf,
     text: String,
 }
@@ -33,7 +33,7 @@ impl RepositoryFile {
     }
 }
 
-/// What is not as it should be.
+/// The violations.
 #[derive(Default)]
 struct Complaints(Vec<String>);
 
@@ -44,10 +44,11 @@ impl Complaints {
     }
 }
 
-/// Checks all files that git knows or would know below `root`; whether all is well.
+/// Checks all files below `root` that are tracked or not ignored by git; returns whether all are
+/// valid.
 ///
 /// # Errors
-/// git cannot be asked.
+/// git fails.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let files = files(root)?;
     let mut complaints = Complaints::default();
@@ -88,7 +89,7 @@ fn files(root: &Path) -> Result<Vec<RepositoryFile>> {
     let mut files = Vec::new();
     for name in names {
         let path = PathBuf::from(String::from_utf8_lossy(name).into_owned());
-        // What is no text (or was removed and is still in the index) has no style.
+        // Files that are not text (or were removed and are still in the index) are not checked.
         if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
             files.push(RepositoryFile { path, text });
         }

@@ -1,9 +1,8 @@
-//! Of tables that a program writes into documents: they have the headings that it writes today.
+//! Checks of generated tables in documents: their headers are those of the generating source.
 
 use super::{Complaints, RepositoryFile};
 
-/// A document, the name of its markers, and the source that has the headings of what is between
-/// them.
+/// A document, the name of its markers, and the source with the headers of the tables between them.
 const WRITTEN: [(&str, &str, &str); 2] = [
     ("BENCHMARKS.md", "latency", "xtask/src/compare/tables.rs"),
     ("BENCHMARKS.md", "latency-summary", "xtask/src/compare/tables.rs"),
@@ -19,7 +18,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     }
 }
 
-/// A heading is the line above the one that rules it off.
+/// A header is the line above the rule.
 fn check_headings(document: &RepositoryFile, marker: &str, source: &str, complaints: &mut Complaints) {
     let (begin, end) = (
         format!("<!-- {marker}: begin -->"),
