@@ -1,4 +1,4 @@
-//! What commands print where it cannot be kept.
+//! The output of commands if it cannot be written.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
-//! What is said on a control socket: one line is answered with one line, and changes nothing that
-//! it does not ask for.
+//! The control socket: one line gets one line as reply, and has only the requested effect.
 
 use std::sync::Arc;
 
@@ -9,20 +8,20 @@ use curt_mount::control::{
 use curt_trace::events::{RecordedProcess, select};
 use serde_json::Value;
 
-/// The commands of a mount that has done nothing.
+/// The commands of a new mount.
 fn commands() -> ControlCommands<()> {
     ControlCommands::new(Arc::new(()), |()| RecordedProcess::default(), |(), _| None)
         .on(|(), _, _: ReportMount| Ok(Box::default()))
         .on(|(), _, command: Remount| Err(ControlError::Refused(command.options)))
 }
 
-/// The bytes are a command; and a reply, as who asks hears it.
+/// The bytes are a command, and a reply as the client decodes it.
 ///
 /// # Panics
-/// If a command is understood otherwise when it is written again, a reply is no line, or events
-/// that there are are not sent.
+/// If a command is decoded differently after encoding it again, a reply is not a line, or existing
+/// events are not sent.
 pub fn control_question(bytes: &[u8]) {
-    // Whatever it is, it is understood or not.
+    // It is decoded or rejected.
     let _ = serde_json::from_slice::<ControlReply<<ReportMount as ControlCommand>::Reply>>(bytes);
     let Ok(line) = str::from_utf8(bytes) else { return };
     let (text, events) = commands().answer(line, 1);
@@ -40,8 +39,7 @@ pub fn control_question(bytes: &[u8]) {
     {
         assert_eq!(reply, ControlReply::Refused(command.options));
     }
-    // There are few places for who watches: one that is not given back is missing to those who come
-    // later.
+    // The number of watchers is limited: a slot that is not freed is missing later.
     if let Ok(command) = serde_json::from_value::<WatchEvents>(asked.clone())
         && name == WatchEvents::NAME
     {

@@ -1,4 +1,4 @@
-//! What is said and with which status it ends when nothing can be mounted.
+//! Messages and exit statuses of failed mounts.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::{CurtServe, program};
@@ -16,7 +16,7 @@ fn says(done: &Done, status: i32, phrase: &str) -> Result<()> {
 #[test]
 fn options_that_cannot_be_are_refused_by_name_and_say_what_to_do() -> Result<()> {
     let host = Host::new()?;
-    // Without a server: nobody is asked before the options are understood.
+    // Without a server: options are parsed before any request.
     for option in [
         "nonsense",
         "vers=4.2",

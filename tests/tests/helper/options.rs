@@ -1,4 +1,4 @@
-//! What options do on a real mount.
+//! Effects of options on a real mount.
 
 use anyhow::{Result, ensure};
 

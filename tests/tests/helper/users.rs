@@ -1,11 +1,11 @@
-//! Mounts of root and of others, and who may use them.
+//! Mounts of root and of other users, and permission to use them.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 
 use crate::host::{Done, Host, with_ports};
 
-/// Mounts as somebody who is not root, in the background as always.
+/// Mounts as a user other than root, in the background.
 fn mount_as_user(host: &Host, options: &str) -> Result<Done> {
     let curt = program("curt")?.display().to_string();
     let options = with_ports(options);
