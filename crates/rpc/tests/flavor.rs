@@ -309,7 +309,7 @@ fn data_are_used_and_sent_from_where_they_are_only_if_nothing_is_wrapped() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_not_believed() {
+fn a_peer_with_another_key_is_refused() {
     let running = serve(&Contexts::new(7, true));
     let forged = Contexts::new(8, true).credential();
     let refused = call_by(&transport(running.1), ECHO, &forged, &[]);

@@ -78,7 +78,7 @@ fn with_credential(flavor: u32, length: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn broken_credentials_are_told_apart_from_broken_messages() {
+fn broken_credentials_are_distinct_from_broken_messages() {
     let bad = Err(CallDecodeError::Authentication {
         xid: 7,
         status: AuthStatus::BadCredential,

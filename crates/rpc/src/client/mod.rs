@@ -62,8 +62,8 @@ pub trait Transport: Send + Sync {
     }
 
     /// As [`Transport::call_with_statistics`], but `sink` may process the results in the receive
-    /// buffer; [`CallReply::was_taken`] is then true. A transport without a receive buffer returns
-    /// all replies as usual.
+    /// buffer; [`CallReply::was_consumed`] is then true. A transport without a receive buffer
+    /// returns all replies as usual.
     ///
     /// A caller whose results were consumed may return up to 20 ms later: its thread meanwhile
     /// receives replies for other callers that have sinks, and runs these. An interrupt ends this

@@ -58,7 +58,7 @@ impl<'a> RpcRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The call's [`Interrupt`] was raised; a later reply is dropped.
+    /// The call's [`Interrupt`](super::Interrupt) was raised; a later reply is dropped.
     #[error("interrupted")]
     Interrupted,
     /// No reply within the timeout of a soft mount.
@@ -68,7 +68,7 @@ pub enum CallError {
         softerr: bool,
     },
     /// The server cannot be reached. Only returned by attempts that are not repeated: see
-    /// [`TcpTransport::connect`].
+    /// [`TcpTransport::connect`](crate::client::TcpTransport::connect).
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
     /// The transport was closed on this side; for a [`Backchannel`](super::Backchannel): the

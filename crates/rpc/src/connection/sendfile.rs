@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_client_does_not_speak_against_the_file_and_a_file_without_pieces_does() {
+    fn a_lost_client_does_not_disable_sendfile_and_a_file_without_pieces_does() {
         assert!(!fails_of("/proc/self/exe"));
         assert!(fails_of("/proc/self/mem"));
     }

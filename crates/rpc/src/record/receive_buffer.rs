@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_keeps_a_small_record_keeps_no_large_buffer() {
+    fn a_small_record_holds_no_large_buffer() {
         let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 60_000]]]);
         let pool = Arc::new(BufferPool::new(1 << 20));
         pool.put(vec![0; 100_000]);

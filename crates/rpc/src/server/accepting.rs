@@ -204,7 +204,7 @@ mod tests {
     use crate::{clock::ScriptedTime, record::buffer_pool::BufferPool};
 
     #[test]
-    fn whoever_has_no_room_for_new_connections_looks_after_the_others_meanwhile() {
+    fn existing_connections_are_served_while_there_is_no_room_for_new_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_closes_a_connection_waits_for_nobody_who_sends_a_file() {
+    fn closing_a_connection_does_not_wait_for_a_thread_that_sends_a_file() {
         let (connection, _client) = connected();
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_patient_sends_of_a_file_what_the_socket_takes_and_keeps_the_rest() {
+    fn without_patience_a_file_is_sent_as_far_as_the_socket_accepts_and_the_rest_is_queued() {
         let (connection, client) = connected();
         let content: Vec<u8> = (0u32..1 << 18).flat_map(u32::to_be_bytes).collect();
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
+    fn the_check_for_slow_clients_does_not_wait_for_sending_threads() {
         let (connection, _client) = connected();
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {

@@ -27,7 +27,8 @@ pub(super) struct RpcServerInner {
     pub(super) waiting_for_rest: AtomicUsize,
     /// Whether a thread polls for calls without sleeping. Relaxed: two for a moment are harmless.
     pub(super) polling: AtomicBool,
-    /// Set once. SeqCst with [`ServerConnection::waiting_for_call`].
+    /// Set once. SeqCst with
+    /// [`waiting_for_call`](super::connection::ServerConnection::waiting_for_call).
     pub(super) stopping: AtomicBool,
 }
 

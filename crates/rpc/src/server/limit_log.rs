@@ -63,7 +63,7 @@ mod tests {
     use crate::clock::ScriptedTime;
 
     #[test]
-    fn each_time_counts_and_the_first_of_each_interval_is_told() {
+    fn each_time_counts_and_the_first_of_each_interval_is_logged() {
         let time = ScriptedTime::new();
         let pressing = LimitLog::new(time.clock());
         let mut logged = 0;

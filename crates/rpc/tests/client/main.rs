@@ -373,10 +373,10 @@ fn a_request_that_the_server_dropped_is_sent_again_on_the_same_connection() {
 }
 
 #[test]
-fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
+fn an_absent_server_is_waited_for_and_its_port_looked_up_again() {
     let (_unused, address) = refusing();
-    let asked = Arc::new(Mutex::new(0));
-    let times = Arc::clone(&asked);
+    let lookups = Arc::new(Mutex::new(0));
+    let times = Arc::clone(&lookups);
     let mut options = options(address);
     let (place, found): (_, Receiver<_>) = channel();
     let port = Mutex::new((found, address.port()));
@@ -392,7 +392,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
     let transport = transport(options);
     thread::scope(|scope| {
         let caller = scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
-        eventually("more than one attempt is made", || *asked.lock().unwrap() > 2);
+        eventually("more than one attempt is made", || *lookups.lock().unwrap() > 2);
         let (listener, address) = listen();
         place.send(address.port()).unwrap();
         scope.spawn(move || echo_all(listener.accept().unwrap().0));
@@ -403,7 +403,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
 }
 
 #[test]
-fn connecting_once_says_why_it_failed() {
+fn connecting_once_reports_why_it_failed() {
     let (_unused, address) = refusing();
     let connect =
         |options| TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).err();

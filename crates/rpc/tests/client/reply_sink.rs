@@ -104,7 +104,7 @@ fn arguments(seed: u32, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_taker_has_the_results_and_the_caller_does_not() {
+fn a_sink_gets_the_results_and_the_caller_does_not() {
     let transport = echoing();
     let sink = Recorder::new(Habit::Takes);
     let sent = arguments(7, 300_000);
@@ -116,7 +116,7 @@ fn a_taker_has_the_results_and_the_caller_does_not() {
 }
 
 #[test]
-fn what_a_taker_declines_or_fails_at_its_caller_gets() {
+fn results_that_a_sink_declines_or_fails_on_go_to_the_caller() {
     let transport = echoing();
     for habit in [Habit::Declines, Habit::Panics] {
         let sink = Recorder::new(habit);
@@ -131,7 +131,7 @@ fn what_a_taker_declines_or_fails_at_its_caller_gets() {
 }
 
 #[test]
-fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
+fn calls_with_and_without_a_sink_share_a_connection() {
     let transport = &echoing();
     thread::scope(|scope| {
         for thread in 0..4_u32 {
@@ -154,7 +154,7 @@ fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
 }
 
 #[test]
-fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
+fn a_truncated_reply_does_not_reach_the_sink_but_the_next_one_does() {
     let (listener, address) = listen();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -176,7 +176,7 @@ fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
 }
 
 #[test]
-fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
+fn refusals_and_replies_that_are_too_long_never_reach_a_sink() {
     let (listener, address) = listen();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -358,7 +358,7 @@ fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
 }
 
 #[test]
-fn a_reply_that_is_being_taken_is_waited_for_beyond_the_end_of_all_retries() {
+fn a_reply_that_a_sink_is_reading_is_waited_for_beyond_the_end_of_all_retries() {
     let (reply, waited) = std::iter::repeat_with(held_beyond_the_deadline)
         .flatten()
         .next()

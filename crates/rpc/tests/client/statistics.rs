@@ -23,7 +23,7 @@ use super::fake::*;
 const DELAY: Duration = Duration::from_millis(30);
 
 #[test]
-fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
+fn a_call_reports_its_transmissions_and_its_waiting_time() {
     let (listener, address) = listen();
     let counts = Counts::new();
     let events = Arc::clone(&counts);

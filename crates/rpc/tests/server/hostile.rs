@@ -204,7 +204,7 @@ fn clients_that_never_read_what_was_answered_late_hold_no_thread() {
 }
 
 #[test]
-fn untaken_replies_of_all_are_bounded() {
+fn unsent_replies_of_all_clients_are_bounded() {
     let running = serve(Limits {
         // Far below the unsent part of one reply when the socket is full, wherever that is.
         unsent: 64 << 10,

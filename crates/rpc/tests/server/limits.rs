@@ -183,7 +183,7 @@ fn idle_connections_end_and_busy_ones_do_not() {
 }
 
 #[test]
-fn replies_that_nobody_takes_are_kept_for_a_time() {
+fn replies_that_nobody_reads_are_dropped_after_a_time() {
     let running = serve(Limits {
         // Far longer than a client that receives replies is delayed by the scheduler.
         unsent_for: Duration::from_secs(10),
@@ -206,7 +206,7 @@ fn replies_that_nobody_takes_are_kept_for_a_time() {
 }
 
 #[test]
-fn one_clients_untaken_replies_take_no_room_from_another() {
+fn one_clients_unsent_replies_use_no_room_of_another() {
     let running = serve(Limits {
         unsent_per_client: 64 << 10,
         ..Limits::default()

@@ -194,7 +194,7 @@ fn a_file_that_was_cut_short_is_made_up_with_zeros() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_ends_the_connection_and_is_told() {
+fn a_file_that_cannot_be_read_ends_the_connection_and_is_reported() {
     let mut running = Running::serve(write_only());
     running.ask(1, PIECE, 0, 20_000);
     let mut received = Vec::new();
