@@ -82,7 +82,8 @@ impl<'a, I> FuseContext<'a, I> {
         caller_state::is_of_kernel(self.tid)
     }
 
-    /// The file system has counted this request: it is no longer under way ([`crate::Arrivals`]).
+    /// The file system has counted this request: it is no longer under way
+    /// ([`RequestBarrier`](crate::RequestBarrier)).
     pub fn mark_received(&self) {
         self.waiting.mark_received();
     }

@@ -426,7 +426,7 @@ mod tests {
 
     // SEMANTICS: rpc-13.
     #[test]
-    fn silence_ends_what_said_it_would_go_by_it() {
+    fn interrupted_requests_end_on_silence_or_exit_as_marked() {
         let long = Some(SERVER_SILENCE);
         for (silence, on_silence, on_exit, tid, ends) in [
             (long, true, false, std::process::id(), true),
@@ -439,11 +439,11 @@ mod tests {
             let (flights, flight) = flights(silence);
             flights.is_checking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
-            let desks = WorkerStages::default();
-            let desk = desks.join();
+            let stages = WorkerStages::default();
+            let stage = stages.join();
             let wait_control = RequestWaitControl {
-                stage: &desk,
-                stages: &desks,
+                stage: &stage,
+                stages: &stages,
                 requests: &flights,
                 request: &flight,
             };

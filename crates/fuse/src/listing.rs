@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_that_were_taken_can_be_read_again_and_are_promised_for_no_time() {
+    fn added_names_can_be_read_again_and_have_no_entry_timeout() {
         let names: [&[u8]; 3] = [b"a", b"longer name", b"12345678"];
         let entry = EntryOut {
             node: crate::NodeId(7),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_whole_or_not_at_all() {
+    fn entries_are_added_whole_or_not_at_all() {
         let name = Dirent {
             name: b"abc",
             inode: 9,

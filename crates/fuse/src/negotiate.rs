@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_versions_are_asked_again_or_refused() {
+    fn unknown_versions_are_negotiated_again_or_refused() {
         let init = |major, minor| InitIn {
             major,
             minor,

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sent_in_order_and_never_more_than_was_asked_for() {
+    fn pieces_are_sent_in_order_and_never_more_than_requested() {
         assert_eq!(sent(9, &[]), b"");
         assert_eq!(sent(9, &[b"abc"]), b"abc");
         assert_eq!(sent(9, &[b"abc", b"", b"def"]), b"abcdef");

@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 // SEMANTICS: attr-4.
 #[test]
-fn names_and_attributes_are_believed_each_for_its_own_time() {
+fn names_and_attributes_are_valid_each_for_its_own_timeout() {
     for (entry_valid, attributes_valid) in [
         (Duration::ZERO, LONG),
         (LONG, Duration::ZERO),
@@ -48,7 +48,7 @@ fn names_and_attributes_are_believed_each_for_its_own_time() {
 }
 
 #[test]
-fn missing_names_are_believed_for_their_time() {
+fn negative_entries_are_valid_for_their_timeout() {
     for (missing_valid, lookups) in [(Duration::ZERO, 10), (LONG, 1)] {
         let fixture = Fixture::new(Toy {
             missing_valid,

@@ -188,7 +188,7 @@ fn a_long_listing_comes_whole_with_and_without_attributes() {
 }
 
 #[test]
-fn sizes_sync_and_rights_are_asked() {
+fn statfs_fsync_and_access_reach_the_file_system() {
     let fixture = fixture();
     let sizes = statvfs(fixture.root()).unwrap();
     assert_eq!(

@@ -270,7 +270,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
 
 // SEMANTICS: explain-2.
 #[test]
-fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
+fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     let toy = Toy::default();
     toy.plant("file", b"hello");
     let one_thread = curt_fuse::FuseSessionOptions {

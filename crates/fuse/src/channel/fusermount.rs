@@ -43,14 +43,17 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
     // The child's end is closed with the child (the command above has dropped its copy), so this
     // call ends when the child does.
     let received = receive_descriptor(&ours);
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
+        let _ = stderr.read_to_string(&mut stderr_text);
     }
     let status = child.wait().map_err(FuseMountError::NoFusermount)?;
     match received {
         Ok(Some(device)) if status.success() => Ok(device),
-        Ok(_) => Err(FuseMountError::Fusermount(explain(&said, &status.to_string()))),
+        Ok(_) => Err(FuseMountError::Fusermount(explain(
+            &stderr_text,
+            &status.to_string(),
+        ))),
         Err(error) => Err(FuseMountError::Fusermount(error.to_string())),
     }
 }
@@ -72,13 +75,13 @@ pub(super) fn detach(target: &Path) -> io::Result<()> {
     }
 }
 
-fn explain(said: &str, status: &str) -> String {
-    let said = said.trim();
-    let said = said.strip_prefix("fusermount3: ").unwrap_or(said);
-    if said.is_empty() {
+fn explain(stderr_text: &str, status: &str) -> String {
+    let stderr_text = stderr_text.trim();
+    let stderr_text = stderr_text.strip_prefix("fusermount3: ").unwrap_or(stderr_text);
+    if stderr_text.is_empty() {
         status.to_owned()
     } else {
-        said.replace('\n', "; ")
+        stderr_text.replace('\n', "; ")
     }
 }
 
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fusermount_says_is_told_without_its_name() {
+    fn messages_of_fusermount_are_reported_without_its_name() {
         assert_eq!(explain("fusermount3: no\n", "exit status: 1"), "no");
         assert_eq!(explain("", "exit status: 1"), "exit status: 1");
     }

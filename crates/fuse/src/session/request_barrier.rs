@@ -91,36 +91,36 @@ pub(crate) struct WorkerStages(Mutex<Vec<Arc<WorkerStage>>>);
 impl WorkerStages {
     /// Registers the calling thread.
     pub(crate) fn join(&self) -> Arc<WorkerStage> {
-        let desk = Arc::new(WorkerStage {
+        let stage = Arc::new(WorkerStage {
             thread: gettid().as_raw_nonzero().get().unsigned_abs(),
             stage: AtomicU8::new(READING),
         });
-        self.0.lock().push(Arc::clone(&desk));
-        desk
+        self.0.lock().push(Arc::clone(&stage));
+        stage
     }
 
     /// Waits until no request is under way that was read before this call by threads other than
     /// `own`, until `is_over`, or for about a second.
     pub(crate) fn wait_for_earlier(&self, own: &WorkerStage, is_over: impl Fn() -> bool) {
         let others: Vec<_> = {
-            let desks = self.0.lock();
-            desks
+            let stages = self.0.lock();
+            stages
                 .iter()
-                .filter(|desk| !std::ptr::eq(&***desk, own))
+                .filter(|stage| !std::ptr::eq(&***stage, own))
                 .cloned()
                 .collect()
         };
         let mut looks = 0;
-        for desk in others {
-            while !desk.has_no_request_on_its_way() && looks < POLLS_MAX && !is_over() {
+        for stage in others {
+            while !stage.has_no_request_on_its_way() && looks < POLLS_MAX && !is_over() {
                 looks += 1;
                 thread::sleep(POLL_INTERVAL);
             }
         }
     }
 
-    pub(crate) fn leave(&self, desk: &Arc<WorkerStage>) {
-        self.0.lock().retain(|other| !Arc::ptr_eq(other, desk));
+    pub(crate) fn leave(&self, stage: &Arc<WorkerStage>) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, stage));
     }
 }
 
@@ -138,11 +138,8 @@ impl fmt::Debug for RequestBarrier {
 }
 
 impl RequestBarrier {
-    pub(crate) const fn new(device: Arc<OwnedFd>, desks: Arc<WorkerStages>) -> Self {
-        Self {
-            device,
-            stages: desks,
-        }
+    pub(crate) const fn new(device: Arc<OwnedFd>, stages: Arc<WorkerStages>) -> Self {
+        Self { device, stages }
     }
 
     /// Whether all requests that the kernel had sent when this was called have arrived. (The kernel
@@ -156,7 +153,7 @@ impl RequestBarrier {
                 .0
                 .lock()
                 .iter()
-                .all(|desk| desk.has_no_request_on_its_way())
+                .all(|stage| stage.has_no_request_on_its_way())
     }
 
     fn has_queued_requests(&self) -> bool {

@@ -34,13 +34,13 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usi
         shared.device.cloned()
     };
     let flight = shared.requests.join();
-    let desk = shared.stages.join();
+    let stage = shared.stages.join();
     match PageBuffer::new(REQUEST_BYTES_MAX) {
         Ok(buffer) => FuseWorker {
             shared,
             device,
             request: flight.clone(),
-            stage: desk.clone(),
+            stage: stage.clone(),
             buffer,
             reply_buffers: ReplyBuffers::default(),
         }
@@ -48,8 +48,8 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usi
         Err(errno) => tracing::warn!("cannot allocate a request buffer: {errno}"),
     }
     // Another thread may still read it.
-    desk.set_idle();
-    shared.stages.leave(&desk);
+    stage.set_idle();
+    shared.stages.leave(&stage);
     shared.requests.leave(&flight);
     shared.pool.thread_ended();
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_readers_park_the_next_and_the_last_taker_wakes_it() {
+    fn enough_readers_let_the_next_sleep_and_the_last_to_leave_wakes_it() {
         let pool = pool(1, 8);
         assert_eq!(pool.request_read(), ReaderHandover::Spawn);
         thread::scope(|scope| {
