@@ -17,13 +17,13 @@ mod tests {
 
     #[test]
     fn a_new_owner_gets_no_bits_that_give_rights() {
-        for (asked, left) in [
+        for (requested, left) in [
             (0o6755, 0o755),
             (0o2745, 0o2745),
             (0o4711, 0o711),
             (0o1777, 0o1777),
         ] {
-            assert_eq!(revoke(asked), left, "{asked:o}");
+            assert_eq!(revoke(requested), left, "{requested:o}");
         }
     }
 }

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_refused_as_the_contract_says() {
+    fn names_are_refused_as_documented() {
         let long = [b'n'; NAME_BYTES_MAX];
         let too_long = [b'n'; NAME_BYTES_MAX + 1];
         let rows: [(&[u8], Option<Errno>, Option<Errno>); 10] = [

@@ -29,7 +29,7 @@ fn take_all() -> Vec<File> {
 }
 
 #[test]
-fn files_are_served_with_few_descriptors_and_without_any_the_answer_says_so() {
+fn files_are_served_with_few_descriptors_and_without_any_the_call_fails() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: not root");
         return;

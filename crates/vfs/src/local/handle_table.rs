@@ -219,7 +219,7 @@ mod tests {
 
     /// The disk of a table is slow, or another thread is writing.
     #[test]
-    fn whoever_waits_for_the_table_keeps_nobody_from_the_directory() {
+    fn waiting_for_the_table_does_not_block_the_directory() {
         let top = tempfile::tempdir().unwrap();
         let tree = top.path().join("tree");
         fs::create_dir(&tree).unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_and_a_status_of_two_objects_are_never_taken_for_one() {
+    fn a_handle_and_a_status_of_two_objects_are_never_combined() {
         let Some(mut moment) = Moment::new() else { return };
         moment.make("name");
         let young = moment.handle();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_the_number_of_one_that_went_is_not_taken_for_it() {
+    fn an_object_with_a_reused_inode_number_is_not_the_removed_object() {
         let Some(moment) = Moment::new() else { return };
         let mut reused = 0;
         for _ in 0..50 {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_tells_the_number_where_its_file_system_writes_it() {
+    fn a_handle_contains_the_inode_number_where_its_file_system_puts_it() {
         let number = 0x1_0000_0007_u64;
         let bytes = number.to_ne_bytes();
         let [first, second] =

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_20_ms_old_when_it_was_seen_is_believed_later() {
+    fn only_entries_that_were_20_ms_old_when_seen_are_valid_later() {
         for (birth, seen, believed) in [
             (0, 20, true),
             (0, 19, false),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_listing_has_nothing_forgotten_that_was_asked_for_and_is_bounded() {
+    fn a_large_listing_evicts_no_used_entries_and_is_bounded() {
         let children = NameLookupCache::new();
         let cached = status(5, Some(at(0)));
         let object = handle(2);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_to_its_own_file_and_hardly_any_other() {
+    fn a_loss_is_reported_to_its_own_file_and_hardly_any_other() {
         let losses = LossCounters::new();
         let numbers = || {
             (0..200)
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_nobody_knows_what_is_told_to_all() {
+    fn a_loss_of_unknown_data_is_reported_to_all() {
         let losses = LossCounters::new();
         let (before, tree) = (losses.of(&file(1)), losses.of_tree());
         losses.count(None);

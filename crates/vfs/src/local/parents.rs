@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_parent_is_told_only_while_it_is_the_parent_and_in_the_tree() {
+    fn a_cached_parent_is_valid_only_while_it_is_the_parent_and_in_the_tree() {
         let beside = tempfile::tempdir().unwrap();
         let at = |path: &str| beside.path().join(path);
         for path in ["tree/above/below", "tree/other", "elsewhere"] {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_heard_by_all_whom_it_concerns_and_by_nobody_else() {
+    fn a_failure_is_reported_to_all_affected_callers_and_to_no_others() {
         let shared = SharedSync::default();
         let before = [shared.ticket(), shared.ticket()];
         let failed = Err(Error::Lost(Errno::IO));

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_system_calls_tell_the_same() {
+    fn both_system_calls_return_the_same() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), [7; 5000]).unwrap();
         std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();

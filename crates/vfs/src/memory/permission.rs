@@ -135,8 +135,8 @@ impl Ownership {
         let owner = caller.uid == self.uid;
         let uid_stays = uid.is_none_or(|uid| uid == self.uid);
         let gid_is_own = gid.is_none_or(|gid| gid == self.gid || caller.in_group(gid));
-        let asked = uid.is_some() || gid.is_some();
-        if !asked || (owner && uid_stays && gid_is_own) {
+        let changes_owner = uid.is_some() || gid.is_some();
+        if !changes_owner || (owner && uid_stays && gid_is_own) {
             Ok(())
         } else {
             Err(Errno::PERM)

@@ -27,7 +27,7 @@ fn what_is_written_is_read_with_holes_as_zeroes() {
 
 /// Methods that do not wait return the same as those that do, or nothing with an unchanged buffer.
 #[test]
-fn a_read_of_nothing_tells_whether_there_is_more() {
+fn a_read_of_nothing_reports_whether_there_is_more() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         assert_eq!(tree.write(&OWNER, &file, 0, b"12345"), Ok(5));
@@ -202,7 +202,7 @@ fn a_big_write_is_whole_and_a_sparse_file_uses_little() {
 }
 
 #[test]
-fn each_stability_is_given_as_asked_and_commit_takes_a_range() {
+fn each_stability_is_returned_as_requested_and_commit_accepts_a_range() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
@@ -334,7 +334,7 @@ fn only_regular_files_have_data() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_loses_nothing() {
+fn a_full_file_system_is_reported_and_loses_nothing() {
     use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
     let options = MemoryOptions {
         bytes_max: 8192,
@@ -365,7 +365,7 @@ fn a_full_file_system_is_told_and_loses_nothing() {
 }
 
 #[test]
-fn a_power_cut_takes_what_was_not_committed_and_a_failed_commit_is_told() {
+fn a_power_cut_loses_uncommitted_data_and_a_failed_commit_is_reported() {
     use curt_vfs::{FaultPoint, MemoryOptions, MemoryVfs, Vfs};
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o644);

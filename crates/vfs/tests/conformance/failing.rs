@@ -52,7 +52,7 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_was_written_stays() {
+fn a_full_disk_is_reported_and_written_data_stay() {
     with_private_mounts(|directory| {
         let point = small_tmpfs(directory, "small", c"size=1m,nr_inodes=5");
         let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
@@ -169,7 +169,7 @@ fn is_lost<T>(result: &Result<T, Error>) -> bool {
 
 // SEMANTICS: serve-7.
 #[test]
-fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
+fn data_that_the_disk_refused_are_reported_at_commit_even_when_nobody_has_the_file_open() {
     with_lost_data(|vfs, file, point| {
         // Makes the kernel drop unused inodes.
         let opened = std::fs::File::open(point.join("file")).unwrap();
@@ -185,7 +185,7 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
 /// must not hide it.
 // SEMANTICS: serve-7.
 #[test]
-fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
+fn a_commit_during_a_loss_reports_it() {
     with_lost_data(|vfs, file, _| {
         let before = vfs.losses();
         let begin = std::sync::Barrier::new(4);
@@ -246,7 +246,7 @@ fn a_durable_write_that_fails_makes_nothing_durable() {
 /// to the other.
 // SEMANTICS: serve-7.
 #[test]
-fn a_write_is_not_told_of_the_loss_of_another_file() {
+fn a_write_does_not_report_the_loss_of_another_file() {
     with_lost_data(|vfs, _, _| {
         let before = vfs.losses();
         let set = SetAttributes::with_mode(0o666);
@@ -265,7 +265,7 @@ fn a_write_is_not_told_of_the_loss_of_another_file() {
 }
 
 #[test]
-fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
+fn a_commit_reports_lost_data_that_another_process_was_told_of() {
     with_lost_data(|vfs, file, point| {
         let local = std::fs::File::open(point.join("file")).unwrap().sync_all();
         assert!(local.is_err());
@@ -289,7 +289,7 @@ fn a_tree_that_is_opened_again_has_another_number_of_losses() {
 /// The kernel reports lost data once: if a change of attributes gets the report, the next commit
 /// does not.
 #[test]
-fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
+fn a_setattr_that_finds_lost_data_reports_it() {
     with_lost_data(|vfs, file, _| {
         let changed = vfs.set_attributes(&ROOT, file, &SetAttributes::with_mode(0o600), None);
         assert!(is_lost(&changed.value), "{:?}", changed.value);

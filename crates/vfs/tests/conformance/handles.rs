@@ -119,7 +119,7 @@ fn a_new_file_under_an_old_name_has_another_handle() {
 }
 
 #[test]
-fn without_the_capability_the_table_serves_and_without_a_table_the_refusal_says_why() {
+fn without_the_capability_the_table_is_used_and_without_a_table_the_error_names_the_reason() {
     if !is_root() {
         return;
     }

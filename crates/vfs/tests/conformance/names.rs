@@ -193,7 +193,7 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
 }
 
 #[test]
-fn a_create_sets_what_was_asked_and_leaves_what_may_not_be_set() {
+fn a_create_sets_the_requested_attributes_and_leaves_those_that_may_not_be_set() {
     everywhere(|tree| {
         let root = tree.directory(&tree.root(), "directory", 0o777).handle;
         let time = Timestamp::new(1_000_000_000, 5);
@@ -434,7 +434,7 @@ fn a_symlink_is_an_object_and_is_not_followed() {
 /// While objects are renamed over a name, the name and its directory are found all the time.
 // SEMANTICS: serve-5.
 #[test]
-fn a_name_that_is_being_replaced_is_found_and_taken() {
+fn a_name_that_is_being_replaced_is_found_and_removed() {
     for (name, parent, choice) in [
         ("disk", disk(), HandleChoice::Auto),
         ("tmpfs", tmpfs(), HandleChoice::Auto),

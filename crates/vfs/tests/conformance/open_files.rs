@@ -466,14 +466,14 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
                 assert_eq!(descriptors(&identity), [false; 0]);
             }
             let counters = vfs.file_cache().unwrap();
-            let asked = (counters.hits, counters.misses);
-            assert_eq!((asked, counters.uncached, counters.entries), ((0, 3), 3, 0));
+            let lookups = (counters.hits, counters.misses);
+            assert_eq!((lookups, counters.uncached, counters.entries), ((0, 3), 3, 0));
         });
     });
 }
 
 #[test]
-fn a_tree_says_what_may_have_to_be_waited_for() {
+fn a_tree_reports_which_calls_may_block() {
     on_disk(|tree, served| {
         let in_memory = served.starts_with(tmpfs());
         let by_table = tree.name.ends_with("table");

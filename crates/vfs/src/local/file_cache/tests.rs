@@ -217,7 +217,7 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
 }
 
 #[test]
-fn descriptors_are_kept_only_while_there_are_enough() {
+fn descriptors_are_cached_only_while_there_are_enough() {
     let number = u64::try_from(descriptor().as_raw_fd()).unwrap();
     // The next descriptor is at about nine tenths of the limit.
     let cache = FileCache::with_budget(true, DescriptorBudget::new(number * 10 / 9));
@@ -241,16 +241,16 @@ fn above_three_quarters_idle_descriptors_make_room_first() {
     // Wide enough that other tests' descriptors do not reach nine tenths, and all are above three
     // quarters.
     cache.budget = DescriptorBudget::new(number * 5 / 4 + 1);
-    let (kept, new) = open(&cache, 3, OpenAccess::Read, &USER);
+    let (cached_file, new) = open(&cache, 3, OpenAccess::Read, &USER);
     if cache.counters().uncached == 0 {
-        assert!(new && Arc::strong_count(&kept) == 2);
+        assert!(new && Arc::strong_count(&cached_file) == 2);
     }
     assert_eq!((idle.strong_count(), Arc::strong_count(&busy)), (0, 2));
     assert!(cache.counters().evictions >= 1);
 }
 
 #[test]
-fn no_more_make_room_than_are_asked_for_and_unused_ones_first() {
+fn no_more_are_evicted_than_requested_and_unused_ones_first() {
     let cache = unbounded(true);
     for number in 0..100 {
         open(&cache, number, OpenAccess::Read, &USER);
@@ -302,7 +302,7 @@ fn a_cache_that_is_off_keeps_nothing() {
 }
 
 #[test]
-fn a_right_is_checked_again_whenever_the_file_says_something_else() {
+fn a_right_is_checked_again_when_the_files_attributes_change() {
     let cache = unbounded(true);
     let (file, _) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(file.is_checked(stamp(1)) && !file.is_checked(stamp(2)));
@@ -356,7 +356,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
 }
 
 #[test]
-fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
+fn a_caller_that_must_not_wait_learns_that_another_thread_opens_the_file() {
     let cache = unbounded(true);
     let find = |number| cache.find_nowait(&handle(number), OpenAccess::Read, &USER);
     let Some(FileCacheLookup::Missing(ticket)) = find(1) else {
