@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn times_tell_the_order_and_a_change_attribute_does_not() {
+    fn times_are_ordered_and_change_attributes_are_not() {
         assert_eq!(times(1, 3).later_than(times(1, 2)), Some(true));
         assert_eq!(times(3, 2).later_than(times(1, 3)), Some(false));
         assert_eq!(times(1, 2).later_than(times(2, 2)), None);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_asked_in_a_directory_that_others_can_change() {
+    fn no_connection_is_made_in_a_directory_that_others_can_change() {
         let directory = tempfile::tempdir().expect("a directory");
         let ask = || list(directory.path()).map(|mounts| mounts.len());
         assert_eq!(ask().map_err(|error| error.kind()), Ok(0));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_nothing_earlier_comes_is_told_once_more_though_nothing_else_happens() {
+    fn the_watermark_is_sent_once_more_without_further_events() {
         let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
             .expect("a place");
         curt_trace::probe!(NfsUmount {

@@ -73,7 +73,7 @@ fn capabilities(report: &MountReport) -> String {
 #[must_use]
 pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
     let counted = |counter| report.counters.events.value(counter);
-    let asked = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
+    let requests_of = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
     let sent = |procedure: &str| report.counters.requests.value(procedure);
     let written_back = counted(ClientCounter::KernelWriteBack);
     EVENTS.map(|event| match event {
@@ -83,18 +83,18 @@ pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
         }
         "datainvalidates" => counted(ClientCounter::DataInvalidated),
         "attrinvalidates" => counted(ClientCounter::AttrInvalidated),
-        "vfsopen" => asked("OPEN") + asked("CREATE") + asked("OPENDIR"),
-        "vfslookup" => asked("LOOKUP"),
-        "vfspermission" => asked("ACCESS"),
-        "vfsupdatepage" => asked("WRITE").saturating_sub(written_back),
-        "vfsreadpages" => asked("READ"),
+        "vfsopen" => requests_of("OPEN") + requests_of("CREATE") + requests_of("OPENDIR"),
+        "vfslookup" => requests_of("LOOKUP"),
+        "vfspermission" => requests_of("ACCESS"),
+        "vfsupdatepage" => requests_of("WRITE").saturating_sub(written_back),
+        "vfsreadpages" => requests_of("READ"),
         "vfswritepages" => written_back,
-        "vfsreaddir" => asked("READDIR") + asked("READDIRPLUS"),
-        "vfssetattr" => asked("SETATTR"),
-        "vfsflush" => asked("FLUSH"),
-        "vfsfsync" => asked("FSYNC"),
-        "vfslock" => asked("SETLK") + asked("GETLK"),
-        "vfsrelease" => asked("RELEASE"),
+        "vfsreaddir" => requests_of("READDIR") + requests_of("READDIRPLUS"),
+        "vfssetattr" => requests_of("SETATTR"),
+        "vfsflush" => requests_of("FLUSH"),
+        "vfsfsync" => requests_of("FSYNC"),
+        "vfslock" => requests_of("SETLK") + requests_of("GETLK"),
+        "vfsrelease" => requests_of("RELEASE"),
         "congestionwait" => counted(ClientCounter::WriteThrottled),
         "setattrtrunc" => counted(ClientCounter::SetSize),
         "extendwrite" => counted(ClientCounter::WriteExtended),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_asked_stands_where_its_own_client_counts_it() {
+    fn requests_of_the_kernel_stand_where_its_own_client_counts_them() {
         let events = events(&report());
         let of = |name: &str| events[EVENTS.iter().position(|event| *event == name).unwrap()];
         assert_eq!(
@@ -289,7 +289,7 @@ mod tests {
 
     // SEMANTICS: explain-4.
     #[test]
-    fn the_file_is_there_while_it_is_kept_and_no_other_is_left() {
+    fn the_file_exists_while_it_is_held_and_no_other_remains() {
         let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let names = || std::fs::read_dir(&directory).unwrap().count();

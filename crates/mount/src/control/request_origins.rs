@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_after_the_first_look_is_told_by_process_and_path() {
+    fn requests_after_the_first_report_are_listed_by_process_and_path() {
         let watchers = Arc::new(Watchers::default());
         let watching = RequestOriginCounter::default();
         let me = std::process::id();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_told_from_the_root() {
+    fn a_path_begins_at_the_root() {
         let mut paths = PathTable::new(PATHS_MAX);
         let directory = paths.name(ROOT, b"src");
         paths.reached(NodeId(5), directory);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_a_name_is_told_as_its_directory() {
+    fn beyond_the_limit_a_name_is_shown_as_its_directory() {
         let mut paths = PathTable::new(4);
         let directory = paths.name(ROOT, b"a");
         let last = paths.name(directory, b"last");

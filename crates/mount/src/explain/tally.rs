@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_the_limit_all_are_kept_and_one_beyond_it_half_go() {
+    fn up_to_the_limit_all_stay_and_one_beyond_it_removes_half() {
         let mut tallies = RequestTallies::new(8);
         for key in 0..8_u32 {
             (0..=key).for_each(|_| tallies.count(key, |tally| tally.spared += 1));

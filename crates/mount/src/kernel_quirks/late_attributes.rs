@@ -171,7 +171,7 @@ mod tests {
     const OTHER: InodeId = InodeId(8);
 
     #[test]
-    fn what_no_reply_tells_is_told_at_once_and_the_rest_when_the_reply_had_its_time() {
+    fn changes_without_a_reply_are_notified_at_once_and_the_others_after_the_reply() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         pending.add(OTHER, None, now);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_change_is_heard_by_whoever_heard_nothing_of_the_first() {
+    fn a_second_change_is_notified_if_the_first_was_not() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         pending.add(FILE, Some(200), now);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_while_attributes_are_answered_but_not_for_ever() {
+    fn notification_waits_for_attribute_replies_but_not_for_ever() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.begin_answering(FILE);
         pending.begin_answering(FILE);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_told_by_the_taker_alone() {
+    fn a_pending_invalidation_is_taken_once() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         assert!(pending.take(FILE) && !pending.take(FILE));

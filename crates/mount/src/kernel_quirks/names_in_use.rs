@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_gone_or_kept_anyway_may_be_dropped() {
+    fn only_names_that_are_gone_or_held_anyway_may_be_dropped() {
         for errno in [Errno::ACCESS, Errno::IO, Errno::TIMEDOUT, Errno::PERM] {
             assert!(!may_drop(errno));
         }

@@ -160,7 +160,7 @@ fn every_row_is_documented() {
 }
 
 #[test]
-fn own_options_are_told_with_the_values_that_are_documented() {
+fn own_options_are_described_with_the_documented_values() {
     let options: Vec<_> = own().collect();
     for name in [
         "noaccesscheck",
@@ -252,7 +252,7 @@ fn sloppy_turns_unknown_options_into_warnings_wherever_it_stands() {
 }
 
 #[test]
-fn the_last_word_wins_and_is_shown_once() {
+fn the_last_option_wins_and_is_shown_once() {
     let parsed = parse("ro,timeo=10,rw,timeo=20").unwrap();
     assert!(!parsed.settings.generic.read_only);
     assert_eq!(parsed.settings.transport.timeo, 20);
@@ -261,7 +261,7 @@ fn the_last_word_wins_and_is_shown_once() {
 }
 
 #[test]
-fn words_that_others_read_are_kept_once_and_shown_beside_the_kernel() {
+fn options_for_others_stay_once_and_are_shown_beside_the_kernels() {
     let current = parse("x-gvfs-name=a,noauto,_netdev,comment=c,x-gvfs-name=b\\,c")
         .unwrap()
         .settings;

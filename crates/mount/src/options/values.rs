@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_words_say_what_they_take() {
+    fn ports_and_keywords_name_the_values_they_accept() {
         assert_eq!(port("0"), Ok(None));
         assert_eq!(
             port("65536").err().as_deref(),

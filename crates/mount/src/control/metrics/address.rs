@@ -64,7 +64,7 @@ mod tests {
     use super::MetricsAddress;
 
     #[test]
-    fn a_place_that_others_can_reach_has_to_be_asked_for_as_such() {
+    fn an_address_that_others_can_reach_must_be_allowed_explicitly() {
         let shown = |text: &str| text.parse::<MetricsAddress>().map(|address| address.to_string());
         assert_eq!(shown("9049").as_deref(), Ok("127.0.0.1:9049"));
         assert_eq!(shown("[::1]:9049").as_deref(), Ok("[::1]:9049"));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_tells_requests_times_decisions_and_what_it_holds() {
+    fn a_mount_reports_requests_times_decisions_and_what_it_holds() {
         let operations = OperationCounters::default();
         operations.ended(
             6,

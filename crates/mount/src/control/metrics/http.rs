@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_told_to_who_asks_for_them_and_to_nobody_else() {
+    fn metrics_are_served_at_their_path_and_nowhere_else() {
         for (request, status) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
             ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_told_and_head_gets_no_body() {
+    fn replies_have_a_length_and_head_gets_no_body() {
         let text = |request: &str| {
             let answer = answer(request.as_bytes(), || "figures\n".to_owned()).unwrap_or_default();
             String::from_utf8(answer).unwrap_or_default()
