@@ -143,24 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_outcome_are_heard() {
+    fn pages_and_outcome_are_received() {
         let outcome = ReplayOutcome {
             operations: 7,
             wrong: 1,
             described: vec!["x".into()],
             ..ReplayOutcome::default()
         };
-        let mut said = Vec::new();
+        let mut written = Vec::new();
         say(
-            &mut said,
+            &mut written,
             &ChildMessage::Page(PageView {
                 operations: 3,
                 seconds: 0.5,
             }),
         )
         .unwrap();
-        say(&mut said, &ChildMessage::Outcome(outcome.clone())).unwrap();
-        let script = format!("printf '%s' '{}'", String::from_utf8(said).unwrap());
+        say(&mut written, &ChildMessage::Outcome(outcome.clone())).unwrap();
+        let script = format!("printf '%s' '{}'", String::from_utf8(written).unwrap());
         let mut pages = 0;
         assert_eq!(
             supervise(&mut shell(&script), None, |page| pages += page.operations).unwrap(),

@@ -131,7 +131,7 @@ mod tests {
     use crate::trace::{ExpectedResult, PathOperation, TraceOperation};
 
     #[test]
-    fn the_built_in_workloads_are_what_their_readme_says() {
+    fn the_built_in_workloads_match_their_readme() {
         for (workload, files, directories, megabytes, operations) in [
             (Workload::Page, 36_013, 1_670, 288, 24_387),
             (Workload::Build, 1_882, 92, 45, 234_678),
@@ -166,7 +166,7 @@ mod tests {
 
     /// So that a wrong result of a replay is never an error of the workload.
     #[test]
-    fn traces_expect_of_every_path_what_their_tree_says() {
+    fn traces_expect_each_path_to_match_their_tree() {
         for workload in Workload::ALL {
             let (tree, trace) = (workload.tree(), workload.trace());
             for operation in trace.operations() {

@@ -155,12 +155,12 @@ fn list_and_look(world: &InProcessServer, mounted: &InProcessMount, count: u32) 
     let (mut cookie, mut before, mut listed) = (0, u64::MAX, 0);
     while cookie != before {
         before = cookie;
-        let told = ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
+        let outcome = ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
             cookie = entry.cookie;
             listed += 1;
             DirEmit::Taken
         });
-        assert_eq!(told, Ok(()));
+        assert_eq!(outcome, Ok(()));
     }
     assert!(listed >= NAMES);
     for name in 0..count {

@@ -82,7 +82,7 @@ impl Linux {
         }
         if names.is_empty() {
             if lister.left.is_none() && lister.began.is_some() {
-                self.ask_listing(&mut lister, now);
+                self.send_readdir(&mut lister, now);
             }
             let object = self.object(directory, now);
             if let Some(began) = lister.began.take() {
@@ -127,8 +127,8 @@ impl Linux {
     }
 
     fn check_listing(&mut self, directory: ObjectId, now: Moment) {
-        if self.object(directory, now).must_be_asked(now) {
-            self.ask_attributes(directory, LinuxRequest::ListingCheck, now);
+        if self.object(directory, now).must_revalidate(now) {
+            self.send_getattr(directory, LinuxRequest::ListingCheck, now);
         }
     }
 
@@ -136,7 +136,7 @@ impl Linux {
         // Whether a name fits the buffer is known only after it was received.
         let in_reply = self.entry_bytes(name, lister.with_attributes);
         if lister.began.is_some() && lister.left.is_none_or(|left| left < in_reply) {
-            self.ask_listing(lister, now);
+            self.send_readdir(lister, now);
         }
         let in_buffer = (DIRENT_FRAME + name.len() as u64 + 1).next_multiple_of(DIRENT_STEP);
         if lister.room < in_buffer {
@@ -169,7 +169,7 @@ impl Linux {
     }
 
     /// READDIRPLUS or READDIR.
-    fn ask_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
+    fn send_readdir(&mut self, lister: &mut LinuxReaddir, now: Moment) {
         if lister.fills > 0 {
             lister.reply = (lister.reply * 2).min(self.reply_max());
         }

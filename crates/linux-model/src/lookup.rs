@@ -39,7 +39,7 @@ impl Linux {
         let key = (directory, Box::from(name));
         let Some(dentry) = self.names.get(&key).copied() else {
             if intent != LookupIntent::Make {
-                self.ask_name(directory, name, found, LinuxRequest::FirstUse, now);
+                self.send_lookup(directory, name, found, LinuxRequest::FirstUse, now);
             }
             return;
         };
@@ -49,18 +49,18 @@ impl Linux {
             // The server decides whether it exists.
             return;
         }
-        if !self.is_believed(directory, dentry, now) {
+        if !self.is_dentry_valid(directory, dentry, now) {
             self.names.remove(&key);
             let was = match (dentry.leads, found) {
                 (LinuxDentryTarget::Inode(id), Some(seen)) => id == seen.id,
                 (LinuxDentryTarget::Inode(_) | LinuxDentryTarget::Listed(_), None) => false,
                 (LinuxDentryTarget::Listed(_), Some(_)) | (LinuxDentryTarget::Negative, _) => true,
             };
-            self.ask_name(directory, name, found, LinuxRequest::NameAgain, now);
+            self.send_lookup(directory, name, found, LinuxRequest::NameAgain, now);
             if !was {
                 // The name was revalidated and refers to another object: it is dropped and looked
                 // up again.
-                self.ask_name(directory, name, found, LinuxRequest::NameAgain, now);
+                self.send_lookup(directory, name, found, LinuxRequest::NameAgain, now);
             }
             return;
         }
@@ -82,7 +82,7 @@ impl Linux {
     pub(super) fn check_open(&mut self, seen: &Seen, now: Moment) {
         let is_checked = matches!(seen.kind, FileKind::Regular | FileKind::Directory);
         if is_checked && self.options.cache.close_to_open {
-            self.ask_attributes(seen.id, LinuxRequest::OpenCheck, now);
+            self.send_getattr(seen.id, LinuxRequest::OpenCheck, now);
         }
     }
 
@@ -93,7 +93,7 @@ impl Linux {
     }
 
     /// LOOKUP, which returns the attributes of the directory and of the object.
-    fn ask_name(
+    fn send_lookup(
         &mut self,
         directory: ObjectId,
         name: &[u8],
@@ -136,7 +136,7 @@ impl Linux {
     }
 
     /// Whether a cached name is valid: its directory has not changed, by fresh attributes.
-    fn is_believed(&mut self, directory: ObjectId, dentry: LinuxDentry, now: Moment) -> bool {
+    fn is_dentry_valid(&mut self, directory: ObjectId, dentry: LinuxDentry, now: Moment) -> bool {
         match (self.options.cache.names, dentry.leads) {
             (LookupCache::None, _) | (LookupCache::Positive, LinuxDentryTarget::Negative) => return false,
             (LookupCache::All | LookupCache::Positive, _) => {}
@@ -144,14 +144,14 @@ impl Linux {
         if self.object(directory, now).contents != dentry.contents {
             return false;
         }
-        if self.object(directory, now).must_be_asked(now) {
-            self.ask_attributes(directory, LinuxRequest::NameCheck, now);
+        if self.object(directory, now).must_revalidate(now) {
+            self.send_getattr(directory, LinuxRequest::NameCheck, now);
         }
         self.object(directory, now).contents == dentry.contents
     }
 
     /// GETATTR.
-    pub(super) fn ask_attributes(&mut self, id: ObjectId, request: LinuxRequest, now: Moment) {
+    pub(super) fn send_getattr(&mut self, id: ObjectId, request: LinuxRequest, now: Moment) {
         self.send(request);
         self.refresh(id, now);
     }
@@ -166,8 +166,8 @@ impl Linux {
     /// The access rights of `credential`: from the access cache, while the object's attributes are
     /// fresh, or by ACCESS.
     pub(super) fn check_access(&mut self, credential: CredentialId, id: ObjectId, now: Moment) {
-        if self.object(id, now).may(credential) && self.object(id, now).must_be_asked(now) {
-            self.ask_attributes(id, LinuxRequest::AttributesExpired, now);
+        if self.object(id, now).may(credential) && self.object(id, now).must_revalidate(now) {
+            self.send_getattr(id, LinuxRequest::AttributesExpired, now);
         }
         if !self.object(id, now).may(credential) {
             self.send(LinuxRequest::Access);
@@ -180,10 +180,10 @@ impl Linux {
     pub(super) fn stat(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         self.send_written(seen.id, now);
-        let is_old = self.object(seen.id, now).must_be_asked(now);
+        let is_old = self.object(seen.id, now).must_revalidate(now);
         let parent = self.object(seen.id, now).parent;
         if is_old {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         if let Some(parent) = parent {
             self.note_look(parent, is_old);
@@ -193,8 +193,8 @@ impl Linux {
     /// readlink(2), or a link in a path walk.
     pub(super) fn read_link(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
-        if self.object(seen.id, now).must_be_asked(now) {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+        if self.object(seen.id, now).must_revalidate(now) {
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         let object = self.object(seen.id, now);
         if object.cached != Some(object.contents) {

@@ -110,7 +110,7 @@ impl LinuxInode {
     }
 
     /// Whether attributes must be requested before they are used.
-    pub(super) fn must_be_asked(&self, now: Moment) -> bool {
+    pub(super) fn must_revalidate(&self, now: Moment) -> bool {
         self.doubtful || self.timer.is_expired(now)
     }
 

@@ -27,8 +27,8 @@ impl Linux {
     /// read(2) of `count` bytes at `offset`.
     pub(super) fn read(&mut self, open: OpenId, seen: &Seen, offset: u64, count: u64, now: Moment) {
         self.see(seen);
-        if self.object(seen.id, now).must_be_asked(now) {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+        if self.object(seen.id, now).must_revalidate(now) {
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         let size = self.object(seen.id, now).size;
         let end = size.min(offset.saturating_add(count));

@@ -250,7 +250,7 @@ impl InProcessServer {
             transport,
             Arc::<ScriptedClock>::clone(&self.clock),
         ));
-        let root = ask_root(&wire)?;
+        let root = mount_root(&wire)?;
         let client = Superblock::new(
             &root,
             NfsV3::new(wire),
@@ -309,7 +309,7 @@ fn refused(error: impl fmt::Display) -> InProcessServerError {
 }
 
 /// The requests of [`curt_client::mounting`].
-fn ask_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
+fn mount_root(wire: &RpcClient) -> Result<MountedRoot, InProcessServerError> {
     let (credential, interrupt) = (RpcCredential::None, Interrupt::never());
     let path = DirPath(Opaque::new(PATH).map_err(refused)?);
     let request = RpcRequest {

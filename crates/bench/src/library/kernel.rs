@@ -181,13 +181,14 @@ impl<'a> SimulatedKernel<'a> {
             if !self.inodes[&id].pages.contains(&page) {
                 self.fill(file, page, end.div_ceil(PAGE) - page, size)?;
             }
-            let kept = &self.inodes[&id].content[&page];
+            let cached_page = &self.inodes[&id].content[&page];
             let from = usize::try_from(file.position % PAGE).expect("less than a page");
-            let to = usize::try_from((end - page * PAGE).min(kept.len() as u64)).expect("at most a page");
+            let to =
+                usize::try_from((end - page * PAGE).min(cached_page.len() as u64)).expect("at most a page");
             if to <= from {
                 break;
             }
-            bytes.extend_from_slice(&kept[from..to]);
+            bytes.extend_from_slice(&cached_page[from..to]);
             file.position += (to - from) as u64;
         }
         Ok(bytes)

@@ -102,7 +102,7 @@ impl Daemon {
             Some(status) => bail!("{} ended with {status}", self.name),
             None => condition(),
         });
-        waited.map_err(|error| anyhow!("{error}; {}", self.said()))
+        waited.map_err(|error| anyhow!("{error}; {}", self.output_text()))
     }
 
     /// Its process id.
@@ -123,13 +123,13 @@ impl Daemon {
             Ok(self.child.try_wait()?)
         })?;
         if !status.success() {
-            let said = self.said();
-            bail!("{} ended with {status}; {said}", self.name);
+            let log = self.output_text();
+            bail!("{} ended with {status}; {log}", self.name);
         }
         Ok(())
     }
 
-    fn said(&mut self) -> String {
+    fn output_text(&mut self) -> String {
         let mut text = Vec::new();
         // Without the output the message is less useful.
         let _ = self.log.rewind().and_then(|()| self.log.read_to_end(&mut text));

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_number_and_every_fault_of_a_listing_is_counted() {
+    fn a_name_contains_its_number_and_every_fault_of_a_listing_is_counted() {
         assert_eq!(SCATTER.wrapping_mul(GATHER) & MASK, 1);
         let mut seen = Listed::new(1000).unwrap();
         for counted in (0..1000).filter(|number| *number != 7) {

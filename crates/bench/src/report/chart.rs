@@ -134,7 +134,7 @@ mod tests {
     use curt_trace::ProcedureCalls;
 
     #[test]
-    fn every_bar_says_its_total_and_its_options() {
+    fn every_bar_shows_its_total_and_its_options() {
         let column = |title: &str, reads| ComparisonColumn {
             title: title.into(),
             rpc: [("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]
@@ -167,8 +167,8 @@ mod tests {
         };
         let text = |words: &str| {
             let elements = svg.split("<text");
-            let said = elements.filter(|element| element.lines().any(|line| line == words));
-            said.last().and_then(left).unwrap()
+            let found = elements.filter(|element| element.lines().any(|line| line == words));
+            found.last().and_then(left).unwrap()
         };
         assert!(text("READDIRPLUS") > text("900"), "{svg}");
     }

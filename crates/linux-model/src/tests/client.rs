@@ -111,7 +111,7 @@ fn a_close_of_what_was_opened_before_is_ignored_and_the_last_one_removes_what_wa
 }
 
 #[test]
-fn names_that_wait_are_bounded_and_counted_for_whoever_looked_them_up() {
+fn pending_names_are_bounded_and_counted_for_the_process_that_looked_them_up() {
     let mut client = client();
     let threads = u32::try_from(WAITING_MAX).expect("it is small");
     for thread in 1..=threads {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_listing_is_asked_for_once_and_teaches_its_names() {
+fn a_listing_is_read_once_and_primes_its_names() {
     let mut linux = linux(CacheOptions::default());
     let names: Vec<Vec<u8>> = (0..100)
         .map(|number| format!("name{number}").into_bytes())
@@ -72,7 +72,7 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
 }
 
 #[test]
-fn a_large_directory_is_listed_in_as_many_requests_as_a_kernel_sends_however_it_is_told() {
+fn a_large_directory_is_listed_in_as_many_requests_as_a_kernel_sends_however_it_is_reported() {
     // Counts of ls -f, find and ls -l on Linux 6.1 with a server that prefers 1 MiB.
     for (count, plus, plain) in [(50, 1, 0), (2000, 3, 0), (20_000, 7, 0), (100_000, 9, 3)] {
         let names = many(count);

@@ -83,15 +83,15 @@ fn nothing() -> [LinuxRequest; 0] {
 #[test]
 fn attributes_expire_after_the_least_time_and_then_after_twice_that() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for second in 0..200 {
         linux.stat(&file(10), seconds(second));
         if !sent(&mut linux).is_empty() {
-            asked.push(second);
+            requests.push(second);
         }
     }
     // 3, then 6, 12, 24, 48, 60 and 60 seconds.
-    assert_eq!(asked, [3, 9, 21, 45, 93, 153]);
+    assert_eq!(requests, [3, 9, 21, 45, 93, 153]);
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn a_change_throws_the_time_back() {
     }
     sent(&mut linux);
     let changed = Seen { stamp: 1, ..file(11) };
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for second in 21..40 {
         linux.stat(&changed, seconds(second));
         if !sent(&mut linux).is_empty() {
-            asked.push(second);
+            requests.push(second);
         }
     }
-    assert_eq!(asked, [21, 24, 30]);
+    assert_eq!(requests, [21, 24, 30]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
 }
 
 #[test]
-fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
+fn names_are_valid_while_their_directory_is_valid_and_unchanged() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse]);
@@ -206,7 +206,7 @@ fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
 }
 
 #[test]
-fn lookupcache_decides_which_names_are_believed() {
+fn lookupcache_decides_which_names_are_valid() {
     for (names, missing, present) in [
         (LookupCache::All, 0, 0),
         (LookupCache::Positive, 1, 0),
@@ -250,7 +250,7 @@ fn noac_asks_each_time() {
 }
 
 #[test]
-fn what_the_server_refuses_was_asked_for() {
+fn refused_requests_are_counted() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.refused(LinuxRequest::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::RemoveDirectory]);
@@ -330,7 +330,7 @@ fn a_moved_file_is_looked_at_again() {
 }
 
 #[test]
-fn changed_rights_are_asked_for_again() {
+fn changed_rights_are_checked_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.set_attributes(&file(10), true, seconds(0));
     linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
@@ -393,7 +393,7 @@ fn actimeo_holds_for_files_and_directories() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_it_costs_is_told() {
+fn memory_is_bounded_and_its_use_is_reported() {
     const ENTRIES_MAX: usize = 100;
     let mut linux = linux(CacheOptions::default());
     linux.room = ENTRIES_MAX;
