@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_printed_once() {
         let source = || std::io::Error::other("no disk");
         let result = Err::<(), _>(Told { source: source() });
         assert_eq!(

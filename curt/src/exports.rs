@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_what_is_not_served_and_why() {
+    fn a_client_gets_a_message_about_what_is_not_served_and_why() {
         let top = tempfile::tempdir().unwrap();
         for name in ["there", "other"] {
             fs::create_dir(top.path().join(name)).unwrap();

@@ -301,11 +301,11 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
         .map_err(system)?
         .spawn()
         .map_err(system)?;
-    let said = match child.stdout.take() {
+    let answer = match child.stdout.take() {
         Some(output) => read_child_report(name, output).map_err(system)?,
         None => String::new(),
     };
-    let (word, text) = said.split_once('\n').unwrap_or((&said, ""));
+    let (word, text) = answer.split_once('\n').unwrap_or((&answer, ""));
     match word {
         READY => Ok(()),
         RETRYING => {
@@ -332,16 +332,16 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
 /// once.
 fn read_child_report(name: &str, output: impl Read) -> io::Result<String> {
     let mut output = BufReader::new(output);
-    let mut said = String::new();
-    output.read_line(&mut said)?;
-    if said.trim_end() == WAITING {
-        said.clear();
-        output.read_line(&mut said)?;
-        eprintln!("{name}: {}", said.trim_end());
-        said.clear();
+    let mut answer = String::new();
+    output.read_line(&mut answer)?;
+    if answer.trim_end() == WAITING {
+        answer.clear();
+        output.read_line(&mut answer)?;
+        eprintln!("{name}: {}", answer.trim_end());
+        answer.clear();
     }
-    output.read_to_string(&mut said)?;
-    Ok(said)
+    output.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// A command that starts this program again as the daemon. It is not forked, because a fork of a

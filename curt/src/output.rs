@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_told_and_stays() {
+    fn a_full_device_is_reported_and_stays_an_error() {
         let full = Path::new("/dev/full");
         let error = write(full, "text").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

@@ -53,7 +53,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
         let start = Instant::now();
         let found = fuzz.join("target/corpus").join(name);
         std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
-        let kept = fuzz.join("corpus").join(name);
+        let corpus = fuzz.join("corpus").join(name);
         let limits = [
             format!("-max_total_time={seconds}"),
             format!("-max_len={INPUT_MAX}"),
@@ -61,13 +61,13 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
             format!("-timeout={INPUT_SECONDS}"),
             format!("-seed={seed}"),
         ];
-        let directories = [&found, &kept].map(|path| path.display().to_string());
+        let directories = [&found, &corpus].map(|path| path.display().to_string());
         let mut arguments = vec!["run", sanitizer, name];
         arguments.extend(directories.iter().map(String::as_str));
         arguments.push("--");
         arguments.extend(limits.iter().map(String::as_str));
-        let said = cargo_fuzz(&arguments, name)?;
-        let done = said
+        let output_text = cargo_fuzz(&arguments, name)?;
+        let done = output_text
             .lines()
             .rev()
             .find(|line| line.starts_with("Done "))
@@ -97,8 +97,8 @@ fn targets(fuzz: &Path) -> Result<Vec<String>> {
 /// Installs a nightly compiler and cargo-fuzz if they are missing.
 fn install() -> Result<()> {
     let there = |command: &mut Command| {
-        let asked = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
+        let exit = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        exit.is_ok_and(|status| status.success())
     };
     let nightly = there(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
     if !nightly {
@@ -131,9 +131,9 @@ fn finish(command: &mut Command) -> Result<String> {
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("{} cannot be started", command.get_program().display()))?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    ensure!(output.status.success(), "{}\n{said}", output.status);
-    Ok(said)
+    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success(), "{}\n{output_text}", output.status);
+    Ok(output_text)
 }
 
 #[cfg(test)]

@@ -73,10 +73,10 @@ pub(crate) fn install() -> Result<()> {
 }
 
 fn is_installed(name: &str) -> bool {
-    let asked = Command::new("dpkg-query")
+    let query = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status}", name])
         .output();
-    asked.is_ok_and(|output| output.stdout == b"installed")
+    query.is_ok_and(|output| output.stdout == b"installed")
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
@@ -89,13 +89,13 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let output = command
         .output()
         .context("apt-get cannot be started; on other systems install the packages by hand")?;
-    let said = [output.stdout, output.stderr].concat();
+    let text = [output.stdout, output.stderr].concat();
     ensure!(
         output.status.success(),
         "apt-get {}: {}\n{}",
         arguments[0],
         output.status,
-        String::from_utf8_lossy(&said)
+        String::from_utf8_lossy(&text)
     );
     Ok(())
 }

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_tells_too_much_is_heard_less_and_how_much_is_told() {
+    fn too_many_lines_are_suppressed_and_their_number_is_logged() {
         let start = Instant::now();
         let mut allowance = CallSiteLimit::new(start);
         assert!((0..BURST).all(|_| allowance.ask(start) == RateDecision::Logged));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_that_tells_too_much_costs_no_other_its_lines() {
+    fn too_many_lines_of_one_callsite_suppress_no_lines_of_another() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_that_is_told_is_an_option() {
+    fn every_reported_limit_is_an_option() {
         let command = <LimitArguments as Args>::augment_args(clap::Command::new("serve"));
         for limit in ResourceLimit::ALL
             .into_iter()

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_tells_calls_events_caches_and_stages() {
+    fn a_server_reports_calls_events_caches_and_stages() {
         let counters = ServerCounters::default();
         counters.add(ServerCounter::ReadBytes, 4096);
         counters.procedures.count(6);
@@ -149,7 +149,10 @@ mod tests {
             "curt_server_request_seconds_count{procedure=\"READ\"} 3",
             "curt_server_stage_seconds_sum{procedure=\"READ\",stage=\"file_system\"} 0.000007",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(
+                text.lines().any(|present| present == line),
+                "{line} is not in\n{text}"
+            );
         }
     }
 }

@@ -14,8 +14,8 @@ pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -
     let (squash, anonymous_uid, anonymous_gid) = match only_user {
         Some((uid, gid)) => {
             let fits = matches!(arguments.squash, None | Some(SquashChoice::All))
-                && arguments.anonuid.is_none_or(|asked| asked == uid)
-                && arguments.anongid.is_none_or(|asked| asked == gid);
+                && arguments.anonuid.is_none_or(|configured| configured == uid)
+                && arguments.anongid.is_none_or(|configured| configured == gid);
             ensure!(
                 fits,
                 "not root: all clients act as uid {uid}, gid {gid}: leave out --squash, --anonuid and \
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_squashed_as_asked_and_to_the_only_user_there_is() {
+    fn callers_are_squashed_as_configured_and_to_the_only_available_user() {
         let rows = [
             ("", None, Some((Squash::Root, NOBODY, NOBODY))),
             ("--squash none", None, Some((Squash::None, NOBODY, NOBODY))),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_that_come_begin_again_and_go_are_told_apart() {
+    fn new_restarted_and_removed_mounts_are_distinguished() {
         let first = [
             report("/a", 1, 10.0),
             report("/b", 2, 10.0),

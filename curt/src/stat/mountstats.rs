@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn procedures_stand_by_how_often_they_were_asked_for() {
+    fn procedures_are_sorted_by_number_of_calls() {
         let operations = OperationCounters::default();
         let request = |failed| CompletedRequest {
             transmissions: 1,

@@ -262,7 +262,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_told_last_stays_while_nobody_tells_anything() {
+    fn the_last_report_stays_while_no_new_one_arrives() {
         let mut app = app();
         app.take(Sample {
             at: Instant::now(),

@@ -27,20 +27,20 @@ pub fn control_question(bytes: &[u8]) {
     let (text, events) = commands().answer(line, 1);
     assert_eq!(text.matches('\n').count(), 1, "{text}");
     let reply: ControlReply<Value> = serde_json::from_str(&text).expect("it was written");
-    let asked = serde_json::from_str::<Value>(line).unwrap_or_default();
-    let name = asked["ask"].as_str().unwrap_or_default();
+    let request = serde_json::from_str::<Value>(line).unwrap_or_default();
+    let name = request["ask"].as_str().unwrap_or_default();
     assert_eq!(
         matches!(reply, ControlReply::Done(_)),
         name == "report" || events.is_some(),
         "{text}"
     );
-    if let Ok(command) = serde_json::from_value::<Remount>(asked.clone())
+    if let Ok(command) = serde_json::from_value::<Remount>(request.clone())
         && name == Remount::NAME
     {
         assert_eq!(reply, ControlReply::Refused(command.options));
     }
     // The number of watchers is limited: a slot that is not freed is missing later.
-    if let Ok(command) = serde_json::from_value::<WatchEvents>(asked.clone())
+    if let Ok(command) = serde_json::from_value::<WatchEvents>(request.clone())
         && name == WatchEvents::NAME
     {
         assert_eq!(events.is_some(), select(&command.patterns).is_ok(), "{text}");

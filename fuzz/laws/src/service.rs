@@ -70,8 +70,8 @@ pub fn mount_service(bytes: &[u8]) {
         mount3::VERSION_1
     };
     let world = World::new();
-    let asked = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
-    let results = match asked {
+    let outcome = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
+    let results = match outcome {
         Ok(results) => results,
         Err(CallFailure::GarbageArguments) => return,
         Err(failure) => panic!("{procedure:?}: {failure:?}"),

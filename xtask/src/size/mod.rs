@@ -227,12 +227,12 @@ fn git(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     let mut command = Command::new("git");
     let output = command.args(arguments).current_dir(root).output();
     let output = output.context("git cannot be started")?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let error_text = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
         "git {}: {}",
         arguments[0],
-        said.trim_end()
+        error_text.trim_end()
     );
     Ok(output.stdout)
 }

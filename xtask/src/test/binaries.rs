@@ -29,7 +29,7 @@ pub(super) struct TestRunOutcome {
     pub(super) sum: TestSummary,
     pub(super) took: Duration,
     /// The output to show.
-    pub(super) said: String,
+    pub(super) output_text: String,
 }
 
 /// Has cargo build the tests that `arguments` select, and returns their binaries; none, with a
@@ -99,7 +99,7 @@ impl TestBinary {
     /// Runs it with these arguments.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<TestRunOutcome> {
         let start = Instant::now();
-        let mut said = String::new();
+        let mut output_text = String::new();
         let mut heard: Option<TestSummary> = None;
         let (mut reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
@@ -113,8 +113,8 @@ impl TestBinary {
                 heard = Some(heard.unwrap_or_default().and(results));
             }
             if !cargo::is_usual(&line) {
-                said.push_str(&line);
-                said.push('\n');
+                output_text.push_str(&line);
+                output_text.push('\n');
             }
         }
         let well = child.wait()?.success();
@@ -129,7 +129,7 @@ impl TestBinary {
         Ok(TestRunOutcome {
             sum,
             took: start.elapsed(),
-            said,
+            output_text,
         })
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_tests_are_told_from_what_else_cargo_makes() {
+    fn test_programs_are_distinguished_from_other_artifacts() {
         let message = |profile: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","manifest_path":"/x/crates/client/Cargo.toml","target":{{"kind":["test"],"name":"data"}},"profile":{{"test":{profile}}},"executable":"/x/target/debug/deps/data-1"}}"#

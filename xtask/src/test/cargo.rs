@@ -51,16 +51,16 @@ impl TestSummary {
 /// Runs cargo, shows its output, and adds up the results of its tests. Without tests it counts as
 /// one check.
 pub(super) fn cargo(arguments: &[&str]) -> Result<TestSummary> {
-    let mut said = String::new();
+    let mut output_text = String::new();
     let mut sum = run(arguments, |line| {
         if !is_usual(line) {
             println!("{line}");
-            said.push_str(line);
-            said.push('\n');
+            output_text.push_str(line);
+            output_text.push('\n');
         }
     })?;
     if sum.failed > 0 {
-        sum.failures = TestFailure::all(&format!("cargo {}", arguments.join(" ")), &said);
+        sum.failures = TestFailure::all(&format!("cargo {}", arguments.join(" ")), &output_text);
     }
     Ok(sum)
 }

@@ -230,9 +230,9 @@ fn checked(name: &str, well: Result<bool>) -> Result<TestSummary> {
 
 /// A part that could not run at all; prints the error.
 fn failed(name: &str, error: &anyhow::Error) -> TestSummary {
-    let said = format!("{error:#}");
-    println!("{said}");
-    TestSummary::failure(TestFailure::of(name, &said))
+    let output_text = format!("{error:#}");
+    println!("{output_text}");
+    TestSummary::failure(TestFailure::of(name, &output_text))
 }
 
 #[cfg(test)]

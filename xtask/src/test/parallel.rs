@@ -149,8 +149,8 @@ pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPo
         }
     }
     let (mut sum, mut failed) = (TestSummary::default(), Vec::new());
-    for (jobs, lanes) in [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)] {
-        let (well, others) = side_by_side(jobs, lanes)?;
+    for (jobs, workers) in [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)] {
+        let (well, others) = side_by_side(jobs, workers)?;
         sum = sum.and(well);
         failed.extend(others);
     }
@@ -158,11 +158,11 @@ pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPo
 }
 
 /// The sum of the successful runs, and the failed ones.
-fn side_by_side(mut jobs: Vec<TestJob>, lanes: usize) -> Result<(TestSummary, Vec<FailedRun>)> {
+fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<(TestSummary, Vec<FailedRun>)> {
     jobs.sort_by_key(TestJob::place);
     let waiting = Mutex::new(VecDeque::from(jobs));
     let failed = Mutex::new(Vec::new());
-    let lane = || -> Result<TestSummary> {
+    let worker = || -> Result<TestSummary> {
         let mut sum = TestSummary::default();
         loop {
             let next = lock(&waiting).pop_front();
@@ -179,11 +179,11 @@ fn side_by_side(mut jobs: Vec<TestJob>, lanes: usize) -> Result<(TestSummary, Ve
         }
     };
     let sum = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         running
             .into_iter()
             .try_fold(TestSummary::default(), |sum, thread| {
-                anyhow::Ok(sum.and(thread.join().ok().context("a lane panicked")??))
+                anyhow::Ok(sum.and(thread.join().ok().context("a worker panicked")??))
             })
     })?;
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -196,9 +196,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Prints the output of a slow or failed run in one piece.
 fn report(name: &str, outcome: &TestRunOutcome) {
-    let TestRunOutcome { sum, took, said, .. } = outcome;
+    let TestRunOutcome {
+        sum,
+        took,
+        output_text,
+        ..
+    } = outcome;
     if sum.failed > 0 {
-        println!("{:>7.1} s {name}: FAILED\n{said}", took.as_secs_f64());
+        println!("{:>7.1} s {name}: FAILED\n{output_text}", took.as_secs_f64());
     } else if *took >= LONG {
         println!("{:>7.1} s {name}", took.as_secs_f64());
     }

@@ -48,14 +48,19 @@ impl FailedRun {
     /// The result without running again.
     fn sum(self) -> TestSummary {
         TestSummary {
-            failures: TestFailure::all(&self.name, &self.outcome.said),
+            failures: TestFailure::all(&self.name, &self.outcome.output_text),
             ..self.outcome.sum
         }
     }
 
     /// Runs each failed test alone, or all if the binary died without naming one.
     fn again(self) -> Result<TestSummary> {
-        let names: Vec<&str> = self.outcome.said.lines().filter_map(cargo::failed).collect();
+        let names: Vec<&str> = self
+            .outcome
+            .output_text
+            .lines()
+            .filter_map(cargo::failed)
+            .collect();
         let mut trials: Vec<Vec<&str>> = names.iter().map(|name| vec!["--exact", *name]).collect();
         if trials.is_empty() {
             trials.push(self.arguments.iter().map(String::as_str).collect());
@@ -63,9 +68,9 @@ impl FailedRun {
         let mut steady = true;
         for arguments in trials {
             println!("{}: once more, by itself: {}", self.name, arguments.join(" "));
-            let TestRunOutcome { sum, said, .. } = self.binary.run(&arguments)?;
+            let TestRunOutcome { sum, output_text, .. } = self.binary.run(&arguments)?;
             if sum.failed > 0 {
-                println!("it failed again:\n{said}");
+                println!("it failed again:\n{output_text}");
                 steady = false;
             }
         }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_nowhere_are_told() {
+    fn paths_that_do_not_exist_are_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let document = file(
             "docs/x.md",

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_larger_than_its_crate_may_have_is_told() {
+    fn a_cycle_larger_than_its_crate_may_have_is_reported() {
         let count = 5;
         let files: Vec<_> = (0..count)
             .map(|number| RepositoryFile {

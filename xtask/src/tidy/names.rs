@@ -205,8 +205,8 @@ mod tests {
         for path in ["src/a.rs", "tests/a.rs"] {
             assert_eq!(complaints(&[file(path, &function(FUNCTION_LINES_MAX))]), [""; 0]);
             let found = complaints(&[file(path, &function(FUNCTION_LINES_MAX + 1))]);
-            let said = format!("{path}:2: fn long has 101 lines; 100 are the limit");
-            assert_eq!(found, [said]);
+            let complaint = format!("{path}:2: fn long has 101 lines; 100 are the limit");
+            assert_eq!(found, [complaint]);
         }
     }
 

@@ -313,7 +313,7 @@ mod tests {
             let found: Vec<_> = complaints
                 .0
                 .iter()
-                .filter_map(|said| said.split(':').nth(1))
+                .filter_map(|message| message.split(':').nth(1))
                 .collect();
             assert_eq!(found, [lines], "{text}");
         }

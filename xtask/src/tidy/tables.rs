@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_that_nobody_writes_any_more_are_told() {
+    fn unused_headings_are_reported() {
         let document = |text: &str| RepositoryFile {
             path: "x.md".into(),
             text: text.into(),

@@ -73,11 +73,11 @@ fn show(
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
-        let mut said = json!({
+        let mut line = json!({
             "workload": workload.name(), "at": directory, "operations": outcome.operations,
             "wrong": outcome.wrong, "seconds": outcome.seconds,
         });
-        if let (Some(sent), Some(fields)) = (sent, said.as_object_mut()) {
+        if let (Some(sent), Some(fields)) = (sent, line.as_object_mut()) {
             let mut calls: serde_json::Map<_, _> = sent
                 .iter()
                 .map(|(name, calls)| (name.to_owned(), json!(calls)))
@@ -85,7 +85,7 @@ fn show(
             calls.insert("total".to_owned(), json!(sent.total()));
             fields.insert("rpc".to_owned(), calls.into());
         }
-        writeln!(out, "{said}")?;
+        writeln!(out, "{line}")?;
     } else {
         let (operations, wrong, seconds) = (outcome.operations, outcome.wrong, outcome.seconds);
         let at = directory.display();

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_told_that_handles_have_no_room_for_what_it_asks() {
+    fn a_line_whose_handles_would_be_too_long_is_reported() {
         let mut parsed = ParsedExports::default();
         let text = b"/a *(ro)\n/b one(ro) two(ro,subtree_check)\n";
         parsed.read(Path::new("exports"), text);
