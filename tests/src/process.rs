@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_process_is_stopped_when_that_is_said() -> Result<()> {
+    fn a_stopped_process_is_stopped_when_the_call_returns() -> Result<()> {
         let mut running =
             RunningProcess::start("a loop", Command::new("sh").args(["-c", "while :; do :; done"]))?;
         let tasks = format!("/proc/{}/task", running.pid());

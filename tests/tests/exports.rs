@@ -346,7 +346,7 @@ const BROKEN: [(&str, &str); 7] = [
 
 // SEMANTICS: export-2.
 #[test]
-fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
+fn files_that_cannot_be_served_are_reported_line_by_line() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory();
     symlink("good", top.join("same"))?;
@@ -431,7 +431,7 @@ fn a_directory_that_vanished_is_served_when_a_reload_finds_it() -> Result<()> {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_used_says_why() -> Result<()> {
+fn a_state_directory_that_cannot_be_used_is_reported() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory().display().to_string();
     network.make_directory("good")?;

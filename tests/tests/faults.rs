@@ -103,7 +103,7 @@ fn nothing() -> Result<()> {
 
 // SEMANTICS: write-6.
 #[test]
-fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn full_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     network.shell(
@@ -118,7 +118,7 @@ fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
 
 // SEMANTICS: write-6.
 #[test]
-fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn read_only_remount_of_a_directory_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let shell = |script: &str| network.shell(script, LIMIT).map(drop);
@@ -212,7 +212,7 @@ fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> 
 
 // SEMANTICS: write-6.
 #[test]
-fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn a_quota_that_is_used_up_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "quota",
         "EDQUOT",
@@ -223,7 +223,7 @@ fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()
 
 // SEMANTICS: write-6.
 #[test]
-fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn an_io_error_of_the_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "error",
         "EIO",
@@ -234,7 +234,7 @@ fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()
 
 // SEMANTICS: write-6.
 #[test]
-fn read_only_remount_of_a_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn read_only_remount_of_a_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "remount",
         "EROFS",

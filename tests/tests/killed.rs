@@ -171,7 +171,7 @@ fn at(directory: NfsFh3, name: &str) -> Result<DirOpArgs<'_>> {
 
 // SEMANTICS: restart-1.
 #[test]
-fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_their_own_work() -> Result<()> {
+fn clients_of_a_server_that_is_killed_repeatedly_see_no_error() -> Result<()> {
     let top = tempfile::tempdir()?;
     let export = top.path().join("export");
     std::fs::create_dir(&export)?;

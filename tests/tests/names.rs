@@ -116,7 +116,7 @@ fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once
 
 // SEMANTICS: attr-5.
 #[test]
-fn every_name_is_asked_of_the_daemon() -> Result<()> {
+fn every_lookup_reaches_the_daemon() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("name"), b"x")?;
@@ -191,7 +191,7 @@ fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it(
 
 // SEMANTICS: list-1.
 #[test]
-fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() -> Result<()> {
+fn a_listing_on_a_mount_returns_lasting_names_once_while_others_come_and_go() -> Result<()> {
     const LASTING: usize = 1000;
     let network = Network::new()?;
     let export = network.make_directory("export")?;

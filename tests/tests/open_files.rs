@@ -142,7 +142,7 @@ print("size", os.stat("f").st_size)
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_written_before_root_took_the_file_away_reaches_it_and_close_says_so() -> Result<()> {
+fn close_writes_earlier_data_after_root_changed_the_owner_and_reports_errors() -> Result<()> {
     let script = r#"
 for name, length in ("small", 10), ("large", 3 << 20):
     become(1000)

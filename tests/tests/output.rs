@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 
 #[test]
-fn a_full_device_is_told_and_who_has_read_enough_is_told_nothing() -> Result<()> {
+fn a_full_device_is_reported_and_a_closed_pipe_is_not() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("exports");
     fs::write(&file, format!("{} *(ro)\n", directory.path().display()))?;

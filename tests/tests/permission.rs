@@ -108,7 +108,7 @@ fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
 
 // SEMANTICS: perm-1.
 #[test]
-fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
+fn access_granted_by_the_server_is_not_refused_by_mode_bits() -> Result<()> {
     for options in OPTIONS {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
@@ -143,7 +143,7 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
 
 // SEMANTICS: perm-7.
 #[test]
-fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
+fn lost_search_permission_takes_effect_at_once() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     set_mode(&export, 0o777)?;

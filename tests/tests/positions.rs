@@ -175,7 +175,7 @@ enum Told {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_listing_that_lies_is_told_whole_or_ends_with_an_error() -> Result<()> {
+fn a_false_listing_is_returned_whole_or_ends_with_an_error() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     for (what, ..) in LIES {

@@ -67,7 +67,7 @@ impl Bed {
 
 // SEMANTICS: rpc-11.
 #[test]
-fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+fn our_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
     let mount = CurtMount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
     bed.network
@@ -78,7 +78,7 @@ fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
 
 // SEMANTICS: rpc-11.
 #[test]
-fn the_linux_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+fn the_linux_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
     let script = format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\ncd /mnt/nfs\n{EACH}cd /; umount /mnt/nfs",

@@ -87,7 +87,7 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
 
 // SEMANTICS: posix-9.
 #[test]
-fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
+fn devices_of_a_mount_cannot_be_opened_without_dev() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;

@@ -107,7 +107,7 @@ impl Manager {
 }
 
 #[test]
-fn a_service_manager_is_told_of_the_servers_life() -> Result<()> {
+fn the_server_notifies_its_service_manager() -> Result<()> {
     let place = Place::new()?;
     let manager = Manager::new(&place.network)?;
     let mut command = place.command(&[])?;
@@ -162,7 +162,7 @@ fn it_can_be_ended_while_a_reload_hangs() -> Result<()> {
 }
 
 #[test]
-fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
+fn a_watchdog_gets_no_notification_while_all_threads_are_stuck() -> Result<()> {
     let place = Place::new()?;
     // The export is on a mount of a server that will be stopped.
     let mut behind = place.network.command(program("curt")?);

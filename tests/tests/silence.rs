@@ -245,7 +245,7 @@ fn everything_goes_on_when_the_server_does() -> Result<()> {
 
 // SEMANTICS: rpc-3.
 #[test]
-fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
+fn an_outage_is_reported_once_and_so_is_its_end() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "noac,timeo=10,retrans=1")?;
     // A file each: a process that waits inside the kernel for another's look-up cannot be killed.
     let files = ["read-0", "open-1", "write-2"].map(|name| scene.mounted(&format!("tree/{name}")));
@@ -433,7 +433,7 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
 
 // SEMANTICS: exit-3.
 #[test]
-fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_there() -> Result<()> {
+fn after_sigkill_of_the_daemon_the_mount_returns_enotconn_and_synced_data_are_there() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
     let file = scene.mounted("synced");
     scene.run(&[

@@ -45,7 +45,7 @@ fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
 }
 
 #[test]
-fn a_server_tells_where_its_time_goes() {
+fn a_server_reports_the_times_of_its_stages() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let mut serve = CurtServe::start(&network, &export, &["--stages=1"]).unwrap();
@@ -138,7 +138,7 @@ fn one_request_is_shown_as_a_call_graph() {
 }
 
 #[test]
-fn a_server_tells_which_limits_were_met() {
+fn a_server_reports_which_limits_were_reached() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let mut serve = CurtServe::start(&network, &export, &["--max-connections-per-client=2"]).unwrap();

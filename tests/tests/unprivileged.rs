@@ -93,7 +93,7 @@ fn what_only_root_can_do_is_refused_at_start() -> Result<()> {
 
 /// Whatever a line's ids are, all callers are mapped to the only possible user.
 #[test]
-fn what_exports_5_says_is_served_without_roots_rights_as_the_servers_own_user() -> Result<()> {
+fn exports_5_is_served_without_root_as_the_servers_own_user() -> Result<()> {
     let network = Network::new()?;
     let state = network.make_directory("state")?;
     let mut line = String::new();

@@ -33,7 +33,7 @@ fn interrupt(mut tracer: RunningProcess) -> String {
 }
 
 #[test]
-fn text_json_and_filters_tell_each_operation_once() {
+fn text_json_and_filters_report_each_operation_once() {
     let world = World::new("", &[]);
     let text = trace(
         &world,
@@ -206,7 +206,7 @@ fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
 }
 
 #[test]
-fn what_cannot_be_traced_is_said() {
+fn mounts_that_cannot_be_traced_are_reported() {
     let world = World::new("", &[]);
     for (arguments, expected) in [
         (

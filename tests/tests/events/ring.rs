@@ -61,7 +61,7 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
 }
 
 #[test]
-fn an_end_that_was_asked_for_leaves_nothing_and_neither_does_what_never_began() {
+fn a_requested_end_leaves_no_report_and_neither_does_a_failed_start() {
     let mut world = World::new("", &[]);
     world.on_mount("mkdir dir");
     let directory = world.mount.directory().display().to_string();

@@ -16,7 +16,7 @@ use serde_json::Value;
 use world::{BLOCK, KNOWN, LIMIT, MISSES, WRITES, World, procedure};
 
 #[test]
-fn every_layout_tells_the_same_and_what_was_done() -> Result<()> {
+fn every_layout_shows_the_same_counts_and_they_are_right() -> Result<()> {
     // No attributes are requested while the layouts are compared.
     let world = World::new("metrics=9049,actimeo=600")?;
     world.work("file")?;
@@ -188,7 +188,7 @@ fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
 }
 
 #[test]
-fn intervals_tell_what_was_done_between_and_which_mount_came_or_went() -> Result<()> {
+fn intervals_show_their_own_counts_and_mounts_that_came_or_went() -> Result<()> {
     let world = World::new("noac")?;
     let mut command = world.curt(&["stat", "--layout", "nfsiostat", "--interval", "1", "--json"])?;
     let reports = RunningProcess::start("curt stat", &mut command)?;

@@ -69,7 +69,7 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
 }
 
 #[test]
-fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -> Result<()> {
+fn a_server_with_metrics_samples_requests_by_default() -> Result<()> {
     let world = World::with(&[], "")?;
     let before = world.metrics(9050)?;
     ensure!(
@@ -97,7 +97,7 @@ fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -
 }
 
 #[test]
-fn a_place_that_is_taken_or_that_others_reach_is_refused_before_anything_is_mounted() -> Result<()> {
+fn an_address_in_use_or_reachable_by_others_is_refused_before_mounting() -> Result<()> {
     let world = World::new("metrics=9049")?;
     let target = world.network.make_directory("another")?;
     let (source, target) = (world.serve.source(), target.display().to_string());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::world::{LIMIT, World};
 
 #[test]
-fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
+fn top_shows_which_processes_cause_requests_and_restores_the_terminal() -> Result<()> {
     let world = World::new("noac")?;
     world
         .network

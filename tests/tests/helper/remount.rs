@@ -46,7 +46,7 @@ fn an_fstab_line_with_defaults_is_remounted_and_flags_go_both_ways() -> Result<(
 }
 
 #[test]
-fn names_that_the_kernel_was_promised_are_taken_back_by_a_remount() -> Result<()> {
+fn a_remount_invalidates_cached_names_of_the_kernel() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let directory = host.export.join("old");

@@ -77,7 +77,7 @@ fn soft_mounts_give_up_and_hard_ones_wait() -> Result<()> {
 }
 
 #[test]
-fn the_server_may_be_named_otherwise_and_addresses_of_one_family_be_asked_for() -> Result<()> {
+fn the_server_may_have_another_name_and_one_address_family_can_be_chosen() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let curt = curt_tests::curt::program("curt")?.display().to_string();
@@ -131,7 +131,7 @@ fn costs(host: &Host, options: &str, procedure: &str, script: &str) -> Result<u6
 }
 
 #[test]
-fn caching_options_decide_what_is_asked_again() -> Result<()> {
+fn caching_options_decide_what_is_revalidated() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     // Old enough that names in the directory can be cached.
@@ -171,7 +171,7 @@ fn caching_options_decide_what_is_asked_again() -> Result<()> {
 }
 
 #[test]
-fn listings_bring_attributes_as_rdirplus_says() -> Result<()> {
+fn rdirplus_decides_whether_listings_contain_attributes() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     host.shell(&format!("cd {}; touch $(seq 1 300)", host.export.display()))?;

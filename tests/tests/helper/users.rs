@@ -23,7 +23,7 @@ fn cat(host: &Host, as_user: bool) -> Result<bool> {
 }
 
 #[test]
-fn roots_mount_is_everybodys_unless_allow_root_says_otherwise() -> Result<()> {
+fn a_mount_of_root_is_open_to_everybody_unless_allow_root_is_given() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     host.mounted("")?;
