@@ -1,5 +1,5 @@
-//! `curt demo`: the page workload with four sets of options, beside what the Linux client needs for
-//! it.
+//! `curt demo`: the page workload with four sets of options, compared with the recorded requests of
+//! the Linux client.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,16 +13,16 @@ use crate::bench::workload::{WorkloadRun, title};
 use crate::bench::{check_picture, without_mount};
 use crate::output::{self, say};
 
-/// What is compared.
+/// The compared options.
 const OPTIONS: [&str; 4] = ["", "noaccesscheck", "noaccesscheck,sloppycto=3", "nonegnamecache"];
-/// Threads that make the tree.
+/// Number of threads that create the tree.
 const JOBS: usize = 8;
 /// The caption of table and chart.
 const CAPTION: &str = "NFSv3 requests of five page views of a web application, one second apart";
-/// The heading of what was not run here.
+/// The title of the recorded column.
 const RECORDED: &str = "Linux 6.1 (recorded)";
 
-/// What `curt demo` takes.
+/// Arguments of `curt demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0, or 1 if a result was wrong or the workload could not be run.")]
 pub(crate) struct DemoArguments {
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> ExitCode {
     }
 }
 
-/// Returns how many results were wrong.
+/// Returns the number of wrong results.
 fn demo(arguments: &DemoArguments) -> Result<u64> {
     check_picture(&arguments.svg)?;
     let workload = Workload::Page;

@@ -1,8 +1,7 @@
-//! How an error and its causes are told to a person: in one line, from what was being done to what
-//! the system said.
+//! An error and its causes in one line of text: from the operation to the system's error.
 
-/// The error and its causes, joined by colons. A message that ends with its cause's, as many of the
-/// libraries' do, does not have it told twice.
+/// The error and its causes, joined by colons. A message that ends with that of its cause, as in
+/// many libraries, is printed only once.
 pub(crate) fn line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -30,11 +29,11 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_printed_once() {
         let source = || std::io::Error::other("no disk");
-        let told = Err::<(), _>(Told { source: source() });
+        let result = Err::<(), _>(Told { source: source() });
         assert_eq!(
-            line(&told.context("cannot begin").unwrap_err()),
+            line(&result.context("cannot begin").unwrap_err()),
             "cannot begin: /a: no disk"
         );
         let apart = Err::<(), _>(source()).context("/b").context("cannot begin");

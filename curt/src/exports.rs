@@ -1,4 +1,5 @@
-//! `curt exports`: what exports(5) files export, and what a given client would get, and why.
+//! `curt exports`: the exports in exports(5) files, and the options of a given client with their
+//! lines.
 
 use std::{
     io,
@@ -68,14 +69,14 @@ pub(crate) fn run(arguments: &ExportsArguments) -> ExitCode {
             }
         },
     };
-    let told = output::print(&shown).map_or_else(
+    let printed = output::print(&shown).map_or_else(
         |error| output::failed("curt exports", &error),
         |()| ExitCode::SUCCESS,
     );
-    if failed { ExitCode::FAILURE } else { told }
+    if failed { ExitCode::FAILURE } else { printed }
 }
 
-/// The addresses of a client, which may be one already.
+/// The addresses of a client, given by address or name.
 fn addresses(client: &str) -> io::Result<Vec<IpAddr>> {
     if let Ok(address) = client.parse::<IpAddr>() {
         return Ok(vec![address.to_canonical()]);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_what_is_not_served_and_why() {
+    fn a_client_gets_a_message_about_what_is_not_served_and_why() {
         let top = tempfile::tempdir().unwrap();
         for name in ["there", "other"] {
             fs::create_dir(top.path().join(name)).unwrap();

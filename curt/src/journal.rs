@@ -1,5 +1,5 @@
-//! Log lines for a service manager's journal: the level in front as the journal wants it, and no
-//! time, which it knows itself (sd-daemon(3)).
+//! Log lines for the journal: with a level prefix, and without a time, which the journal adds
+//! (sd-daemon(3)).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,18 +9,17 @@ use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Whether what is written to `stream` goes to the journal: then `JOURNAL_STREAM` has its device
-/// and inode.
+/// Whether `stream` goes to the journal: `JOURNAL_STREAM` then has its device and inode.
 pub(crate) fn is_read_from(stream: impl AsFd) -> bool {
     std::env::var("JOURNAL_STREAM").is_ok_and(|named| {
         rustix::fs::fstat(stream).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
     })
 }
 
-/// What a line begins with that says why the program ends.
+/// The prefix of a line that reports why the program ends.
 pub(crate) const ERROR: &str = "<3>";
 
-/// One line for each event: `<4>what happened`.
+/// One line per event: `<4>what happened`.
 pub(crate) struct JournalFormat(Format<Full, ()>);
 
 impl JournalFormat {
@@ -46,8 +45,7 @@ where
     }
 }
 
-/// The numbers of syslog(3): what asks for somebody to act, what may, what tells, and what only
-/// developers read.
+/// The severities of syslog(3).
 const fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

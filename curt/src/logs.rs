@@ -1,4 +1,4 @@
-//! Where log lines go: standard error in the foreground, the system log or a file in the
+//! The destination of log lines: standard error in the foreground, the system log or a file in the
 //! background.
 
 mod rate_limit;
@@ -17,18 +17,18 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::journal;
 use rate_limit::LogRateLimiter;
 
-/// Where log lines go.
+/// The destination of log lines.
 #[derive(Debug, Clone)]
 pub(crate) enum LogDestination {
-    /// Standard error: with times, or as the journal wants it where it reads that.
+    /// Standard error: with times, or in the journal's format if it goes there.
     StandardError,
     /// The system log (`/dev/log`), as facility daemon.
     SystemLog,
-    /// A file that is appended to.
+    /// A file, to which lines are appended.
     File(std::path::PathBuf),
 }
 
-/// Sends this process's log lines to `destination`. `RUST_LOG` chooses what is said; without it
+/// Sends this process's log lines to `destination`. `RUST_LOG` selects the lines; without it
 /// `level` does.
 pub(crate) fn start(destination: &LogDestination, level: &str) -> io::Result<()> {
     let filter = EnvFilter::try_from_default_env()
@@ -38,7 +38,7 @@ pub(crate) fn start(destination: &LogDestination, level: &str) -> io::Result<()>
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(false)
-        // They would be told on standard error, which panics where nobody reads that any more.
+        // They would be printed on standard error, which panics if its reader has closed it.
         .log_internal_errors(false);
     let sparing = LogRateLimiter::default();
     let started = match destination {
@@ -59,8 +59,8 @@ pub(crate) fn start(destination: &LogDestination, level: &str) -> io::Result<()>
     started.map_err(io::Error::other)
 }
 
-/// Parses what to log. A word alone would be taken for a part of the program, of which there is
-/// none: nothing would be logged.
+/// Parses a log level. An unknown word alone would select a module that does not exist, and nothing
+/// would be logged.
 pub(crate) fn level(text: &str) -> Result<String, String> {
     let expected = "expected error, warn, info, debug, trace, off, or a filter such as warn,curt_mount=debug";
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
@@ -78,8 +78,7 @@ fn open(path: &Path) -> io::Result<std::fs::File> {
     std::fs::OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The system log. Where nobody listens there, lines are dropped: a mount must not end for its
-/// log's sake.
+/// The system log. Without a listener, lines are dropped: a mount must not end because of its log.
 #[derive(Debug, Clone)]
 struct Syslog(Option<Arc<UnixDatagram>>);
 
@@ -104,12 +103,12 @@ impl MakeWriter<'_> for Syslog {
 
 impl Write for Syslog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Facility daemon (3), severity notice (5): RFC 3164, section 4.1.1.
+        // Facility daemon (3), severity notice (5): RFC 3164 section 4.1.1.
         const PRIORITY: u8 = 3 << 3 | 5;
         if let Some(socket) = &self.0 {
             let text = String::from_utf8_lossy(line);
             let datagram = format!("<{PRIORITY}>curt[{}]: {}", std::process::id(), text.trim_end());
-            // A full or restarting log loses lines; nothing waits for it.
+            // A full or restarting log loses lines; the process does not wait for it.
             let _ = socket.send(datagram.as_bytes());
         }
         Ok(line.len())

@@ -1,4 +1,4 @@
-//! The binary `curt`: one file or folder per subcommand; this file only picks one.
+//! The program `curt`: one module per subcommand; this file selects one.
 
 #![warn(
     clippy::print_stdout,
@@ -72,10 +72,10 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        // mount(8) has exit statuses of its own: 1 is a wrong invocation; 2, clap's choice, would
-        // be a system error.
+        // mount(8) has its own exit statuses: 1 is incorrect invocation; 2, clap's choice, would be
+        // a system error.
         Err(error) if error.use_stderr() && arguments.get(1).is_some_and(|word| word == "mount") => {
-            // If standard error is closed, there is nobody to report that to.
+            // Standard error may be closed.
             let _ = error.print();
             return ExitCode::FAILURE;
         }
@@ -94,8 +94,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The name by which mount(8) calls this program, if it was mount(8) who did: `mount.curt` or
-/// `mount.fuse.curt`.
+/// The name by which mount(8) calls this program: `mount.curt` or `mount.fuse.curt`; `None` for
+/// other callers.
 fn helper_name(arguments: &[OsString]) -> Option<String> {
     let name = Path::new(arguments.first()?).file_name()?.to_str()?;
     name.starts_with("mount.").then(|| name.to_owned())

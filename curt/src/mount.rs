@@ -1,5 +1,4 @@
-//! `curt mount`, and the helper that mount(8) calls: arguments, the fork into the background, exit
-//! statuses.
+//! `curt mount`, and the helper of mount(8): arguments, daemonizing, exit statuses.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
@@ -16,7 +15,7 @@ use rustix::process::Signal;
 use crate::logs;
 use crate::output::{self, say};
 
-/// What `curt mount` takes.
+/// Arguments of `curt mount`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = after_help())]
 pub(crate) struct MountArguments {
@@ -69,15 +68,15 @@ fn after_help() -> String {
     )
 }
 
-/// What a background process says when the mount is live, perhaps after [`WAITING`]. Instead of it
-/// comes [`RETRYING`] or an exit status, and behind that a line of text for the user.
+/// Reported by the background process when the mount is live, possibly after [`WAITING`]. Otherwise
+/// it reports [`RETRYING`] or an exit status, followed by a line of text for the user.
 const READY: &str = "ready";
 
-/// What it says first, with a line of text behind it, when the server is not there and the user is
-/// to wait for it.
+/// Reported first, followed by a line of text, if the server does not respond and the user has to
+/// wait for it.
 const WAITING: &str = "waiting";
 
-/// What it says when the server is not there and it goes on trying (`bg`).
+/// Reported if the server does not respond and mounting continues in the background (`bg`).
 const RETRYING: &str = "retrying";
 
 /// Runs `curt mount`.
@@ -85,7 +84,7 @@ pub(crate) fn run(arguments: MountArguments) -> ExitCode {
     finish("curt mount", attempt("curt mount", &arguments))
 }
 
-/// Runs as mount(8)'s helper: `mount.curt SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]`.
+/// Runs as the helper of mount(8): `mount.curt SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]`.
 pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
     let parsed = match HelperArguments::parse(words) {
         Ok(parsed) => parsed,
@@ -97,11 +96,11 @@ pub(crate) fn helper(name: &str, words: impl Iterator<Item = OsString>) -> ExitC
         }
     };
     if parsed.help || parsed.version {
-        let told = say!(
+        let printed = say!(
             "{name} {}\nusage: {name} SERVER:/PATH DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]; the options: curt mount --help",
             env!("CARGO_PKG_VERSION")
         );
-        return told.map_or_else(|error| output::failed(name, &error), |()| ExitCode::SUCCESS);
+        return printed.map_or_else(|error| output::failed(name, &error), |()| ExitCode::SUCCESS);
     }
     let arguments = MountArguments {
         source: parsed.source,
@@ -237,8 +236,8 @@ fn serve(plan: &MountSpec, tell_parent: bool) -> Result<(), MountFailure> {
         }
     });
     match outcome {
-        // The parent prints it, for its standard error is the user's. Once it has heard that all is
-        // well it is gone.
+        // The parent prints it, because its standard error is the user's. After a success the
+        // parent has ended.
         Err(failure) if tell_parent => {
             finish_report_to_parent(&(failure.status as u8).to_string(), &failure.to_string());
             Err(MountFailure {
@@ -250,9 +249,10 @@ fn serve(plan: &MountSpec, tell_parent: bool) -> Result<(), MountFailure> {
     }
 }
 
-/// Whoever gives up waiting for a server wants no mount later.
+/// If the user stops waiting for a server, nothing is mounted later.
 fn end_with_parent(ends: bool) {
-    // No kernel refuses this; if one did, the mount would come when the server does.
+    // This does not fail on any known kernel; if it did, the mount would appear when the server
+    // responds.
     let _ = rustix::process::set_parent_process_death_signal(ends.then_some(Signal::TERM));
 }
 
@@ -263,15 +263,15 @@ fn waiting(failure: &MountFailure, minutes: u32) -> String {
     )
 }
 
-/// Tells the parent, which goes on listening.
+/// Sends a report to the parent, which continues to read.
 fn report_to_parent(word: &str, text: &str) {
-    // A parent that is gone needs no word.
+    // The parent may have ended.
     let _ = io::stdout().write_all(format!("{word}\n{text}\n").as_bytes());
     let _ = io::stdout().flush();
 }
 
-/// Tells the parent; from then on standard output and error lead nowhere, for the caller's pipe
-/// must see its end.
+/// Sends the last report to the parent, and redirects standard output and error to /dev/null, so
+/// that the parent's pipe ends.
 fn finish_report_to_parent(word: &str, text: &str) {
     end_with_parent(false);
     report_to_parent(word, text);
@@ -280,14 +280,14 @@ fn finish_report_to_parent(word: &str, text: &str) {
         .write(true)
         .open("/dev/null")
     {
-        // These fail only for lack of descriptors, and then the old ones stay.
+        // This fails only for lack of descriptors; the old ones then remain.
         let _ = rustix::stdio::dup2_stdout(&nowhere);
         let _ = rustix::stdio::dup2_stderr(&nowhere);
     }
 }
 
-/// Mounts in a process of its own and waits until the mount is live, has failed, or is tried again
-/// (`bg`).
+/// Mounts in a separate process and waits until the mount is live, has failed, or is retried in the
+/// background (`bg`).
 fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Result<(), MountFailure> {
     daemon::check(plan)?;
     let system = |error: io::Error| {
@@ -301,11 +301,11 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
         .map_err(system)?
         .spawn()
         .map_err(system)?;
-    let said = match child.stdout.take() {
+    let answer = match child.stdout.take() {
         Some(output) => read_child_report(name, output).map_err(system)?,
         None => String::new(),
     };
-    let (word, text) = said.split_once('\n').unwrap_or((&said, ""));
+    let (word, text) = answer.split_once('\n').unwrap_or((&answer, ""));
     match word {
         READY => Ok(()),
         RETRYING => {
@@ -328,23 +328,24 @@ fn in_background(name: &str, arguments: &MountArguments, plan: &MountSpec) -> Re
     }
 }
 
-/// What the background process says last. That the user has to wait is printed at once.
+/// The last report of the background process. The message that the user has to wait is printed at
+/// once.
 fn read_child_report(name: &str, output: impl Read) -> io::Result<String> {
     let mut output = BufReader::new(output);
-    let mut said = String::new();
-    output.read_line(&mut said)?;
-    if said.trim_end() == WAITING {
-        said.clear();
-        output.read_line(&mut said)?;
-        eprintln!("{name}: {}", said.trim_end());
-        said.clear();
+    let mut answer = String::new();
+    output.read_line(&mut answer)?;
+    if answer.trim_end() == WAITING {
+        answer.clear();
+        output.read_line(&mut answer)?;
+        eprintln!("{name}: {}", answer.trim_end());
+        answer.clear();
     }
-    output.read_to_string(&mut said)?;
-    Ok(said)
+    output.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
-/// This program again, as the process that stays. It is not forked, for a fork of a program that
-/// has threads, or will have them, may hold locks that nobody opens.
+/// A command that starts this program again as the daemon. It is not forked, because a fork of a
+/// program with threads may have locked mutexes.
 fn background_command(arguments: &MountArguments) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -393,7 +394,7 @@ mod tests {
     #[test]
     fn help_names_every_option_that_only_we_have() {
         let error = Cli::try_parse_from(["mount", "--help"]).unwrap_err();
-        // Lines end where a terminal does.
+        // Lines are wrapped at the terminal's width.
         let help = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         for option in options::own().chain(["ring=off|rare|request|operation".to_owned()]) {
             assert!(help.contains(&option), "{option} is not in\n{help}");

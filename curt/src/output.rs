@@ -1,4 +1,4 @@
-//! What commands print, and the files that they write for others to read.
+//! The output of commands, and the files that they write.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write as _};
@@ -10,7 +10,7 @@ use curt_trace::control::mountstats::write_whole;
 
 use crate::errors;
 
-/// Prints a line as `println!` does, but returns what goes wrong.
+/// Prints a line like `println!`, but returns errors.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::output::print(&(format!($($words)*) + "\n"))
@@ -18,20 +18,21 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Prints.
+/// Prints text.
 ///
 /// # Errors
-/// It cannot be written: the device is full, or nobody reads it. [`failed`] tells these apart.
+/// It cannot be written: the device is full, or the reader has closed it. [`failed`] distinguishes
+/// these.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Says why a command failed, and with which status it exits.
+/// Prints why a command failed, and returns the exit status.
 pub(crate) fn failed(command: &str, error: &anyhow::Error) -> ExitCode {
     let closed = error.downcast_ref::<io::Error>();
-    // Whoever read standard output has read enough, as `head` does: nothing is wrong.
+    // The reader of standard output, such as `head`, has closed it: this is not an error.
     if closed.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
@@ -39,12 +40,12 @@ pub(crate) fn failed(command: &str, error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes a file. A regular one is replaced atomically; a device, a pipe, or what a symbolic link
-/// leads to is written to, for others know it by its name.
+/// Writes a file. A regular file is replaced atomically; a device, a pipe, or the target of a
+/// symbolic link is written in place.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(found) if !found.is_file() => {
-            // A link may lead to what is not there yet.
+            // The target of a link may not exist yet.
             let mut options = OpenOptions::new();
             options.write(true).truncate(true).create(found.is_symlink());
             options.open(path)?.write_all(text.as_bytes())
@@ -69,8 +70,8 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let at = |name: &str| top.path().join(name);
         write(&at("file"), "old").unwrap();
-        let held = File::open(at("file")).unwrap();
-        let before = held.metadata().unwrap().ino();
+        let file = File::open(at("file")).unwrap();
+        let before = file.metadata().unwrap().ino();
         write(&at("file"), "new").unwrap();
         assert_eq!(fs::read_to_string(at("file")).unwrap(), "new");
         assert_ne!(fs::metadata(at("file")).unwrap().ino(), before);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_told_and_stays() {
+    fn a_full_device_is_reported_and_stays_an_error() {
         let full = Path::new("/dev/full");
         let error = write(full, "text").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

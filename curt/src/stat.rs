@@ -1,4 +1,4 @@
-//! `curt stat`: the figures of mounts, in the layouts of nfsstat(8), nfsiostat(8) and
+//! `curt stat`: the statistics of mounts, in the layouts of nfsstat(8), nfsiostat(8) and
 //! mountstats(8), in the kernel's format and as JSON; with `--server`, those of a server.
 
 mod mounts;
@@ -21,7 +21,7 @@ use crate::serve::control::ServerSelector;
 pub(crate) use nfsstat::requests;
 pub(crate) use server::server_layers;
 
-/// What `curt stat` takes.
+/// Arguments of `curt stat`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "With --interval the first report covers the time since the mount or the server started, and each further one the time since the \
@@ -62,7 +62,7 @@ pub(crate) struct StatArguments {
     output: Option<PathBuf>,
 }
 
-/// The program whose layout it is.
+/// The program whose layout is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum StatLayout {
     Nfsstat,
@@ -77,13 +77,13 @@ struct StatReport {
     is_last: bool,
 }
 
-/// Something that can be reported on again and again.
+/// A source of successive reports.
 trait StatSource {
-    /// What happened since the last report, or since the beginning.
+    /// The statistics since the last report, or since the start.
     fn report(&mut self) -> Result<StatReport>;
 }
 
-/// Prints the figures.
+/// Prints the statistics.
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     match print(arguments) {
         Ok(true) => ExitCode::SUCCESS,
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     }
 }
 
-/// Whether everything asked for was found until the end.
+/// Whether all requested mounts were found until the end.
 fn print(arguments: &StatArguments) -> Result<bool> {
     let mut reporting: Box<dyn StatSource> = match &arguments.server {
         Some(which) => {

@@ -1,4 +1,4 @@
-//! Hands libFuzzer's bytes to [`curt_fuzz_laws::metrics_request`].
+//! Passes libFuzzer's inputs to [`curt_fuzz_laws::metrics_request`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| curt_fuzz_laws::metrics_request(bytes));

@@ -1,15 +1,15 @@
-//! What a run of a workload asks for again because it takes its time.
+//! Requests that a run of a workload repeats because of its duration.
 
 use std::collections::HashSet;
 
 use curt_bench::trace::{ExpectedResult, TraceOperation};
 use curt_bench::workload::Workload;
 
-/// A missing name that nothing is done with may be about to be made: the server is asked again when
-/// it is looked at after these times, in seconds.
+/// A missing name whose look-ups are repeated may be about to be created: a LOOKUP is sent when it
+/// is looked up after these times, in seconds.
 const ASKED_AGAIN: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 
-/// How many look-ups of missing names at most a run repeats that takes so many seconds.
+/// Maximum number of repeated LOOKUPs of missing names in a run of this many seconds.
 #[must_use]
 pub fn repeated_lookups(workload: Workload, seconds: f64) -> usize {
     let trace = workload.trace();

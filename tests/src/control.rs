@@ -1,5 +1,4 @@
-//! Scripts for a kernel that runs already: it can be told nothing but by files, so a loop inside
-//! waits for these.
+//! Scripts for a running kernel: a loop inside waits for files with commands.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,21 +8,20 @@ use anyhow::{Result, ensure};
 
 use crate::process;
 
-/// What a kernel has to run, given the directory as `JOB_CONTROL` in its environment; it does not
-/// end.
+/// The loop for a kernel, with the directory as `JOB_CONTROL` in its environment; it does not end.
 pub(crate) const CONTROL_LOOP: &str =
     "while :; do for job in $JOB_CONTROL/*.job; do [[ -e $job ]] || continue
     mv $job $job.taken; bash $job.taken >$job.out 2>&1; echo $? >$job.new; mv $job.new $job.status
     done; sleep 0.1; done </dev/null >/dev/null 2>&1";
 
-/// The directory through which a kernel is told what to run.
+/// The directory with a kernel's commands.
 pub(crate) struct KernelControl {
     directory: PathBuf,
     asked: AtomicU32,
 }
 
 impl KernelControl {
-    /// Makes `directory`, which the kernel must see.
+    /// Creates `directory`, which must be visible in the kernel.
     pub(crate) fn new(directory: PathBuf) -> Result<Self> {
         std::fs::create_dir(&directory)?;
         Ok(Self {
@@ -36,8 +34,8 @@ impl KernelControl {
         &self.directory
     }
 
-    /// Runs a bash script inside and returns what it printed. An error if it fails or takes longer
-    /// than `limit`.
+    /// Runs a bash script in the kernel and returns its output. An error if it fails or takes
+    /// longer than `limit`.
     pub(crate) fn run(&self, script: &str, limit: Duration) -> Result<String> {
         // Relaxed: only the numbers have to differ.
         let number = self.asked.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The programs of this repository, and `curt serve` and `curt mount` as they run in a test.
+//! The programs of this repository, and `curt serve` and `curt mount` as processes of a test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,11 +14,11 @@ use rustix::process::Signal;
 use crate::network::{ADDRESS, Network};
 use crate::process::{self, RunningProcess};
 
-/// How long a server or a mount may take to begin.
+/// Timeout of the start of a server or a mount.
 const READY: Duration = Duration::from_secs(120);
 
 /// The path of a program of this repository: `curt`, `curt-tools-bench`, `curt-replay` or
-/// `random-writer`, built beforehand where `CURT_PROGRAMS` names a directory, else now.
+/// `random-writer`, in the directory `CURT_PROGRAMS` if set, otherwise built now.
 ///
 /// # Errors
 /// It cannot be built.
@@ -34,7 +34,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
         .join(name))
 }
 
-/// Builds all of them as the tests themselves were built, and returns where they are.
+/// Builds all of them with the profile of the tests, and returns their directory.
 fn build() -> Result<PathBuf> {
     // target/PROFILE/deps/TEST
     let test = std::env::current_exe()?;
@@ -65,10 +65,10 @@ fn build() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// A workload's tree on this machine, made on first use and kept beside the build.
+/// A workload's tree on this machine, created at first use and stored next to the build.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn tree(workload: Workload) -> Result<PathBuf> {
     let top = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/trees")).join(workload.name());
     make::make_once(&workload.tree(), &top, 4, &ProgressBar::hidden())?;
@@ -84,14 +84,14 @@ pub struct CurtServe {
 }
 
 impl CurtServe {
-    /// The port that it listens on.
+    /// Its port.
     pub const PORT: u16 = 2049;
 
-    /// Starts it without squashing and waits until it serves; `arguments` come after those of its
-    /// own. Its state is kept in the network's directory.
+    /// Starts it without squashing and waits until it serves; `arguments` follow its own. Its state
+    /// is in the network's directory.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not start.
     pub fn start(network: &Network, export: &Path, arguments: &[&str]) -> Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let mut command = network.command(program("curt")?);
@@ -105,11 +105,11 @@ impl CurtServe {
             .arg(Self::PORT.to_string())
             .arg("--state")
             .arg(network.make_directory("state")?);
-        // A system call that the filter does not know ends the server, and so the test.
+        // A system call that the filter does not allow ends the server, and fails the test.
         command.args(["--squash", "none", "--insecure", "--seccomp", "kill"]);
         command.args(&arguments);
         let running = RunningProcess::start("curt serve", &mut command)?;
-        // Its port accepts before it is registered with rpcbind.
+        // Its port accepts connections before it is registered with rpcbind.
         running.wait_for("listening on", READY)?;
         Ok(Self {
             running,
@@ -119,13 +119,13 @@ impl CurtServe {
         })
     }
 
-    /// What to mount: `HOST:/PATH`.
+    /// The source of a mount: `HOST:/PATH`.
     #[must_use]
     pub fn source(&self) -> String {
         format!("{ADDRESS}:{}", self.export.display())
     }
 
-    /// The options that tell a Linux client or ours where to ask without a portmapper.
+    /// Mount options with its ports, for clients without a portmapper.
     #[must_use]
     pub fn ports(&self) -> String {
         format!("port={0},mountport={0}", self.port)
@@ -139,16 +139,16 @@ impl CurtServe {
     /// Kills it with SIGKILL.
     ///
     /// # Errors
-    /// It was gone already.
+    /// It had ended already.
     pub fn kill(&mut self) -> Result<()> {
         self.running.signal(Signal::KILL)?;
         self.running.wait(Duration::from_secs(60)).map(drop)
     }
 
-    /// Starts it again, as it was started first.
+    /// Starts it again with the same arguments.
     ///
     /// # Errors
-    /// It does not serve.
+    /// It does not start.
     pub fn restart(&mut self, network: &Network) -> Result<()> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         *self = Self::start(network, &self.export.clone(), &arguments)?;
@@ -156,7 +156,7 @@ impl CurtServe {
     }
 }
 
-/// `curt mount` at a directory of the test's own.
+/// `curt mount` at a directory of the test.
 pub struct CurtMount {
     running: RunningProcess,
     directory: PathBuf,
@@ -164,10 +164,10 @@ pub struct CurtMount {
 }
 
 impl CurtMount {
-    /// Mounts `source` with `options` (may be empty) and waits until it is there.
+    /// Mounts `source` with `options` (may be empty) and waits until it is mounted.
     ///
     /// # Errors
-    /// The mount fails; says what it printed.
+    /// The mount fails; includes its output.
     pub fn start(network: &Network, name: &str, source: &str, options: &str) -> Result<Self> {
         let directory = network.make_directory(name)?;
         let mut command = network.command(program("curt")?);
@@ -180,7 +180,7 @@ impl CurtMount {
             command.args(["-o", options]);
         }
         let running = RunningProcess::start("curt mount", &mut command)?;
-        // The kernel has it before it can be asked, signalled and found in tables.
+        // The kernel has the mount before it can be used, signalled and found in tables.
         running.wait_for(" mounted source=", READY)?;
         let mut unmount = network.command("umount");
         unmount.arg(&directory);
@@ -191,7 +191,7 @@ impl CurtMount {
         })
     }
 
-    /// Where it is.
+    /// The mount point.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -205,7 +205,7 @@ impl CurtMount {
     /// Unmounts it and waits for the daemon's end.
     ///
     /// # Errors
-    /// umount(8)'s, or the daemon stays or fails.
+    /// umount(8) fails, or the daemon does not end or fails.
     pub fn unmount(mut self) -> Result<()> {
         process::run(&mut self.unmount, Duration::from_secs(60))?;
         let status = self.running.wait(Duration::from_secs(60))?;

@@ -1,4 +1,4 @@
-//! NFS-Ganesha as NFSv3 server of a directory of this machine.
+//! NFS-Ganesha as NFSv3 server of a local directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use crate::network::{ADDRESS, Network};
 use crate::process::RunningProcess;
 
-/// A Ganesha that exports one directory at its own path. rpcbind has to run in its network before
-/// it starts.
+/// A Ganesha that exports one directory at its own path. rpcbind must run in its network before it
+/// starts.
 pub struct Ganesha {
     running: RunningProcess,
     export: PathBuf,
@@ -20,7 +20,7 @@ impl Ganesha {
     /// Starts it and waits until it serves.
     ///
     /// # Errors
-    /// It does not; says what it logged.
+    /// It does not; includes its log.
     pub fn start(network: &Network, export: &Path) -> Result<Self> {
         let own = network.make_directory("ganesha")?;
         let configuration = own.join("ganesha.conf");
@@ -45,7 +45,7 @@ impl Ganesha {
         })
     }
 
-    /// What to mount: `HOST:/PATH`.
+    /// The source of a mount: `HOST:/PATH`.
     #[must_use]
     pub fn source(&self) -> String {
         format!("{ADDRESS}:{}", self.export.display())
@@ -57,19 +57,19 @@ impl Ganesha {
         self.running.pid()
     }
 
-    /// Kills it with SIGKILL; start another to have it again.
+    /// Kills it with SIGKILL; start another one to replace it.
     ///
     /// # Errors
-    /// It was gone already.
+    /// It had ended already.
     pub fn kill(mut self) -> Result<()> {
         self.running.signal(Signal::KILL)?;
         self.running.wait(Duration::from_secs(60)).map(drop)
     }
 
-    /// Stops it or lets it go on.
+    /// Stops or continues it.
     ///
     /// # Errors
-    /// It is gone.
+    /// It has ended.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         self.running.signal(signal)
     }

@@ -1,5 +1,5 @@
-//! `curt serve` inside the test kernel, on an ext4 file system of its own with quotas: what this
-//! machine's kernel may not have.
+//! `curt serve` in the test kernel, on an ext4 file system with quotas, which this machine's kernel
+//! may not support.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::kernel::{KernelNumber, new_file};
 use crate::network::Network;
 use crate::process::RunningProcess;
 
-/// Where the export is, inside.
+/// The export's path in the kernel.
 pub const INSIDE: &str = "/mnt/disk";
 
 /// The port of NFS and MOUNT.
 pub const PORT: u16 = 2049;
 
-/// How the disk is made and how the server is started.
+/// Options of the disk and the server.
 #[derive(Clone, Debug)]
 pub struct InsideOptions {
     /// The disk's size, for truncate(1).
     pub size: String,
-    /// The part of the disk that only root may fill, in per cent.
+    /// The percentage of the disk reserved for root.
     pub reserved: u8,
     /// A bash script that runs after the disk is mounted at [`INSIDE`] and before the server
     /// starts.
     pub setup: String,
-    /// What comes after the server's own arguments.
+    /// Additional arguments of the server.
     pub arguments: String,
 }
 
@@ -43,8 +43,8 @@ impl Default for InsideOptions {
     }
 }
 
-/// A kernel with a `curt serve` in it. The disk is a loop device on the file `/mnt/disk.img`;
-/// quotas of users are in force. Nobody is squashed. Ends with this value.
+/// A kernel with a `curt serve`. The disk is a loop device on the file `/mnt/disk.img`; quotas of
+/// users are on. No user is squashed. Ends with this value.
 pub struct ServeInside {
     running: RunningProcess,
     number: KernelNumber,
@@ -56,7 +56,7 @@ impl ServeInside {
     /// `limit`.
     ///
     /// # Errors
-    /// The disk cannot be made, or the server does not start; says what was printed.
+    /// The disk cannot be created, or the server does not start; includes the output.
     pub fn start(
         network: &Network,
         number: KernelNumber,
@@ -82,19 +82,19 @@ impl ServeInside {
         })
     }
 
-    /// What to mount: `HOST:/PATH`.
+    /// The source of a mount: `HOST:/PATH`.
     #[must_use]
     pub fn source(&self) -> String {
         format!("{}:{INSIDE}", self.number.address())
     }
 
-    /// The options that tell a client where to ask without a portmapper.
+    /// Mount options with its ports, for clients without a portmapper.
     #[must_use]
     pub fn ports(&self) -> String {
         format!("port={PORT},mountport={PORT}")
     }
 
-    /// Runs a bash script inside and returns what it printed.
+    /// Runs a bash script in the kernel and returns its output.
     ///
     /// # Errors
     /// It fails or takes longer than `limit`.
@@ -102,14 +102,14 @@ impl ServeInside {
         self.control.run(script, limit)
     }
 
-    /// What the kernel and the server have printed.
+    /// The output of the kernel and the server.
     #[must_use]
     pub fn output(&self) -> String {
         self.running.output()
     }
 }
 
-/// What runs in the kernel: it ends with the kernel's time, or when the kernel is stopped.
+/// The kernel's script: it ends at the kernel's time limit, or when the kernel is stopped.
 fn script(curt: &Path, options: &InsideOptions) -> String {
     let InsideOptions {
         size,

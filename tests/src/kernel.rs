@@ -11,10 +11,10 @@ use crate::control::{CONTROL_LOOP, KernelControl};
 use crate::network::Network;
 use crate::process::{self, RunningProcess};
 
-/// How long a kernel has to boot.
+/// Timeout of a kernel's boot.
 const BOOT: Duration = Duration::from_secs(60);
 
-/// A kernel's number in its network, 0 to 9: it is at 10.77.0.(2 + number).
+/// A kernel's number in its network, 0 to 9: its address is 10.77.0.(2 + number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelNumber(pub u8);
 
@@ -26,12 +26,12 @@ impl KernelNumber {
     }
 }
 
-/// What a job in a kernel came to.
+/// The result of a job in a kernel.
 #[derive(Debug)]
 pub struct JobResult {
-    /// The script's exit status; 124: it was stopped after the time that it had.
+    /// The script's exit status; 124: it was stopped at the time limit.
     pub status: Option<i32>,
-    /// What it printed.
+    /// Its output.
     pub output: String,
 }
 
@@ -42,12 +42,12 @@ pub struct ClientJob {
 }
 
 impl ClientJob {
-    /// Boots a kernel and starts `script` in it, a bash script that root runs. `$SERVER` is this
-    /// machine, `/mnt/nfs` and `/mnt/nfs2` are directories to mount on, and `ops` prints the
-    /// requests of the mount at `/mnt/nfs`.
+    /// Boots a kernel and starts `script` in it, a bash script that runs as root. `$SERVER` is this
+    /// machine, `/mnt/nfs` and `/mnt/nfs2` are mount points, and `ops` prints the requests of the
+    /// mount at `/mnt/nfs`.
     ///
     /// # Errors
-    /// The script cannot be written or the kernel not be started.
+    /// The script cannot be written or the kernel cannot be started.
     pub fn start(network: &Network, number: KernelNumber, limit: Duration, script: &str) -> Result<Self> {
         let job = new_file(network, "job")?;
         std::fs::write(&job, script)?;
@@ -63,7 +63,7 @@ impl ClientJob {
     /// Waits until the script has printed `text`.
     ///
     /// # Errors
-    /// It has not within the time that it was given.
+    /// It has not within its time limit.
     pub fn wait_for(&self, text: &str) -> Result<()> {
         self.running.wait_for(text, self.limit)
     }
@@ -71,7 +71,7 @@ impl ClientJob {
     /// Waits for the script's end.
     ///
     /// # Errors
-    /// The kernel does not end, even after the script was out of time.
+    /// The kernel does not end, even after the script's time limit.
     pub fn finish(mut self) -> Result<JobResult> {
         let status = self.running.wait(self.limit + BOOT)?;
         Ok(JobResult {
@@ -81,10 +81,10 @@ impl ClientJob {
     }
 }
 
-/// Boots a kernel, runs `script` in it ([`ClientJob::start`]), and returns what it printed.
+/// Boots a kernel, runs `script` in it ([`ClientJob::start`]), and returns its output.
 ///
 /// # Errors
-/// The script fails or is out of time; says what it printed.
+/// The script fails or exceeds its time limit; includes its output.
 pub fn linux_client(
     network: &Network,
     number: KernelNumber,
@@ -101,7 +101,7 @@ pub fn linux_client(
     Ok(done.output)
 }
 
-/// The counts that `ops` printed: `GETATTR=3 LOOKUP=1 TOTAL=4`.
+/// The counts in the output of `ops`: `GETATTR=3 LOOKUP=1 TOTAL=4`.
 ///
 /// # Errors
 /// There is no such line.
@@ -120,14 +120,14 @@ pub fn parse_ops(output: &str) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// Where knfsd's export is.
+/// The file system of knfsd's export.
 #[derive(Clone, Debug, Default)]
 pub struct KnfsdOptions {
-    /// An ext4 image that outlives the kernel, made where it is missing; without it a tmpfs.
+    /// An ext4 image that outlives the kernel, created if missing; a tmpfs without it.
     pub image: Option<PathBuf>,
     /// The tmpfs' size, such as `1G`.
     pub size: Option<String>,
-    /// A bash script that runs in the export before it is served.
+    /// A bash script that runs in the export before it is exported.
     pub setup: String,
 }
 
@@ -151,7 +151,7 @@ impl Knfsd {
     ) -> Result<Self> {
         let control = KernelControl::new(new_file(network, "control")?)?;
         let setup = new_file(network, "setup")?;
-        // The script that boots knfsd can be told nothing later; so a loop inside waits for files
+        // The script that boots knfsd takes no later commands; so a loop inside waits for files
         // with commands.
         std::fs::write(&setup, format!("({CONTROL_LOOP}) &\n{}", options.setup))?;
         let mut command = network.script();
@@ -188,7 +188,7 @@ impl Knfsd {
         self.number.address()
     }
 
-    /// Runs a bash script inside and returns what it printed.
+    /// Runs a bash script in the kernel and returns its output.
     ///
     /// # Errors
     /// It fails or takes longer than `limit`.
@@ -196,11 +196,11 @@ impl Knfsd {
         self.control.run(script, limit)
     }
 
-    /// How many requests of each NFSv3 procedure it has served, by names in upper case
-    /// (`nfsstat -s`).
+    /// The requests of each NFSv3 procedure that it has served, by names in upper case (`nfsstat
+    /// -s`).
     ///
     /// # Errors
-    /// nfsstat's.
+    /// nfsstat fails.
     pub fn counts(&self) -> Result<BTreeMap<String, u64>> {
         let text = self.inside("nfsstat -s -3 -l", Duration::from_secs(60))?;
         let mut counts = BTreeMap::new();
@@ -223,11 +223,11 @@ impl Knfsd {
         Ok(counts)
     }
 
-    /// Ends it as a power cut would: what was not committed may be lost. The same image can be
-    /// booted again.
+    /// Ends it like a power failure: uncommitted data may be lost. The same image can be booted
+    /// again.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// It has ended already.
     pub fn power_off(mut self, network: &Network) -> Result<()> {
         process::run(
             network.script().args(["kill", "-n", &self.number.0.to_string()]),
@@ -240,11 +240,11 @@ impl Knfsd {
     /// Sends the kernel a signal that stops or continues it as a whole.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// It has ended.
     pub fn signal(&self, network: &Network, signal: &str) -> Result<()> {
-        // The script leaves the kernel's process id where `kernel kill` finds it. That process
-        // alone: it traces those of its programs, which stand still without it and would take the
-        // signal for one of their own.
+        // The script stores the kernel's process id where `kernel kill` finds it. Only that process
+        // gets the signal: it traces its programs' processes, which stop without it and would treat
+        // the signal as their own.
         let script = format!(
             "kill -{signal} $(<\"${{HOME:-/root}}/.uml/{}-kernel{}/pid\")",
             network.name(),
@@ -254,7 +254,7 @@ impl Knfsd {
     }
 }
 
-/// A path in the network's directory that nobody has used.
+/// An unused path in the network's directory.
 pub(crate) fn new_file(network: &Network, kind: &str) -> Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: only the numbers have to differ.

@@ -1,10 +1,11 @@
-//! Whole-program tests: real peers, a real kernel, real mounts.
+//! Whole-program tests with real peers, kernels and mounts.
 //!
-//! A test makes a [`network::Network`] of its own and starts in it what it needs: our server or
-//! mount ([`curt`]), a Linux kernel as client or server ([`kernel`]), Ganesha ([`ganesha`]), a
-//! capture ([`capture`]). Everything that a test starts ends with the value that stands for it,
-//! also when the test fails; should the test's process be killed, the kernel ends its children.
+//! A test creates its own [`network::Network`] and starts programs in it: Curt's server or mount
+//! ([`curt`]), a Linux kernel as client or server ([`kernel`]), Ganesha ([`ganesha`]), a packet
+//! capture ([`capture`]). Each program ends when its value is dropped, also if the test fails; if
+//! the test's process is killed, the kernel ends its children.
 //!
+//! These tests need root and the packages that `cargo xtask test` installs.
 //! These tests need root and the packages that `cargo xtask test` installs.
 
 pub mod again;

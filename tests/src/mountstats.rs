@@ -1,23 +1,23 @@
-//! A strict reader of the kernel's mountstats text, after the rules of those that parse it
+//! A strict parser of the kernel's mountstats format, with the rules of its other parsers
 //! (mountstats(8) of nfs-utils; Prometheus' procfs, which node_exporter uses): words at their
-//! places, as many fields as each line has, whole numbers.
+//! positions, the number of fields of each line, integers.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Fields of the lines with a fixed number of them.
+/// Number of fields of lines with a fixed number.
 const EVENTS: usize = 27;
 const BYTES: usize = 8;
 const TRANSPORT: usize = 13;
 const PER_OPERATION: usize = 9;
 
-/// What stands in the text of one mount.
+/// The text of one mount.
 #[derive(Debug, Default)]
 pub struct ParsedMountstats {
     /// `server:/path`.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: String,
     /// `opts:` by name.
     pub options: BTreeMap<String, String>,
@@ -33,10 +33,10 @@ pub struct ParsedMountstats {
     pub operations: BTreeMap<String, Vec<u64>>,
 }
 
-/// Reads a text that lists NFS mounts alone.
+/// Parses a text that lists only NFS mounts.
 ///
 /// # Errors
-/// A line is not as it has to be.
+/// A line is invalid.
 pub fn parse(text: &str) -> Result<Vec<ParsedMountstats>> {
     let mut lines = text.lines();
     let mut mounts = Vec::new();

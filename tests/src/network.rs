@@ -1,4 +1,4 @@
-//! A network, a /run and mounts that one test has to itself.
+//! A separate network, /run and mounts for a test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::process::{self, RunningProcess};
 /// This machine's address in every test network.
 pub const ADDRESS: &str = "10.77.0.1";
 
-/// A test's network; its programs see each other's mounts, and nobody else does.
+/// A test's network; its programs see each other's mounts, and other programs do not.
 pub struct Network {
     name: String,
     holder: Option<RunningProcess>,
@@ -21,10 +21,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes one.
+    /// Creates one.
     ///
     /// # Errors
-    /// Whoever asks is not root, or a package is missing.
+    /// This user is not root, or a package is missing.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         ensure!(
@@ -39,7 +39,7 @@ impl Network {
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
         let directory = tempfile::Builder::new().prefix("curt-test-").tempdir()?;
-        // Others than root are to reach what a test puts there.
+        // Other users than root need access to the test's files.
         std::fs::set_permissions(
             directory.path(),
             std::os::unix::fs::PermissionsExt::from_mode(0o755),
@@ -64,24 +64,24 @@ impl Network {
         &self.name
     }
 
-    /// A directory for files of the test, which goes with the network. Kernels see it as well.
+    /// A directory for files of the test, removed with the network. Kernels see it as well.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Makes a directory of that name there and returns its path.
+    /// Creates a directory in it and returns its path.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory().join(name);
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// `program` as a command that runs in this network, with its /run and its mounts, and ends
-    /// with the thread that started it.
+    /// A command that runs `program` in this network, with its /run and its mounts, and ends with
+    /// the thread that started it.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let holder = self.holder.as_ref().map_or(0, RunningProcess::pid);
@@ -95,7 +95,7 @@ impl Network {
         command
     }
 
-    /// Runs a shell script in the network to its end and returns what it printed.
+    /// Runs a shell script in the network and returns its output.
     ///
     /// # Errors
     /// It fails or takes longer than `limit`.
@@ -103,7 +103,7 @@ impl Network {
         process::run(self.command("bash").args(["-euc", script]), limit)
     }
 
-    /// The kernel script, told to use this network.
+    /// The kernel script, with this network.
     pub(crate) fn script(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args([
@@ -116,7 +116,7 @@ impl Network {
         command
     }
 
-    /// Starts rpcbind, for servers that register and clients that ask.
+    /// Starts rpcbind, for servers that register and clients that use it.
     ///
     /// # Errors
     /// It does not start.
@@ -129,10 +129,10 @@ impl Network {
         Ok(running)
     }
 
-    /// Waits until something accepts connections at `port` of `address`.
+    /// Waits until `port` of `address` accepts connections.
     ///
     /// # Errors
-    /// Nothing does within 60 s.
+    /// It does not within 60 s.
     pub fn wait_for_port(&self, address: &str, port: u16) -> Result<()> {
         let connect = format!("exec 3<>/dev/tcp/{address}/{port}");
         process::until(
@@ -152,13 +152,13 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // The mounts go with the last process in their namespace.
+        // The mounts end with the last process in their namespace.
         self.holder = None;
         let _ = process::run(self.script().arg("down"), Duration::from_secs(20));
     }
 }
 
-/// Removes the networks of tests whose process is gone: killed, it could not do it itself.
+/// Removes the networks of tests whose process was killed.
 fn remove_abandoned() -> Result<()> {
     let Ok(names) = std::fs::read_dir("/run/netns") else {
         return Ok(());
@@ -169,7 +169,7 @@ fn remove_abandoned() -> Result<()> {
             .strip_prefix("curt-test-")
             .and_then(|rest| rest.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another test may be at it, too.
+            // Another test may be doing this, too.
             let _ = process::run(
                 Command::new("ip").args(["netns", "del", &name]),
                 Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! Processes that end with the value that stands for them.
+//! Processes that end when their values are dropped.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How long a process has to end after SIGTERM, and where nobody looks at how it ended.
+/// Timeout of a process after SIGTERM.
 const GRACE: Duration = Duration::from_secs(60);
 const GRACE_UNSEEN: Duration = Duration::from_secs(10);
-/// How many looks in a row find nothing new to read of a process that has ended, until it is known
-/// that nothing will come: two seconds, and more where the machine stands still.
+/// Number of successive checks without new output of an ended process after which its output is
+/// complete: two seconds, and more on a stalled machine.
 const LAST_LOOKS: u32 = 100;
-/// How long a process has to stop after SIGSTOP.
+/// Timeout of a process to stop after SIGSTOP.
 const STOPPED: Duration = Duration::from_secs(60);
-/// How often a condition is looked at again.
+/// Interval of polling a condition.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Waits until `condition` gives something; what it is called is said where it does not.
+/// Waits until `condition` returns a value; `what` is its name in errors.
 ///
 /// # Errors
-/// The time is over, or the condition's own error.
+/// The timeout, or the condition's own error.
 pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -38,7 +38,7 @@ pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Resu
     }
 }
 
-/// The lines that a process has printed, both streams together.
+/// The output of a process, both streams together.
 #[derive(Default)]
 struct ProcessOutput {
     text: Mutex<(String, usize)>,
@@ -51,7 +51,7 @@ impl ProcessOutput {
     }
 }
 
-/// A process that is stopped, by SIGTERM and if need be by SIGKILL, when this value goes.
+/// A process that is stopped when this value is dropped, by SIGTERM and if necessary by SIGKILL.
 ///
 /// It is also stopped when the thread that started it ends: start it from the test's own thread.
 pub struct RunningProcess {
@@ -61,7 +61,7 @@ pub struct RunningProcess {
 }
 
 impl RunningProcess {
-    /// Starts `command` and keeps what it prints.
+    /// Starts `command` and collects its output.
     ///
     /// # Errors
     /// It cannot be started.
@@ -70,9 +70,8 @@ impl RunningProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A group of its own: the system has all stopped processes of a group go on when the
-            // group becomes an orphan, and what others of it say to all of it is not meant for this
-            // one.
+            // A separate process group: the kernel continues all stopped processes of a group that
+            // becomes orphaned, and signals to another group must not reach this process.
             .process_group(0)
             .spawn();
         let mut child = child.with_context(|| format!("starting {name}"))?;
@@ -90,8 +89,8 @@ impl RunningProcess {
         for stream in streams.into_iter().flatten() {
             let printed = Arc::clone(&printed);
             printed.lock().1 += 1;
-            // It ends with the stream: when the process, and whoever it gave the stream to, is
-            // gone.
+            // It ends with the stream: when the process, and processes that inherited the stream,
+            // have ended.
             std::thread::spawn(move || {
                 let mut lines = BufReader::new(stream);
                 let mut line = Vec::new();
@@ -117,7 +116,7 @@ impl RunningProcess {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn output(&self) -> String {
         self.printed.lock().0.clone()
@@ -126,7 +125,7 @@ impl RunningProcess {
     /// Writes `text` to its standard input.
     ///
     /// # Errors
-    /// It does not read any more.
+    /// It has closed it.
     pub fn say(&mut self, text: &str) -> Result<()> {
         let input = self.child.stdin.as_mut().context("no standard input")?;
         input.write_all(text.as_bytes())?;
@@ -136,7 +135,7 @@ impl RunningProcess {
     /// Waits until it has printed a line that contains `text`.
     ///
     /// # Errors
-    /// The time is over, or the process ended without it; says what it printed.
+    /// The timeout, or the process ended without it; includes its output.
     pub fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         let mut printed = self.printed.lock();
@@ -155,16 +154,16 @@ impl RunningProcess {
         Ok(())
     }
 
-    /// Waits until it ends by itself.
+    /// Waits for its end.
     ///
     /// # Errors
-    /// The time is over.
+    /// The timeout.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let (name, printed) = (self.name.clone(), Arc::clone(&self.printed));
         let status = until(&format!("{name} ends"), limit, || Ok(self.child.try_wait()?))
             .with_context(|| format!("{name} has printed:\n{}", self.output()))?;
-        // The last lines may still be on their way; somebody who inherited the streams must not
-        // hold us up.
+        // The last lines may not have been read yet; a process that inherited the streams must not
+        // block this.
         let (mut length, mut looks) = (0, 0);
         let _ = until("the last lines", GRACE, || {
             let (text, open) = &*printed.lock();
@@ -175,7 +174,7 @@ impl RunningProcess {
         Ok(status)
     }
 
-    /// Whether it has not ended.
+    /// Whether it is running.
     ///
     /// # Errors
     /// The system's.
@@ -183,8 +182,8 @@ impl RunningProcess {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Sends it a signal. SIGSTOP has stopped all its threads when this returns: one of them takes
-    /// the signal and stops the others, which go on serving until it has been given a processor.
+    /// Sends it a signal. For SIGSTOP, waits until all its threads are stopped: one of them handles
+    /// the signal and stops the others, which continue to serve until it is scheduled.
     ///
     /// # Errors
     /// It has ended, or does not stop.
@@ -221,7 +220,7 @@ impl RunningProcess {
 impl Drop for RunningProcess {
     fn drop(&mut self) {
         if self.stop_within(GRACE_UNSEEN).is_err() {
-            // Nothing is left to do if even that fails.
+            // Nothing else can be done if this fails.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -231,10 +230,10 @@ impl Drop for RunningProcess {
     }
 }
 
-/// Runs `command` to its end and returns what it printed on standard output.
+/// Runs `command` and returns its standard output.
 ///
 /// # Errors
-/// It cannot be started, does not end in time, or fails; says what it printed.
+/// It cannot be started, does not end in time, or fails; includes its output.
 pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let shown = show(command);
     let (status, output, errors) = finish(command, limit)?;
@@ -247,7 +246,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
 /// Whether all threads of a `/proc/PID/task` are stopped.
 fn all_stopped(tasks: &str) -> Result<bool> {
     for task in std::fs::read_dir(tasks)? {
-        // A thread that has just ended is in nobody's way.
+        // A thread that has just ended does not matter.
         let Ok(line) = std::fs::read_to_string(task?.path().join("stat")) else {
             continue;
         };
@@ -260,8 +259,8 @@ fn all_stopped(tasks: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs `command` to its end, and returns its status and what it printed on both streams. Processes
-/// that it leaves behind with these streams have as much time again, and are then killed.
+/// Runs `command`, and returns its status and its output on both streams. Processes that it leaves
+/// behind with these streams have the same time again, and are then killed.
 ///
 /// # Errors
 /// It cannot be started or does not end in time.
@@ -279,7 +278,7 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Str
     let read = |stream: Option<&mut dyn Read>| {
         let mut bytes = Vec::new();
         if let Some(stream) = stream {
-            // What cannot be read was not printed.
+            // Output that cannot be read is missing.
             let _ = stream.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -294,7 +293,7 @@ pub fn finish(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Str
         }
         let ended = || Ok((out.is_finished() && errors.is_finished()).then_some(()));
         if status.is_err() || until(&shown, limit, ended).is_err() {
-            // ESRCH: there is no process of the group any more.
+            // ESRCH: the group has no process any more.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let join = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
@@ -323,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_process_is_stopped_when_that_is_said() -> Result<()> {
+    fn a_stopped_process_is_stopped_when_the_call_returns() -> Result<()> {
         let mut running =
             RunningProcess::start("a loop", Command::new("sh").args(["-c", "while :; do :; done"]))?;
         let tasks = format!("/proc/{}/task", running.pid());

@@ -1,5 +1,4 @@
-//! A strict reader of Prometheus' text format 0.0.4, and what `promtool check metrics` would say of
-//! it.
+//! A strict parser of Prometheus' text format 0.0.4, with the checks of `promtool check metrics`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +7,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// A sample's name with its labels, sorted: `name{a="b"}`.
 type SampleKey = (String, BTreeMap<String, String>);
 
-/// What was told.
+/// A parsed text.
 #[derive(Debug, Default)]
 pub struct Samples(BTreeMap<SampleKey, f64>);
 
-/// A family as its comments announce it.
+/// A metric family and its comments.
 struct SampleFamily {
     name: String,
     kind: String,
@@ -28,7 +27,7 @@ impl Samples {
         self.0.get(&(name.to_owned(), labels.collect())).copied()
     }
 
-    /// The sum of all samples of a name whose label has that value.
+    /// The sum of all samples of a name with this value of a label.
     #[must_use]
     pub fn of(&self, name: &str, label: &str, value: &str) -> f64 {
         let is_meant =
@@ -36,16 +35,16 @@ impl Samples {
         self.0.iter().filter(is_meant).map(|(_, value)| value).sum()
     }
 
-    /// How many there are.
+    /// Number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// A line breaks a rule.
+    /// A line is invalid.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(text.ends_with('\n'), "the last line does not end");
         let mut samples = Self::default();
@@ -85,7 +84,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Buckets grow, the last is +Inf and as large as the count.
+    /// Bucket counts increase, and the last bucket is +Inf with the total count.
     fn check_histograms(&self) -> Result<()> {
         let mut buckets: BTreeMap<SampleKey, Vec<(f64, f64)>> = BTreeMap::new();
         for ((name, labels), value) in &self.0 {
@@ -187,7 +186,7 @@ fn sample(line: &str) -> Result<(SampleKey, f64)> {
     Ok(((name.to_owned(), labels), value))
 }
 
-/// A label's text up to its quote, and what follows.
+/// A label's value up to its quote, and the rest.
 fn quoted(text: &str) -> Result<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

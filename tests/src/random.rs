@@ -1,4 +1,4 @@
-//! Numbers from a seed: the same on every machine and in every version of this program.
+//! Pseudorandom numbers: the same on each machine and in each version of this program.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
@@ -20,10 +20,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 where there is none.
+    /// A number below `limit`; 0 if `limit` is 0.
     ///
     /// # Panics
-    /// Never: what is below a usize is one.
+    /// Never: a number below a usize is one.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit.max(1) as u64;
         usize::try_from(self.number() % limit).expect("it is below what was a usize")

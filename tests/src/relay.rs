@@ -1,4 +1,4 @@
-//! A relay before a server that loses replies, or says other things instead of them.
+//! A relay in front of a server that loses replies, or replaces them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,10 +17,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::network::Network;
 
-/// Where in a record, without its mark, the number of the procedure is.
+/// The position of the procedure number in a record, without its mark.
 const PROCEDURE: usize = 20;
 
-/// What is said instead of a reply: from the record with its mark, the bytes that are sent.
+/// Replaces a reply: returns the bytes to send, given the record with its mark.
 pub type ReplyRewrite = fn(Vec<u8>) -> Vec<u8>;
 
 /// A relay that runs until the process ends.
@@ -29,23 +29,22 @@ pub struct CountingRelay {
     calls: Arc<RelayedCalls>,
 }
 
-/// What all connections share: a client's second connection carries calls of its first.
+/// State shared by all connections: a client's second connection carries calls of its first.
 struct RelayedCalls {
     chosen: Vec<u32>,
     procedures: Mutex<HashMap<u32, u32>>,
     cut: Mutex<HashSet<u32>>,
     cuts: AtomicUsize,
-    /// Of the next reply to a call of this procedure.
+    /// The replacement of the next reply to a call of this procedure.
     lie: Mutex<Option<(u32, ReplyRewrite)>>,
 }
 
 impl CountingRelay {
-    /// Relays from a port of its own at the server's address to the server. It loses the first
-    /// reply to each call of the procedures that are `chosen`: both connections are cut when it
-    /// comes by.
+    /// Relays from a free port at the server's address to the server. It loses the first reply to
+    /// each call of the procedures in `chosen`: both connections are closed when it arrives.
     ///
     /// # Errors
-    /// The network cannot be entered or the port not be opened.
+    /// The network cannot be entered or the port cannot be opened.
     pub fn start(network: &Network, server: SocketAddr, chosen: &[u32]) -> Result<Self> {
         let calls = Arc::new(RelayedCalls {
             chosen: chosen.to_vec(),
@@ -57,7 +56,7 @@ impl CountingRelay {
         let space = File::open(Path::new("/run/netns").join(network.name())).context("the network")?;
         let (tell, told) = mpsc::channel();
         let shared = Arc::clone(&calls);
-        // Its sockets are of the network that this thread is in, and it alone.
+        // Its sockets are in the network of this thread.
         std::thread::spawn(move || {
             let entered = move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network));
             let listener = entered
@@ -67,7 +66,7 @@ impl CountingRelay {
                 Ok(listener) => listener.local_addr().map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
-            // Whoever started it is there: it waits for this.
+            // The starting thread waits for this.
             let _ = tell.send(address);
             let Ok(listener) = listener else { return };
             relay(&listener, server, Duration::ZERO, &shared);
@@ -84,7 +83,7 @@ impl CountingRelay {
         self.address.port()
     }
 
-    /// Has the next reply to a call of `procedure` replaced.
+    /// Replaces the next reply to a call of `procedure`.
     pub fn rewrite_next_reply(&self, procedure: u32, lie: ReplyRewrite) {
         *lock(&self.calls.lie) = Some((procedure, lie));
     }
@@ -95,7 +94,7 @@ impl CountingRelay {
         lock(&self.calls.lie).is_some()
     }
 
-    /// How many replies it has lost.
+    /// Number of lost replies.
     #[must_use]
     pub fn cuts(&self) -> usize {
         self.calls.cuts.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! What the kernel asks a mount's daemon and how it is answered, as strace sees it: each read from
+//! The FUSE requests of a mount's daemon and their replies, as traced by strace: each read from
 //! /dev/fuse, each reply.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,34 +14,34 @@ use crate::process::{self, RunningProcess};
 pub const GETATTR: u32 = 3;
 /// See [`GETATTR`].
 pub const STATFS: u32 = 17;
-/// How long strace may take to begin, to end, or to write.
+/// Timeout of strace to begin, end, or write.
 const STRACE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The length of the headers of requests and replies, as far as they are looked at: length,
-/// operation or error, unique number.
+/// The used length of the headers of requests and replies: length, operation or error, unique
+/// number.
 const HEADER: usize = 16;
 
-/// A daemon that is traced.
+/// A traced daemon.
 pub struct StraceSession {
     strace: RunningProcess,
     file: std::path::PathBuf,
 }
 
-/// A request and where it came from.
+/// A request and its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StracedRequest {
-    /// Which operation.
+    /// The operation.
     pub operation: u32,
-    /// The descriptor that it was read from.
+    /// The descriptor from which it was read.
     pub descriptor: u32,
-    /// The descriptor that its reply was written to, if it had one.
+    /// The descriptor to which its reply was written, if it had one.
     pub answered: Option<u32>,
 }
 
 impl StraceSession {
-    /// Begins to trace the process and all its threads.
+    /// Traces the process and all its threads.
     ///
     /// # Errors
-    /// strace cannot be started, or may not.
+    /// strace cannot be started, or is not permitted.
     pub fn start(network: &Network, pid: u32) -> Result<Self> {
         let file = network.directory().join(format!("strace-{pid}"));
         let mut command = network.command("strace");
@@ -52,10 +52,10 @@ impl StraceSession {
         Ok(Self { strace, file })
     }
 
-    /// Ends it; the daemon goes on. The requests are in the order in which they were read.
+    /// Ends tracing; the daemon continues. The requests are in the order in which they were read.
     ///
     /// # Errors
-    /// strace wrote what is not understood.
+    /// strace's output cannot be parsed.
     pub fn stop(mut self) -> Result<Vec<StracedRequest>> {
         if self.strace.is_running()? {
             self.strace.signal(Signal::INT)?;
@@ -65,7 +65,7 @@ impl StraceSession {
     }
 }
 
-/// The descriptors that requests were read from.
+/// The descriptors from which requests were read.
 #[must_use]
 pub fn descriptors(requests: &[StracedRequest]) -> BTreeSet<u32> {
     requests.iter().map(|request| request.descriptor).collect()
@@ -75,7 +75,8 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
     let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
     let mut found: BTreeMap<u64, (usize, StracedRequest)> = BTreeMap::new();
     for line in text.lines() {
-        // "1234  read(7, "\x40…", 1052672) = 64", or in two parts: what is between, others did.
+        // "1234 read(7, "\x40…", 1052672) = 64", or in two parts, with calls of other threads in
+        // between.
         let Some((thread, call)) = line.split_once(' ') else {
             continue;
         };
@@ -125,7 +126,7 @@ fn requests(text: &str) -> Result<Vec<StracedRequest>> {
     Ok(requests.into_iter().map(|(_, request)| request).collect())
 }
 
-/// The first bytes of the first string, if they are as many as a header has.
+/// The first bytes of the first string, if they are a complete header.
 fn header(call: &str) -> Option<Vec<u8>> {
     let string = call.split('"').nth(1)?;
     let bytes: Option<Vec<u8>> = string
@@ -136,10 +137,10 @@ fn header(call: &str) -> Option<Vec<u8>> {
     bytes.filter(|bytes| bytes.len() >= HEADER)
 }
 
-/// Runs a script while the daemon is traced, and returns the requests that it made.
+/// Runs a script while the daemon is traced, and returns its requests.
 ///
 /// # Errors
-/// Tracing's, or the script's.
+/// Those of tracing or of the script.
 pub fn requests_of(network: &Network, pid: u32, script: &str) -> Result<Vec<StracedRequest>> {
     let tracing = StraceSession::start(network, pid)?;
     let done = process::run(network.command("bash").args(["-euc", script]), STRACE_TIMEOUT);

@@ -1,7 +1,7 @@
 //! Shared file mappings, and truncate(2).
 //!
-//! JUSTIFICATION: a mapping is what is tested here, and there is no safe way to have one of a file;
-//! nothing safe wraps truncate(2), which no open comes before.
+//! JUSTIFICATION: mappings are tested here, and there is no safe way to map a file; no safe
+//! function calls truncate(2) without an open.
 #![allow(unsafe_code, reason = "mmap(2) is unsafe by nature")]
 
 use std::ffi::CString;
@@ -14,25 +14,24 @@ use std::ptr;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::param::page_size;
 
-/// A shared mapping of the pages that hold a range of a file, for one operation.
+/// A shared mapping of the pages of a file's range, for one operation.
 pub struct FileMapping {
     start: *mut core::ffi::c_void,
     length: usize,
-    /// Where the range begins in the mapping.
+    /// The start of the range in the mapping.
     skip: usize,
 }
 
 impl FileMapping {
-    /// Maps `length` bytes from `offset`; they must lie within the file, whose size nobody changes
-    /// while the mapping lives.
+    /// Maps `length` bytes from `offset`; they must be within the file, whose size must not change
+    /// while the mapping exists.
     ///
     /// # Errors
-    /// mmap(2)'s.
+    /// Those of mmap(2).
     pub fn new(file: impl AsFd, offset: usize, length: usize) -> io::Result<Self> {
         let skip = offset % page_size();
         let (flags, protection) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust
-        // knows of.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory of Rust.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -50,13 +49,13 @@ impl FileMapping {
         })
     }
 
-    /// Copies the range out.
+    /// Copies the range.
     #[must_use]
     pub fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length - self.skip];
         // SAFETY: `skip` is within the mapping, which is `length` bytes long.
         let from = unsafe { self.start.cast::<u8>().add(self.skip) };
-        // SAFETY: both sides are as long as `bytes`, and new memory does not overlap a mapping.
+        // SAFETY: both sides have the length of `bytes`, and new memory does not overlap a mapping.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
@@ -64,7 +63,7 @@ impl FileMapping {
     /// Writes `bytes` to the start of the range.
     ///
     /// # Panics
-    /// They are longer than it.
+    /// They are longer than the range.
     pub fn write(&self, bytes: &[u8]) {
         assert!(
             bytes.len() <= self.length - self.skip,
@@ -72,15 +71,15 @@ impl FileMapping {
         );
         // SAFETY: `skip` is within the mapping, which is `length` bytes long.
         let to = unsafe { self.start.cast::<u8>().add(self.skip) };
-        // SAFETY: the assertion above holds the end within the mapping, and `bytes` is other
+        // SAFETY: the assertion above keeps the end within the mapping, and `bytes` is other
         // memory.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// msync(2), waiting.
+    /// msync(2) with MS_SYNC.
     ///
     /// # Errors
-    /// Its own.
+    /// Those of msync(2).
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the mapping's own.
         Ok(unsafe { msync(self.start, self.length, MsyncFlags::SYNC) }?)
@@ -89,7 +88,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: nothing borrows from the mapping: its methods copy.
+        // SAFETY: nothing borrows from the mapping, because its methods copy.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }
@@ -97,11 +96,11 @@ impl Drop for FileMapping {
 /// truncate(2).
 ///
 /// # Errors
-/// Its own; a size that no file has.
+/// Those of truncate(2); an invalid size.
 pub fn truncate(path: &Path, size: u64) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let size = libc::off_t::try_from(size).map_err(io::Error::other)?;
-    // SAFETY: the path ends with a zero byte and lives until the call returns.
+    // SAFETY: the path ends with NUL and is valid until the call returns.
     match unsafe { libc::truncate(path.as_ptr(), size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

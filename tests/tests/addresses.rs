@@ -1,4 +1,4 @@
-//! Where `curt serve` listens, what it answers there, and what it says when it cannot.
+//! The addresses of `curt serve`, its programs at each, and its messages if it cannot listen.
 
 use std::process::Command;
 use std::time::Duration;
@@ -56,8 +56,8 @@ fn both_families_are_served_and_each_port_answers_its_own_programs() -> Result<(
 #[test]
 fn a_machine_without_ipv6_is_a_warning() -> Result<()> {
     let network = Network::new()?;
-    // The first socket is for questions about the server, the second for IPv4, the third for IPv6:
-    // the system is made to know no such family.
+    // The first socket queries the server, the second is for IPv4, the third for IPv6: strace makes
+    // the last one fail as on a system without IPv6.
     let mut command = network.command("strace");
     command.args([
         "-D",
@@ -118,7 +118,7 @@ fn loopback_and_read_only_exports_are_not_warned_of() -> Result<()> {
 #[test]
 fn clients_on_high_ports_are_refused_unless_insecure() -> Result<()> {
     let network = Network::new()?;
-    // As somebody who may not use a port below 1024; root's libnfs takes one.
+    // As a user who may not use a port below 1024; libnfs as root would.
     let list = "setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all --inh-caps=-all \
                 nfs-ls 'nfs://127.0.0.1/memory?version=3&nfsport=2049&mountport=2049'";
     for (option, served) in [("--secure", false), ("--insecure", true)] {

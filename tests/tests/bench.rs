@@ -1,5 +1,5 @@
-//! The recorded workloads on a mount: bounds of the counts, and that they are what the wire and the
-//! server saw.
+//! The recorded workloads on a mount: limits of the counts, and their equality with those on the
+//! wire and of the server.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -20,31 +20,30 @@ use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process;
 
-/// A run of page takes 7 s; what is beyond is for machines that do something else, too.
+/// Timeout of a run of page, which takes 7 s on an idle machine.
 const RUN: Duration = Duration::from_secs(400);
-/// Making a tree through a mount takes half a minute.
+/// Timeout of creating a tree through a mount, which takes half a minute.
 const MAKING: Duration = Duration::from_secs(900);
-/// A kernel that serves them.
+/// Time limit of a kernel that serves them.
 const KERNEL: Duration = Duration::from_secs(1800);
 
-/// What is known of the files of page is believed for so many seconds: inside a run it expires
-/// once,
+/// Lifetime of cached attributes of page's files in seconds: they expire once in a run,
 const PAGE_SECONDS: f64 = 3.0;
-/// and in a longer one once more in each further as long time, by so many requests.
+/// and in a longer run once more in each such period, with this many requests.
 const PAGE_EXPIRED: f64 = 1150.0;
 
-/// Build asks for so many attributes again in each second beyond 3, at most.
+/// Maximum number of additional requests of build in each second beyond 3, for expired attributes.
 const BUILD_EXPIRED: f64 = 250.0;
 
-/// What asks again for what has expired: how often depends on how long a run takes.
+/// Procedures whose number depends on the duration of a run.
 const EXPIRING: [&str; 3] = ["GETATTR", "LOOKUP", "READDIRPLUS"];
 
-/// `curt bench WORKLOAD … --json` in a network, and what it reported.
+/// Runs `curt bench WORKLOAD … --json` in a network, and returns its report.
 fn bench(network: &Network, workload: Workload, arguments: &[&str]) -> Result<RunReport> {
     bench_within(RUN, network, workload, arguments)
 }
 
-/// The same where it may take so long.
+/// The same with a time limit.
 fn bench_within(
     limit: Duration,
     network: &Network,
@@ -59,7 +58,7 @@ fn bench_within(
     serde_json::from_str(&output).with_context(|| output.clone())
 }
 
-/// The same with a server of its own, once for all tests.
+/// The same with its own server, once for all tests.
 fn embedded(workload: Workload, options: &str) -> Result<RunReport> {
     static RUNS: Mutex<BTreeMap<(&str, String), RunReport>> = Mutex::new(BTreeMap::new());
     let run = (workload.name(), options.to_owned());
@@ -72,7 +71,7 @@ fn embedded(workload: Workload, options: &str) -> Result<RunReport> {
     Ok(report)
 }
 
-/// With a server at a port that is captured: the report has to equal what was on the wire.
+/// With a server at a captured port: the report must equal the calls on the wire.
 fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunReport> {
     const PORT: u16 = 2049;
     let capture = Capture::start(network, "run", PORT)?;
@@ -93,8 +92,8 @@ fn captured(network: &Network, workload: Workload, options: &str) -> Result<RunR
 }
 
 fn equal(report: &RunReport, other: &BTreeMap<String, u64>, who: &str) -> Result<()> {
-    // A server that is silent for long, on a busy machine, is probed with NULL over another
-    // connection, which is no call of the mount's.
+    // A server that is silent for some time, on a busy machine, gets NULL over another connection,
+    // which is not a call of the mount.
     for (procedure, count) in report.rpc.iter().filter(|(name, _)| *name != "NULL") {
         let counted = other.get(procedure).copied().unwrap_or(0);
         ensure!(
@@ -106,17 +105,17 @@ fn equal(report: &RunReport, other: &BTreeMap<String, u64>, who: &str) -> Result
     Ok(())
 }
 
-/// How many requests more than usual the time that a run of page took explains.
+/// The number of additional requests explained by the duration of a run of page.
 fn page_expired(report: &RunReport) -> f64 {
     PAGE_EXPIRED * ((report.seconds / PAGE_SECONDS).floor() - 1.0).max(0.0)
 }
 
-/// The same of a run of build.
+/// The same for a run of build.
 fn build_expired(report: &RunReport) -> f64 {
     BUILD_EXPIRED * (report.seconds - 3.0).max(0.0)
 }
 
-/// What page may send: NFSv3 with these options, the run's time taken into account.
+/// The limits of page: with these options and the run's duration.
 fn check_page(report: &RunReport) -> Result<()> {
     let (total, access) = (report.rpc.total() as f64, report.rpc.value("ACCESS"));
     let late = explained_by_time(report);
@@ -132,7 +131,7 @@ fn check_page(report: &RunReport) -> Result<()> {
     Ok(())
 }
 
-/// What build may send with `noaccesscheck,sloppycto=3`.
+/// The limits of build with `noaccesscheck,sloppycto=3`.
 fn check_build(report: &RunReport) -> Result<()> {
     let bound = 1850.0 + build_expired(report);
     ensure!(report.operations == 234_678 && report.wrong == 0, "{report:?}");
@@ -155,7 +154,7 @@ fn page_stays_within_its_bounds_and_equals_the_wire() -> Result<()> {
 #[test]
 fn build_stays_within_its_bounds_and_equals_the_wire() -> Result<()> {
     check_build(&embedded(Workload::Build, "noaccesscheck,sloppycto=3")?)?;
-    // The hundred thousand are counted here alone: on the wire they are as the others.
+    // The hundred thousand calls are counted only here: on the wire they are like the others.
     let top = tree(Workload::Build)?.display().to_string();
     let asking = bench(
         &Network::new()?,
@@ -173,7 +172,7 @@ fn build_stays_within_its_bounds_and_equals_the_wire() -> Result<()> {
 fn every_file_of_the_page_tree_is_the_same_through_the_mount() -> Result<()> {
     let network = Network::new()?;
     let top = tree(Workload::Page)?.display().to_string();
-    // It fails where a byte differs.
+    // It fails if a byte differs.
     bench(
         &network,
         Workload::Page,
@@ -182,7 +181,7 @@ fn every_file_of_the_page_tree_is_the_same_through_the_mount() -> Result<()> {
     .map(drop)
 }
 
-/// With which options the peers are measured. What build sends by default takes a minute with each.
+/// The options for the peers. Build with defaults takes a minute with each.
 fn peer_options(workload: Workload) -> &'static [&'static str] {
     let is_full = std::env::var_os("CURT_FULL").is_some();
     match workload {
@@ -192,8 +191,8 @@ fn peer_options(workload: Workload) -> &'static [&'static str] {
     }
 }
 
-/// How many requests at most the time explains that a run took: what it asked again for because it
-/// had expired.
+/// Maximum number of additional requests explained by the duration of a run: those for expired
+/// cache entries.
 fn explained_by_time(report: &RunReport) -> f64 {
     match report.workload.as_str() {
         "build" => build_expired(report),
@@ -201,9 +200,9 @@ fn explained_by_time(report: &RunReport) -> f64 {
     }
 }
 
-/// Whether a run with a peer found nothing wrong and sent what it sends our own server, within 5 %.
-/// Either run may have been held up, and have sent as many requests more as the time explains that
-/// it took.
+/// Checks that a run with a peer found nothing wrong and sent the same number of requests as with
+/// Curt's server, within 5 %. Each run may have been delayed, and have sent as many additional
+/// requests as its duration explains.
 fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
     ensure!(report.wrong == 0, "{report:?}");
     ensure!(
@@ -228,8 +227,8 @@ fn near(report: &RunReport, embedded: &RunReport) -> Result<()> {
     Ok(())
 }
 
-/// Makes an ext4 image with both trees, as they are on this machine: made by the kernel itself they
-/// would take minutes.
+/// Creates an ext4 image with both trees, from this machine: creating them in the kernel would take
+/// minutes.
 fn image_of_trees(image: &Path) -> Result<()> {
     let trees = Workload::ALL
         .into_iter()
@@ -249,8 +248,8 @@ fn page_and_build_send_knfsd_what_they_send_us_and_it_counts_the_same() -> Resul
     image_of_trees(&image)?;
     let options = KnfsdOptions {
         image: Some(image),
-        // The image has whole seconds. A later time with all its digits tells a client what time it
-        // is and how finely this server counts it.
+        // The image has whole seconds. A later time with all its digits shows a client the server's
+        // clock and its granularity.
         setup: "chmod 755 page build".to_owned(),
         ..KnfsdOptions::default()
     };
@@ -296,7 +295,7 @@ fn page_and_build_send_ganesha_what_they_send_us() -> Result<()> {
 #[test]
 fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
     let network = Network::new()?;
-    // In memory: on a disk each file is made durable, which takes minutes.
+    // In memory: on a disk each file would be synced, which takes minutes.
     let export = tempfile::Builder::new()
         .prefix("curt-test-")
         .tempdir_in("/dev/shm")?;
@@ -317,7 +316,7 @@ fn make_tree_makes_the_tree_on_a_server_that_has_none() -> Result<()> {
     );
     let report = page(&["--make-tree"])?;
     ensure!(report.operations == 24_387 && report.wrong == 0, "{report:?}");
-    // Not only what is read is there.
+    // All files exist, not only those that are read.
     make::check(&Workload::Page.tree(), export)?;
     Ok(())
 }

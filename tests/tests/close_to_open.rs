@@ -1,7 +1,7 @@
-//! Close-to-open, exactly: through two mounts and the exported directory everybody sees what was
-//! closed before.
+//! Close-to-open: through two mounts and the exported directory each open sees all data closed
+//! before.
 //!
-//! CURT_FULL=1 has each run take ten minutes.
+//! With CURT_FULL=1 each run takes ten minutes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use curt_tests::kernel::{KernelNumber, Knfsd, KnfsdOptions};
 use curt_tests::network::Network;
 use curt_tests::process;
 
-/// How long anything else than the checker may take.
+/// Timeout of everything except the checker.
 const MINUTES: Duration = Duration::from_secs(900);
 
 fn seconds() -> u64 {
@@ -34,7 +34,7 @@ fn check(network: &Network, directories: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Two mounts of what `source` says.
+/// Two mounts of `source`.
 fn mounts(network: &Network, source: &str, options: &str) -> Result<[CurtMount; 2]> {
     let options = options.trim_matches(',');
     let start = |name| CurtMount::start(network, name, source, options);
@@ -80,8 +80,8 @@ fn an_open_sees_whatever_was_closed_before_on_mounts_of_knfsd() -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &KnfsdOptions::default())?;
-    // Its clock has steps of some milliseconds: what the other mount changes within one step, after
-    // this one, needs the strict guard to be seen.
+    // Its clock has steps of some milliseconds: a change of the other mount within one step, after
+    // one of this mount, is visible only with the strict guard.
     let source = format!("{}:/export", server.address());
     let mounts = mounts(&network, &source, "neg_racy_guard=on")?;
     check(&network, &[mounts[0].directory(), mounts[1].directory()])?;

@@ -1,7 +1,7 @@
-//! Many thousand connections that say nothing, or half of something, beside ones that work.
+//! Many thousand connections that send nothing, or half a call, beside working ones.
 //!
-//! The system may let one process have too few descriptors for all of them at once: then there are
-//! two rounds, each with all of one kind and as many of the other as fit.
+//! If one process may not have enough descriptors for all of them at once, there are two rounds,
+//! each with all of one kind and as many of the other as fit.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -21,22 +21,22 @@ use curt_tests::process::{RunningProcess, until};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Connections of each of the two kinds.
+/// Number of connections of each kind.
 const EACH: u64 = 10_000;
-/// What a server needs descriptors for besides.
+/// Other descriptors of a server.
 const OTHERS: u64 = 400;
-/// Clients that they are spread over.
+/// Number of clients.
 const CLIENTS: u64 = 4;
-/// The most threads that a server may have meanwhile.
+/// Maximum number of threads of the server.
 const THREADS_MAX: u64 = 100;
-/// New connections that come while the others hang.
+/// Number of new connections meanwhile.
 const NEW: u32 = 200;
 const PORT: u16 = 2049;
 const SECONDS: Duration = Duration::from_secs(120);
 
 #[test]
 fn thousands_of_idle_and_half_open_calls_cost_no_thread_and_delay_nobody() -> Result<()> {
-    // Nobody else takes its ports. What this thread opens belongs to that network, too.
+    // No other process uses its ports. This thread's sockets are in that network, too.
     let network = Network::new()?;
     let space = File::open(Path::new("/run/netns").join(network.name()))?;
     move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -46,11 +46,11 @@ fn thousands_of_idle_and_half_open_calls_cost_no_thread_and_delay_nobody() -> Re
     Ok(())
 }
 
-/// Connections that hang.
+/// Silent connections.
 #[derive(Clone, Copy)]
 struct Hanging {
     idle: u64,
-    /// With half a call.
+    /// Number with half a call.
     half: u64,
 }
 
@@ -91,7 +91,7 @@ fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> R
         memory.resident.saturating_sub(before.resident) * 1024 / all,
     );
     ensure!(threads_most < THREADS_MAX, "{threads_most} threads");
-    // All new ones were answered, and the others hang as before.
+    // All new ones got their replies, and the others are still open.
     for client in &mut clients {
         client.say("end\n")?;
         client.wait(SECONDS)?;
@@ -102,8 +102,7 @@ fn hang_beside_new_ones(network: &Network, Hanging { idle, half }: Hanging) -> R
     })
 }
 
-/// All of both kinds, or else all of each kind with as many of the other as fit into what one
-/// process may have here.
+/// All of both kinds, or all of each kind with as many of the other as one process may have.
 fn rounds() -> Vec<Hanging> {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = 2 * EACH + OTHERS;
@@ -139,14 +138,14 @@ fn serve(network: &Network) -> Result<RunningProcess> {
     let bind = format!("127.0.0.1:{PORT}");
     command.args(["serve", "--memory", "--insecure", "--no-rpcbind", "--bind", &bind]);
     command.args(["--mount-port", &PORT.to_string(), "--max-connections", "50000"]);
-    // However long it takes until all are there.
+    // However long it takes to open them all.
     command.args(["--half-record-timeout", "1000", "--idle-timeout", "1000"]);
     let running = RunningProcess::start("curt serve --memory", &mut command)?;
     running.wait_for("listening on", SECONDS)?;
     Ok(running)
 }
 
-/// Connects and has a call answered.
+/// Connects and gets a reply to a call.
 fn answered(xid: u32) -> Result<()> {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))?;
     stream.set_read_timeout(Some(SECONDS))?;
@@ -168,7 +167,7 @@ fn answered(xid: u32) -> Result<()> {
     Ok(())
 }
 
-/// What /proc says of a process, in KiB.
+/// Memory of a process from /proc, in KiB.
 struct Memory {
     resident: u64,
 }

@@ -1,5 +1,4 @@
-//! The process behind a mount: what it asks of the system, where it answers, how much it keeps, how
-//! long it takes to end.
+//! The daemon of a mount: its process settings, its descriptors, its memory, its end.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,13 +13,13 @@ use rustix::process::Signal;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
-/// What a task has in its flags after PR_SET_IO_FLUSHER: PF_MEMALLOC_NOIO (linux/sched.h).
+/// A task flag after PR_SET_IO_FLUSHER: PF_MEMALLOC_NOIO (linux/sched.h).
 const NO_IO: u64 = 0x0008_0000;
-/// How many processes wait for the server at once.
+/// Number of processes that wait for the server.
 const READERS: usize = 24;
-/// What is known stays known for as long as a test takes.
+/// Attributes remain fresh for the duration of a test.
 const LASTING: &str = "actimeo=600";
-/// A writer moves in steps of so many bytes.
+/// Number of bytes of a writer's steps.
 const STEP: u64 = 1 << 20;
 
 struct Scene {
@@ -48,7 +47,7 @@ impl Scene {
         })
     }
 
-    /// The daemon itself: what the tests start becomes it by exec.
+    /// The process id of the daemon, which replaces the started process by exec.
     fn pid(&mut self) -> u32 {
         self.mount.process().pid()
     }
@@ -58,7 +57,7 @@ impl Scene {
     }
 }
 
-/// Mounts where everything is allowed and looks at the daemon: the flags come after the name in
+/// Mounts where everything is permitted and inspects the daemon: the flags follow the name in
 /// parentheses, the state and five numbers (proc(5)).
 const SPARED: &str = r#"
 modprobe fuse
@@ -82,7 +81,7 @@ fn every_thread_of_the_daemon_is_spared_when_memory_is_short() -> Result<()> {
     let export = network.make_directory("export")?;
     fs::write(export.join("file-0"), b"text")?;
     let server = CurtServe::start(&network, &export, &[])?;
-    // This machine may not let even root have it; the test kernel does.
+    // This machine may not permit it even for root; the test kernel does.
     let script = format!(
         "CURT={} SOURCE={} PORTS={} NO_IO={NO_IO}\n{SPARED}",
         program("curt")?.display(),
@@ -102,8 +101,8 @@ fn replies_go_to_the_descriptor_that_their_requests_came_from() -> Result<()> {
     let mut scene = Scene::new("")?;
     let pid = scene.pid();
     let tracing = StraceSession::start(&scene.network, pid)?;
-    // Requests that wait for the server keep threads, so that others read on, each from a
-    // descriptor of its own.
+    // Requests that wait for the server block threads, so that others read, each from its own
+    // descriptor.
     scene.server.process().signal(Signal::STOP)?;
     let readers: Vec<RunningProcess> = (0..READERS)
         .map(|number| {
@@ -156,7 +155,7 @@ fn in_fuse(pid: u32) -> bool {
 #[test]
 fn umount_asks_for_the_file_system_only_without_a_line_in_utab_and_ends_either_way() -> Result<()> {
     for in_table in [true, false] {
-        // Attributes are never fresh, so the kernel asks for those of the root each time.
+        // Attributes are never fresh, so the kernel requests those of the root each time.
         let mut scene = Scene::new("actimeo=0")?;
         let pid = scene.pid();
         let target = scene.mount.directory().display().to_string();
@@ -164,7 +163,7 @@ fn umount_asks_for_the_file_system_only_without_a_line_in_utab_and_ends_either_w
             scene.network.shell("rm -f /run/mount/utab", MINUTE)?;
         }
         scene.server.process().signal(Signal::STOP)?;
-        // It takes as long as the daemon gives the server.
+        // It takes the time after which the daemon treats the server as silent.
         until("the root is asked for", MINUTE, || {
             let begun = Instant::now();
             scene.network.shell(&format!("stat {target}"), MINUTE)?;
@@ -189,15 +188,15 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
     let memory = rustix::system::sysinfo();
     let bound = (256 << 20).min(memory.totalram * u64::from(memory.mem_unit) / 10);
     let mut command = scene.network.command("bash");
-    // Opening takes the server; what is opened can be written while it is silent.
+    // Opening needs the server; an open file can be written while it is silent.
     let script = format!("exec >{file} && read && exec dd if=/dev/zero bs=1M count=512");
     let mut writer = RunningProcess::start("dd", command.args(["-c", &script]))?;
     is_open(&writer, 1, "large")?;
     scene.server.process().signal(Signal::STOP)?;
     writer.say("\n")?;
-    // What is on its way to the server, or came in before its room was counted, is little.
+    // Data in transit, and data that arrived before they were counted, are little.
     let slack = 16 * STEP;
-    // It waits if it has not moved in so many looks, once it has come as far as it may.
+    // It waits if its position has not changed in this many checks, after it has reached the limit.
     let (pid, mut last, mut looks) = (writer.pid(), 0, 0);
     let written = until("the writer has filled what it may and waits", MINUTES, || {
         let position = position(pid).unwrap_or(0);
@@ -209,7 +208,7 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
         written <= bound + slack,
         "{written} bytes were taken; the bound is {bound}"
     );
-    // It dies while the server is silent.
+    // It can be killed while the server is silent.
     writer.signal(Signal::KILL)?;
     writer.wait(MINUTE)?;
     scene.server.process().signal(Signal::CONT)?;
@@ -219,7 +218,7 @@ fn by_default_unwritten_bytes_are_256_mib_or_a_tenth_of_memory_at_most() -> Resu
     Ok(())
 }
 
-/// Waits until a process has the file of that name open as `descriptor`.
+/// Waits until a process has the file with this name open as `descriptor`.
 fn is_open(process: &RunningProcess, descriptor: u32, name: &str) -> Result<()> {
     until("the file is open", MINUTE, || {
         let open = fs::read_link(format!("/proc/{}/fd/{descriptor}", process.pid()));
@@ -227,7 +226,7 @@ fn is_open(process: &RunningProcess, descriptor: u32, name: &str) -> Result<()> 
     })
 }
 
-/// How far a process has written to its standard output's file, in bytes.
+/// The position of a process in its standard output's file, in bytes.
 fn position(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/1")).ok()?;
     text.lines()
@@ -270,8 +269,8 @@ fn sigterm_tries_for_30_s_to_write_to_a_silent_server_and_names_what_is_lost() -
 #[test]
 fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
     let scene = Scene::new(LASTING)?;
-    // The kernel keeps syncfs(2) from a FUSE file system, and says that it is done.
-    // A shell would close a copy of the descriptor after writing, and a close writes.
+    // The kernel does not pass syncfs(2) to a FUSE file system, and returns success. A shell would
+    // close a copy of the descriptor after writing, and a close writes.
     let script = format!(
         "import ctypes, os; file = os.open('{}', os.O_CREAT | os.O_WRONLY); os.write(file, b'left open'); \
          assert ctypes.CDLL(None).syncfs(file) == 0; print('synced', flush=True); input()",
@@ -284,7 +283,7 @@ fn what_a_program_leaves_to_sync_is_written_behind() -> Result<()> {
     until("the bytes are at the server", MINUTE, || {
         Ok((fs::read(&there)? == b"left open").then_some(()))
     })?;
-    // It has it open all the time.
+    // It has the file open all the time.
     ensure!(writer.is_running()?, "{}", writer.output());
     writer.say("\n")?;
     writer.wait(MINUTE)?;

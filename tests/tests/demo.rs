@@ -1,4 +1,4 @@
-//! `curt demo`: what a person sees first.
+//! `curt demo`: its output and chart.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use curt_tests::curt::{program, tree};
 use curt_tests::network::Network;
 use curt_tests::process;
 
-/// Longer than it takes anywhere, making the tree included.
+/// Timeout, including the creation of the tree.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs it by a shell script, in which `$DEMO` is the command, and returns what it printed and the
+/// Runs it by a shell script, in which `$DEMO` is the command, and returns its output and the
 /// chart.
 fn demo(network: &Network, script: &str, top: &str) -> Result<(String, String)> {
     let svg = network.directory().join("chart.svg");
@@ -43,7 +43,7 @@ fn row(output: &str, name: &str) -> Vec<u64> {
 
 fn check(output: &str, chart: &str) -> Result<()> {
     let (calls, access) = (row(output, "calls"), row(output, "access"));
-    // The first column is the Linux client's, as it was recorded.
+    // The first column is the recorded one of the Linux client.
     ensure!(
         calls.len() == 5 && calls[0] == Workload::Page.linux_requests().total() && calls[3] * 2 < calls[1],
         "{output}"
@@ -68,7 +68,7 @@ fn check(output: &str, chart: &str) -> Result<()> {
 fn demo_makes_its_tree_and_shows_what_is_spared() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory().join("tree").display().to_string();
-    // Mounts of the machine's own show here as well, as they were when the network was made.
+    // Mounts of the machine are visible here as well, as of the network's creation.
     let left = || {
         network.shell(
             "grep -c fuse.curt /proc/self/mountinfo || true; ls /run/curt 2>/dev/null || true",

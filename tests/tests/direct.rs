@@ -10,9 +10,9 @@ use curt_tests::process;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// One argument: a file on the mount. Its pages are written one after another, asynchronously and
-/// with O_DIRECT, while other processes read them; whoever reads a page after its write has
-/// completed must find what was written. Only asynchronous writes show the fault: after others the
-/// kernel drops its pages itself.
+/// with O_DIRECT, while other processes read them; a read of a page after its write has completed
+/// must return the written data. Only asynchronous writes show the fault: after others the kernel
+/// drops its pages itself.
 const PYTHON: &str = r#"
 import ctypes, mmap, os, platform, signal, struct, sys
 PAGE, PAGES, ROUNDS = 4096, 4, 1000

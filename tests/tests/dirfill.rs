@@ -1,5 +1,5 @@
-//! Directories that answer for their names, on real mounts: what `dirfill=off` leaves as it was,
-//! that filling costs little where it brings nothing, and that nothing is seen later because of it.
+//! `dirfill=auto` on real mounts: `dirfill=off` behaves as before, fills cost little where they
+//! have no benefit, and changes are visible as soon as without fills.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use curt_tests::process;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// What a program that measures prints with these arguments in a network of its own.
+/// The output of a benchmark with these arguments in a separate network.
 fn bench(network: &Network, name: &str, arguments: &[&str]) -> Result<String> {
     let mut command = network.command(program(name)?);
     command.args(arguments).arg("--json");
@@ -40,8 +40,8 @@ fn dirfill_off_sends_what_was_sent_without_it() -> Result<()> {
             Workload::Page => 1408,
             Workload::Build => 1174,
         };
-        // A name that nothing is done with may be about to be made: where a run takes its time the
-        // server is asked after 1, 2, 4 and 8 s.
+        // A name that is looked up repeatedly and not used may be about to be created: in a slow
+        // run LOOKUPs are sent after 1, 2, 4 and 8 s.
         let sent = report.rpc.value("LOOKUP");
         ensure!((lookups * 98..=lookups * 104).contains(&(sent * 100)), "{text}");
         ensure!(report.rpc.value("ACCESS") == 0, "{text}");
@@ -94,7 +94,7 @@ fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
     let top = tree(Workload::Page)?.display().to_string();
     let mut command = network.command(program("curt-tools-bench")?);
     command.args(["fill", "--json", "--no-cases", "--rounds", "1", "--delays", "0,1"]);
-    // Whether one is faster is for a quiet machine to say; that it ends and counts, for this one.
+    // This test does not compare times, because the machine may be busy.
     let (_, text, _) = process::finish(command.arg("--page-tree").arg(&top), MINUTES)?;
     let json = text
         .lines()
@@ -121,19 +121,18 @@ fn bench_fill_times_views_over_ways_of_any_length() -> Result<()> {
     Ok(())
 }
 
-/// For how long the mounts of the next test believe anything.
+/// The lifetimes of cached state on the mounts of the next test.
 const BELIEVED: Duration = Duration::from_secs(1);
 
-/// What a kernel's timers and a daemon that has to wait for a processor may add: the kernel counts
-/// from when it is told. Missing names are believed for a minute if nothing speaks against it, so
-/// what is not seen in time is not seen for long.
+/// Maximum delay by the kernel's timers and the scheduling of the daemon: the kernel's timeout
+/// starts when it gets the reply. Missing names are cached for a minute unless the directory
+/// changes, so a change that is not visible in time stays invisible for long.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A change by a second client, and how the first one's answer to a question about it is before and
-/// after.
+/// A change by a second client, and the first client's result of a query before and after.
 struct Case {
     change: fn(&Path) -> std::io::Result<()>,
-    /// A shell's question about the directory `$1`.
+    /// A shell command about the directory `$1`.
     question: &'static str,
     before: &'static str,
     after: &'static str,
@@ -175,8 +174,8 @@ const CASES: [Case; 5] = [
     },
 ];
 
-/// What has to be counted with `dirfill=auto`, and must not be without: a directory was filled,
-/// names of that were used, it was complete, and it said that a name is missing.
+/// Counters that must be nonzero with `dirfill=auto`, and zero without: fills, used names of fills,
+/// complete directories, and names found to be missing by them.
 const COUNTERS: [&str; 5] = [
     "dirfill_fills",
     "dirfill_names",
@@ -185,7 +184,7 @@ const COUNTERS: [&str; 5] = [
     "dirfill_missing",
 ];
 
-/// What a mount has counted of its own doings.
+/// The counters of a mount.
 fn counters(network: &Network, mount: &CurtMount) -> Result<serde_json::Value> {
     let mut stat = network.command(program("curt")?);
     let text = process::run(stat.args(["stat", "--json"]).arg(mount.directory()), MINUTE)?;
@@ -193,7 +192,7 @@ fn counters(network: &Network, mount: &CurtMount) -> Result<serde_json::Value> {
     Ok(mounts[0]["counters"]["events"].take())
 }
 
-/// A directory of forty empty files, made long enough ago.
+/// A directory of forty empty files, which is old enough.
 fn make(export: &Path) -> Result<PathBuf> {
     let directory = export.join("directory");
     fs::create_dir(&directory)?;
@@ -206,8 +205,7 @@ fn make(export: &Path) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Lists a directory and asks for what is not in it, until that is so soon after that nobody else
-/// has to be asked.
+/// Lists a directory and looks up missing names, until these are answered without a request.
 fn says_what_is_missing(network: &Network, mount: &CurtMount, directory: &Path) -> Result<()> {
     let mut number = 0;
     process::until("the directory answers for what is missing", MINUTE, || {
@@ -229,7 +227,7 @@ fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> R
         let options = format!("{},noaccesscheck,actimeo=1,dirfill={mode}", server.ports());
         let mount = CurtMount::start(&network, &format!("mount-{mode}"), &server.source(), &options)?;
         let seen = mount.directory().join("directory");
-        // The second of them is asked for with all others.
+        // The second look-up fills the directory.
         let unlisted = (10..20).map(|number| seen.join(format!("name{number}")));
         process::run(network.command("stat").args(unlisted), MINUTE)?;
         for Case {
@@ -245,7 +243,7 @@ fn a_second_clients_changes_are_seen_when_attributes_expire_and_not_later() -> R
                 shell.args(["-c", question, "sh"]).arg(&seen);
                 Ok((began, process::run(&mut shell, MINUTE)?.trim().to_owned()))
             };
-            // All names and their attributes are known, just now.
+            // All names and their attributes have just been cached.
             process::run(network.command("ls").arg("-l").arg(&seen), MINUTE)?;
             ensure!(ask()?.1 == before, "{mode}: {question}");
             change(&directory)?;

@@ -1,6 +1,5 @@
-//! `curt serve` by what exports(5) says: every kind of line, checked export by export by the Linux
-//! client as three users, read again while that client works; and what is wrong with files,
-//! directories and states.
+//! `curt serve` with exports(5) files: lines of each kind, checked by the Linux client as three
+//! users, with reloads meanwhile; and errors of files, directories and state directories.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -17,12 +16,12 @@ use rustix::process::Signal;
 const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(400);
 
-/// Who the Linux client is to the server's name services.
+/// The Linux client's names in the server's name services.
 const HOSTS: &str =
     "127.0.0.1 localhost\n10.77.0.1 server.lab.test\n10.77.0.2 kernel.lab.test\n10.99.0.1 other.lab.test\n";
 const NETGROUPS: &str = "trusted (kernel.lab.test,,)\nelsewhere (other.lab.test,,)\n";
 
-/// /etc/exports; `E` is where the directories are.
+/// /etc/exports; `E` is the directory of the exports.
 const EXPORTS: &str = r#"# each line of another kind
 E/host      kernel.lab.test(rw,no_root_squash) *(ro)
 E/address   -rw,sync 10.77.0.2 10.99.0.0/16(ro)
@@ -45,7 +44,7 @@ E/point     *(rw,mp)
 E/unknown   nowhere.invalid(rw) *(ro)
 "#;
 
-/// What there is to export.
+/// The directories to export.
 const DIRECTORIES: [&str; 16] = [
     "host",
     "address",
@@ -65,7 +64,7 @@ const DIRECTORIES: [&str; 16] = [
     "unknown",
 ];
 
-/// A network whose /etc is the test's own.
+/// A network with its own /etc.
 fn machine() -> Result<(Network, String)> {
     let network = Network::new()?;
     let top = network.directory().display().to_string();
@@ -111,7 +110,7 @@ fn machine() -> Result<(Network, String)> {
     Ok((network, export))
 }
 
-/// `curt serve` of what /etc/exports of the network says.
+/// `curt serve` with /etc/exports of the network.
 fn serve(network: &Network, arguments: &[&str]) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.args(["serve", "--bind", &format!("{ADDRESS}:2049")]);
@@ -124,8 +123,8 @@ fn serve(network: &Network, arguments: &[&str]) -> Result<RunningProcess> {
     Ok(server)
 }
 
-/// What the Linux client does: a line for each export, with what became of a file that each user
-/// made.
+/// The Linux client's script: a line for each export, with the owners of files that each user
+/// created.
 const JOB: &str = r#"
 OPTIONS=vers=3,nolock,proto=tcp,port=2049,mountport=2049
 at() { # at NAME OPTIONS: mounts an export
@@ -172,7 +171,7 @@ cat /mnt/nfs/groups/file
 umount /mnt/nfs
 "#;
 
-/// What it says, line by line.
+/// Its output, line by line.
 const SAID: &str = "row host: 0 1000 2000
 row address: 65534 1000 2000
 row network: 1000 1000 1000
@@ -216,14 +215,14 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     let export = Path::new(&export);
     fs::write(export.join("tree/sub/inner/file"), "text\n")?;
     let meeting = network.make_directory("meeting")?;
-    // showmount(8) asks it for the port.
+    // showmount(8) needs it to find the port.
     let _rpcbind = network.rpcbind()?;
     let mut server = serve(&network, &["--manage-gids"])?;
     let script = format!("E={}\nMEETING={}\n{JOB}", export.display(), meeting.display());
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
     job.wait_for("tree: before")?;
-    // Out of the export, but not off its file system: without the check its handle would still be
-    // good.
+    // Outside of the export, but on its file system: without the check its handle would still be
+    // valid.
     fs::rename(export.join("tree/sub/inner"), export.join("tree/inner"))?;
     fs::write(meeting.join("moved"), "")?;
     job.wait_for("mounted")?;
@@ -270,7 +269,7 @@ fn every_kind_of_line_is_served_to_the_linux_client_and_read_again() -> Result<(
     Ok(())
 }
 
-/// What showmount and `curt exports` tell of the same lines.
+/// The output of showmount and `curt exports` for the same lines.
 fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     let ask = format!("{} exports 10.77.0.2 2>/dev/null", program("curt")?.display());
     let explained = network.shell(&ask, SECONDS)?;
@@ -289,8 +288,8 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     ] {
         ensure!(of(name)?.contains(by), "{name}: {explained}");
     }
-    // From this machine, which is in the network, and everybody; it is none of those for whom the
-    // others are.
+    // From this machine, which is in the network, and matches "everybody"; the other exports are
+    // for other clients.
     let shown = network.shell("showmount --no-headers -e 10.77.0.1", SECONDS)?;
     for (name, is_shown) in [
         ("host", true),
@@ -309,14 +308,14 @@ fn listed_and_explained(network: &Network, export: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs `curt serve` with these words to its end; its status and what it says on standard error.
+/// Runs `curt serve` with these arguments; returns its status and its standard error.
 fn refused(network: &Network, words: &str) -> Result<(Option<i32>, String)> {
     let script = format!("exec {} serve {words}", program("curt")?.display());
     let (status, _, errors) = finish(network.command("bash").args(["-c", &script]), SECONDS)?;
     Ok((status.code(), errors))
 }
 
-/// A file that cannot be served (`T` is the test's directory), and what is said of it.
+/// A file that cannot be served (`T` is the test's directory), and the message.
 const BROKEN: [(&str, &str); 7] = [
     (
         "T/good *(rw)\nT/same *(ro)\n",
@@ -347,7 +346,7 @@ const BROKEN: [(&str, &str); 7] = [
 
 // SEMANTICS: export-2.
 #[test]
-fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
+fn files_that_cannot_be_served_are_reported_line_by_line() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory();
     symlink("good", top.join("same"))?;
@@ -377,8 +376,7 @@ fn files_that_cannot_be_served_are_told_line_by_line() -> Result<()> {
     ] {
         ensure!(errors.contains(warning), "{warning}: {errors}");
     }
-    // What is broken is not served, not even in part; what is merely absent keeps nobody else
-    // waiting.
+    // A file with errors is not served at all; a missing directory does not affect the others.
     fs::write(top.join("exports"), format!("{at}/good *(rw)\n{at}/x *(wrong)\n"))?;
     let (status, errors) = refused(&network, &format!("-c {at}/exports --state {at}/state"))?;
     ensure!(
@@ -433,7 +431,7 @@ fn a_directory_that_vanished_is_served_when_a_reload_finds_it() -> Result<()> {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_used_says_why() -> Result<()> {
+fn a_state_directory_that_cannot_be_used_is_reported() -> Result<()> {
     let network = Network::new()?;
     let top = network.directory().display().to_string();
     network.make_directory("good")?;

@@ -1,5 +1,5 @@
-//! Disks that fail at the server: full, over quota, with I/O errors, read-only all of a sudden.
-//! Programs on a mount are told, once, at write, fsync or close, and go on when the disk does.
+//! Failing disks of the server: full, over quota, with I/O errors, suddenly read-only. Programs on
+//! a mount get one error, at write, fsync or close, and continue when the disk does.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use curt_tests::network::Network;
 use curt_tests::process::RunningProcess;
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long the kernels of these tests may live.
+/// Time limit of the kernels.
 const KERNEL: Duration = Duration::from_secs(900);
-/// Who writes: quotas hold for others than root alone.
+/// The writing user: quotas do not apply to root.
 const USER: &str = "1000";
 
-/// Opens a file while all is well and says `ready`; then, at a line of input, writes until it is
-/// told of a failure or 8 MiB are written, and calls fsync, fsync again and close. Bytes that are
-/// lost after write has told of others are fsync's to tell of: these two count as one. At another
-/// line, when the disk is mended, it writes again.
+/// Opens a file while the disk works and prints `ready`; then, at a line of input, writes until an
+/// error or 8 MiB, and calls fsync, fsync again and close. If write has reported an error, fsync
+/// reports bytes that were lost later: these two count as one. At another line, when the disk works
+/// again, it writes again.
 const PROGRAM: &str = r#"
 import errno, os, sys
 def said(name, call):
@@ -53,8 +53,8 @@ os.close(file)
 print("holds", open(name).read(), flush=True)
 "#;
 
-/// The program on `directory` as [`USER`]: `break_` happens once its file is open, `mend` once it
-/// has been told.
+/// Runs the program on `directory` as [`USER`]: `break_` is called once its file is open, `mend`
+/// once it has got an error.
 fn is_told(
     network: &Network,
     directory: &Path,
@@ -103,7 +103,7 @@ fn nothing() -> Result<()> {
 
 // SEMANTICS: write-6.
 #[test]
-fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn full_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     network.shell(
@@ -118,7 +118,7 @@ fn full_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
 
 // SEMANTICS: write-6.
 #[test]
-fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn read_only_remount_of_a_directory_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let shell = |script: &str| network.shell(script, LIMIT).map(drop);
@@ -131,8 +131,7 @@ fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> 
         mount.directory(),
         "file",
         "EROFS",
-        // A server that still has the file open for writing keeps it from being remounted for a
-        // while.
+        // While the server has the file open for writing, the file system cannot be remounted.
         || {
             shell(&format!(
                 "timeout 200 sh -c 'until mount -o remount,ro {place} 2>/dev/null; do sleep 0.1; done'"
@@ -143,8 +142,8 @@ fn read_only_remount_of_a_directory_is_told_once_and_later_writes_are_kept() -> 
     mount.unmount()
 }
 
-/// Makes a file system on a disk that can be made to fail, at /mnt/disk inside a kernel, and a
-/// directory of [`USER`] in it. It has no journal, for ext4 ends all writing once the journal
+/// Creates a file system on a disk that can be made to fail, at /mnt/disk inside a kernel, and a
+/// directory of [`USER`] in it. It has no journal, because ext4 stops all writing once the journal
 /// fails; and quotas of 1 MiB for [`USER`].
 const DISK: &str = r#"
 set -e
@@ -163,7 +162,7 @@ mkdir /mnt/disk/quota /mnt/disk/error /mnt/disk/remount
 chown 1000:1000 /mnt/disk/*
 "#;
 
-/// Puts another table under the disk; `$1` is the target and what follows the disk's name.
+/// Sets another device-mapper table for the disk; `$1` is the target, followed by its arguments.
 fn table(target: &str, arguments: &str) -> String {
     format!(
         "set -e; read loop sectors </run/disk; dmsetup --noudevsync suspend --nolockfs disk
@@ -171,8 +170,8 @@ fn table(target: &str, arguments: &str) -> String {
     )
 }
 
-/// A kernel with that disk, mounts of it by way of knfsd and of `curt serve` inside, and what
-/// breaks and mends the disk.
+/// A kernel with that disk, mounts of it through knfsd and `curt serve` inside, and the scripts
+/// that break and repair the disk.
 fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> Result<()> {
     let network = Network::new()?;
     let _rpcbind = network.rpcbind()?;
@@ -213,7 +212,7 @@ fn on_both_servers(directory: &str, error: &str, broken: &str, mended: &str) -> 
 
 // SEMANTICS: write-6.
 #[test]
-fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn a_quota_that_is_used_up_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "quota",
         "EDQUOT",
@@ -224,7 +223,7 @@ fn a_quota_that_is_used_up_is_told_once_and_later_writes_are_kept() -> Result<()
 
 // SEMANTICS: write-6.
 #[test]
-fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn an_io_error_of_the_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "error",
         "EIO",
@@ -235,7 +234,7 @@ fn an_io_error_of_the_disk_is_told_once_and_later_writes_are_kept() -> Result<()
 
 // SEMANTICS: write-6.
 #[test]
-fn read_only_remount_of_a_disk_is_told_once_and_later_writes_are_kept() -> Result<()> {
+fn read_only_remount_of_a_disk_is_reported_once_and_later_writes_are_stored() -> Result<()> {
     on_both_servers(
         "remount",
         "EROFS",

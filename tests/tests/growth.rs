@@ -1,4 +1,4 @@
-//! Files that grow and shrink elsewhere, and what their next user sees at once: bytes, ends,
+//! Files that other clients extend or shrink, and what their next user sees at once: bytes, sizes,
 //! mappings.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -10,9 +10,9 @@ use curt_tests::process;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Two arguments: a directory on the mount, and the same at the server. Every claim is tried so
-/// often because the kernel works on several things at once: what was wrong here was wrong in one
-/// of five tries or less.
+/// Two arguments: a directory on the mount, and the same on the server. Each check is repeated
+/// because the kernel works on several things at once: earlier faults occurred in one of five
+/// attempts or fewer.
 const PYTHON: &str = r#"
 import ctypes, os, sys
 mount, export, claim = sys.argv[1:4]

@@ -1,5 +1,5 @@
-//! Files opened by handle on a mount (name_to_handle_at(2), open_by_handle_at(2)), as programs and
-//! NFS servers that export it do.
+//! Files opened by handle on a mount (name_to_handle_at(2), open_by_handle_at(2)), as by programs
+//! and NFS servers that export it.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use curt_tests::network::Network;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What becomes of handles of a mount. It is given the mount, the directory that is exported, and a
-/// file to keep a handle in.
+/// Checks handles of a mount. Its arguments are the mount, the exported directory, and a file to
+/// store a handle in.
 const PROGRAM: &str = r#"
 import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
-//! A server that is killed over and over while clients change names: each repeats what it had no
-//! reply to, over a new connection and with the same xid, and none may be told that what it did
-//! itself exists already, or is gone.
+//! A server that is killed repeatedly while clients change names: each repeats its calls without a
+//! reply, over a new connection and with the same xid, and must get no EEXIST or ENOENT because of
+//! its own change.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,10 +27,10 @@ use victim::{SOON, Victim, credential};
 
 const CLIENTS: usize = 4;
 const KILLS: usize = 30;
-/// How many calls are answered between two kills, at least.
+/// Minimum number of replies between two kills.
 const CALLS_BETWEEN: usize = 40;
 
-/// What clients and the test share.
+/// State shared by clients and the test.
 struct World {
     address: Mutex<SocketAddr>,
     answered: AtomicUsize,
@@ -39,7 +39,7 @@ struct World {
     root: NfsFh3,
 }
 
-/// One client: its names begin with its number.
+/// A client: its names begin with its number.
 struct Client<'w> {
     world: &'w World,
     number: usize,
@@ -48,7 +48,7 @@ struct Client<'w> {
 }
 
 impl Client<'_> {
-    /// Does rounds of changes until it is told to stop.
+    /// Makes rounds of changes until it is stopped.
     fn run(&mut self) -> Result<()> {
         for round in 0.. {
             if self.world.stop.load(Ordering::SeqCst) {
@@ -60,7 +60,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Every call that cannot be repeated, once or more often. Nothing is left.
+    /// Calls each procedure that is not idempotent, once or more often. No object remains.
     fn round(&mut self, round: usize) -> Result<()> {
         let names =
             ["directory", "file", "moved", "link"].map(|kind| format!("{}-{kind}-{round}", self.number));
@@ -108,8 +108,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// The results of a call behind its status, which has to be success, however often it has to be
-    /// sent.
+    /// The results of a call after its status, which must be success, however often the call has to
+    /// be sent.
     fn call(&mut self, procedure: NfsProcedure, arguments: &dyn Encode) -> Result<Vec<u8>> {
         self.xid += 1;
         let mut call = Vec::new();
@@ -139,8 +139,8 @@ impl Client<'_> {
         bail!("unreachable")
     }
 
-    /// Sends a record over the present connection or a new one; none if that ends before the reply
-    /// is there.
+    /// Sends a record over the current connection or a new one; `None` if that ends before the
+    /// reply.
     fn try_call(&mut self, call: &[u8]) -> Option<Vec<u8>> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
@@ -171,7 +171,7 @@ fn at(directory: NfsFh3, name: &str) -> Result<DirOpArgs<'_>> {
 
 // SEMANTICS: restart-1.
 #[test]
-fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_their_own_work() -> Result<()> {
+fn clients_of_a_server_that_is_killed_repeatedly_see_no_error() -> Result<()> {
     let top = tempfile::tempdir()?;
     let export = top.path().join("export");
     std::fs::create_dir(&export)?;
@@ -194,7 +194,7 @@ fn clients_of_a_server_that_is_killed_over_and_over_are_told_of_no_error_by_thei
                 let mut client = Client {
                     world: &world,
                     number,
-                    // A number is a client's own: all of them are at one address.
+                    // Each client has its own range of xids: all have the same address.
                     xid: u32::try_from(number).unwrap_or(0) << 24,
                     stream: None,
                 };

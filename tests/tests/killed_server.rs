@@ -1,7 +1,5 @@
-//! A server that is killed again and again, and begins again at once: what it had executed and not
-//! answered is executed once more, and its reply cache is gone. No program may be told of an error
-//! that comes of that, but where the client cannot know that the server was restarted: it ended the
-//! connection more than a second after the call was sent, and listened again at once.
+//! A server that is killed and restarted repeatedly: calls without a reply are executed again, and
+//! its duplicate request cache is lost. No program may get an error because of this.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +9,11 @@ use curt_tests::network::Network;
 use curt_tests::process::RunningProcess;
 
 const MINUTES: Duration = Duration::from_secs(300);
-/// How many programs change names at the same time.
+/// Number of concurrent programs.
 const PROGRAMS: usize = 12;
 
-/// Makes, links, moves and removes names of its own until it is told to stop; each of that has to
-/// succeed. Prints how often it did, and what did not and after how many seconds.
+/// Creates, links, renames and removes its own names until it is stopped; each call must succeed.
+/// Prints the number of successes, and failures.
 const PROGRAM: &str = r#"
 import os, select, sys, time
 top, number = sys.argv[1], sys.argv[2]
@@ -67,7 +65,7 @@ fn a_server_that_is_killed_again_and_again_causes_no_wrong_error() -> Result<()>
     let export = network.make_directory("export")?;
     let mut server = CurtServe::start(&network, &export, &[])?;
     let mount = CurtMount::start(&network, "mount", &server.source(), &server.ports())?;
-    // A change whose reply comes shows the client the server's time.
+    // The reply to a change shows the client the server's time.
     network.shell(&format!("mkdir {}/first", mount.directory().display()), MINUTES)?;
     let script = network.directory().join("program.py");
     std::fs::write(&script, PROGRAM)?;

@@ -1,6 +1,5 @@
-//! `cargo xtask bench latency` beside Ganesha: that every operation is measured on every server and
-//! nothing comes back wrong. How fast anything is, is not judged here: `cargo xtask compare
-//! latency` measures that.
+//! `cargo xtask bench latency` with Ganesha as peer: each operation is measured on each server and
+//! no reply is wrong. Times are not checked here; `cargo xtask compare latency` measures them.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::time::Duration;
@@ -12,7 +11,7 @@ use curt_tests::network::Network;
 use curt_tests::process;
 use serde_json::Value;
 
-/// How long the benchmark may take with few operations.
+/// Timeout of the benchmark with few operations.
 const LIMIT: Duration = Duration::from_secs(400);
 
 const OPERATIONS: [&str; 9] = [
@@ -34,7 +33,7 @@ fn bench(network: &Network, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whether a row says what it is to say, and nothing that nobody can know.
+/// Checks that a row is complete, and contains no unknown values.
 fn is_whole(row: &Value) {
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or(0.0);
     for key in ["echo_us", "floor_us", "curt_us", "ratio", "ops_per_s"] {
@@ -44,7 +43,8 @@ fn is_whole(row: &Value) {
     assert_eq!(row["mount_us"].is_null(), row["outstanding"] != 1, "{row}");
     let (known, unknown) = (&row["peers"]["known"], &row["peers"]["unknown"]);
     assert!(number(known, "us") > 0.0, "{row}");
-    // Nobody can say what a process costs that nobody names, nor move it to the others' processor.
+    // The processor time of a process without a pid is unknown, and it cannot be moved to the
+    // others' processor.
     assert!(unknown["cpu_us"].is_null(), "{row}");
     assert_eq!(unknown["us"].is_null(), row["placement"] == "one-cpu", "{row}");
 }
@@ -85,7 +85,7 @@ fn latencies_are_measured_beside_a_peer_and_through_a_mount() {
         }
     }
     rows.iter().for_each(is_whole);
-    // The kernel tells it in hundredths of a second, which so few calls may not take.
+    // The kernel reports it in hundredths of a second, which so few calls may not take.
     for place in ["/cpu_us", "/peers/known/cpu_us"] {
         let told = rows.iter().map(|row| row.pointer(place).and_then(Value::as_f64));
         let sum: Option<f64> = told.sum();
@@ -98,6 +98,6 @@ fn latencies_are_measured_beside_a_peer_and_through_a_mount() {
         .filter_map(|row| row["pass"].as_str())
         .collect();
     assert_eq!(passes, ["write", "rewrite", "read", "reread"]);
-    // What it made is gone.
+    // Its files were removed.
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 }

@@ -1,5 +1,4 @@
-//! Replies that make no sense: whoever asked is told EIO, the log says so in one line, and
-//! everything else goes on.
+//! Malformed replies: their callers get EIO, the log has one line, and everything else continues.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,11 +13,11 @@ use curt_tests::relay::{CountingRelay, ReplyRewrite};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Where in a record with its mark a GETATTR's results begin, behind mark, xid, kind, status,
+/// The position of a GETATTR's results in a record with its mark: after mark, xid, type, status,
 /// verifier and status again.
 const RESULTS: usize = 28;
 
-/// A record of these bytes, whose mark is replaced.
+/// A record of these bytes, with a new mark.
 fn marked(mut record: Vec<u8>) -> Vec<u8> {
     let mark = record::record_mark(record.len() - 4);
     record[..4].copy_from_slice(&mark);
@@ -30,7 +29,7 @@ fn with_word(mut record: Vec<u8>, at: usize, word: u32) -> Vec<u8> {
     record
 }
 
-/// Replies to GETATTR of which no two fail in the same place.
+/// Malformed replies to GETATTR, each of which fails at another place.
 const LIES: [(&str, ReplyRewrite); 7] = [
     ("results that end early", |reply| {
         let length = reply.len() - 8;
@@ -58,8 +57,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// A mount that asks about a file's attributes each time, and not about names: where it is a
-    /// name that cannot be told the kernel asks again.
+    /// A mount that requests a file's attributes each time, but not names: after an error of LOOKUP
+    /// the kernel repeats it.
     fn new() -> Result<Self> {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
@@ -80,7 +79,7 @@ impl Bed {
         })
     }
 
-    /// What stat(1) says of the file's size, or instead.
+    /// The file's size by stat(1), or the error.
     fn size(&self) -> Result<String> {
         let mut command = self.network.command("stat");
         command

@@ -1,5 +1,5 @@
-//! Large directories: `curt bench list` on a small one, and that a Linux client and ours list every
-//! name once and remove all of them, while the directory changes.
+//! Large directories: `curt bench list` on a small one, and a Linux client and Curt list each name
+//! once and remove all of them, while the directory changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,16 +16,16 @@ use curt_tests::process;
 use serde_json::Value;
 
 const MINUTES: Duration = Duration::from_secs(300);
-/// A run of half a million names, with the former behaviour of clients and what programs that list
-/// cost.
+/// Timeout of a run with half a million names, the former behaviour of clients and programs that
+/// list.
 const LONG: Duration = Duration::from_secs(1800);
 
-/// How large directories are. With `CURT_FULL` in the environment they are those that the
-/// benchmarks speak of, which takes minutes.
+/// Sizes of directories. With `CURT_FULL` in the environment they are those of the benchmarks,
+/// which takes minutes.
 struct Sizes {
     listed: u32,
     removed: u32,
-    /// How long a listing takes at least whose replies are held back.
+    /// Minimum duration of a listing with delayed replies.
     pass_seconds: &'static str,
     is_full: bool,
 }
@@ -58,7 +58,7 @@ fn fill(directory: &Path, names: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file in `directory` every now and then while `run` does, the first before it begins.
+/// Creates files in `directory` while `run` runs, the first one before.
 fn while_changing<T>(directory: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
     let create = move |number: u32| fs::File::create(directory.join(format!("created-{number}")));
     let (stop, stopped) = mpsc::channel::<()>();
@@ -82,7 +82,7 @@ fn while_changing<T>(directory: &Path, run: impl FnOnce() -> Result<T>) -> Resul
     })
 }
 
-/// Every name once, whatever was made meanwhile.
+/// Checks that each name is listed once, whatever was created meanwhile.
 fn check(listed: &str, names: u32) -> Result<()> {
     let mut seen = BTreeSet::new();
     let lines = listed
@@ -99,7 +99,7 @@ fn check(listed: &str, names: u32) -> Result<()> {
     Ok(())
 }
 
-/// `curt bench list` with these arguments, as JSON.
+/// The JSON output of `curt bench list` with these arguments.
 fn bench_list(network: &Network, sizes: &Sizes, arguments: &[&str]) -> Result<Value> {
     let mut command = network.command(program("curt")?);
     command.args(["bench", "list", "--vers", "3", "--json", "--count"]);
@@ -115,8 +115,8 @@ fn number(report: &Value, key: &str) -> Result<u64> {
     report[key].as_u64().with_context(|| format!("{key} in {report}"))
 }
 
-/// A pass with a writer sends no more than one without and takes no longer; none begins twice,
-/// misses a name or tells one twice, or takes more requests than `most`.
+/// Checks that a pass with a writer sends no more requests than one without and takes no longer;
+/// none starts again, misses a name or returns one twice, or sends more than `most` requests.
 fn check_passes(report: &Value, sizes: &Sizes, most: u64) -> Result<()> {
     let full_speed = &report["full_speed"];
     for (idle, changing) in [
@@ -135,14 +135,14 @@ fn check_passes(report: &Value, sizes: &Sizes, most: u64) -> Result<()> {
         ensure!(asked(changing)? <= 1.05 * asked(idle)?, "{report}");
     }
     let (idle, changing) = (&report["idle"], &report["changing"]);
-    // One before it begins, one after it; a short pass on a busy machine has not the time for many.
+    // One before it begins, one after it; a short pass on a busy machine has no time for more.
     let created = if sizes.is_full { 5 } else { 2 };
     ensure!(
         number(idle, "expired")? >= 2 && number(changing, "created")? >= created,
         "{report}"
     );
     let seconds = |pass: &Value| pass["seconds"].as_f64().with_context(|| report.to_string());
-    // A short pass is no measure of time.
+    // Times of a short pass are not compared.
     if sizes.is_full {
         ensure!(seconds(idle)? >= 20.0, "{report}");
         ensure!(seconds(changing)? <= 1.1 * seconds(idle)?, "{report}");
@@ -204,7 +204,7 @@ fn linux_lists_each_name_once_while_others_are_made_and_removes_all() -> Result<
     let export = network.make_directory("export")?;
     let sizes = Sizes::new();
     fill(&export.join("list"), sizes.listed)?;
-    // Each removal is several requests of a kernel whose every system call is slow.
+    // Each removal needs several requests of a slow kernel.
     let removed = if sizes.is_full { sizes.removed } else { 1000 };
     fill(&export.join("removed"), removed)?;
     let server = CurtServe::start(&network, &export, &[])?;
@@ -250,7 +250,7 @@ fn a_mount_lists_each_name_once_while_others_are_made_and_removes_all() -> Resul
         MINUTES,
     )?;
     ensure!(!export.join("removed").exists(), "rm -r left something behind");
-    // What is made here is listed at once, and what is removed is not.
+    // Files created here are listed at once, and removed ones are not.
     let made = mount.directory().join("list").join("mine");
     process::run(network.command("touch").arg(&made), MINUTES)?;
     let listed = process::run(network.command("ls").arg(mount.directory().join("list")), MINUTES)?;

@@ -23,7 +23,7 @@ fn serve(network: &Network) -> Result<RunningProcess> {
         ADDRESS,
     ]);
     let running = RunningProcess::start("curt serve --memory", &mut command)?;
-    // Its port accepts before it is registered with rpcbind.
+    // Its port accepts connections before it is registered with rpcbind.
     running.wait_for("listening on", SECONDS)?;
     Ok(running)
 }

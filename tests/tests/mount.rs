@@ -1,4 +1,4 @@
-//! `curt mount` of other people's servers: what is written is kept, what others change is seen.
+//! `curt mount` of other servers: written data are stored, changes of others are visible.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,7 @@ use curt_tests::network::Network;
 use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
-/// How long anything here may take: a hundred thousand operations against a kernel whose every
-/// system call is slow need three minutes where nothing else runs.
+/// Timeout: a hundred thousand operations on a slow kernel take three minutes on an idle machine.
 const MINUTES: Duration = Duration::from_secs(900);
 
 /// The random writer on a mount.
@@ -52,7 +51,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares the files in another directory with what this writer leaves.
+    /// Compares the files in another directory with the result of this writer.
     fn verify(&self, network: &Network, directory: &Path) -> Result<()> {
         let mut command = network.command(&self.program);
         command.args([
@@ -73,12 +72,12 @@ fn random_writer_on_a_mount_of_knfsd_finds_nothing_wrong() -> Result<()> {
     let server = Knfsd::start(&network, KernelNumber(1), MINUTES, &KnfsdOptions::default())?;
     let source = format!("{}:/export", server.address());
     let mount = CurtMount::start(&network, "mount", &source, "")?;
-    // Each operation takes this kernel milliseconds.
+    // Each operation takes milliseconds on this kernel.
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let writer = Writer::new(5, if is_full { 100_000 } else { 15_000 })?;
     writer.finish(writer.start(&network, mount.directory())?)?;
     mount.unmount()?;
-    // A mount that never saw the files written.
+    // A mount that did not see the files written.
     let again = CurtMount::start(&network, "again", &source, "")?;
     writer.verify(&network, again.directory())?;
     again.unmount()
@@ -104,7 +103,7 @@ fn power_cut_of_knfsd_loses_nothing_that_was_synced() -> Result<()> {
     let server = Knfsd::start(&network, number, MINUTES, &options)?;
     writer.finish(running)?;
     mount.unmount()?;
-    // Another cut: what is compared is what reached the disk.
+    // Another power failure: the comparison is with the data on the disk.
     server.power_off(&network)?;
     let _server = Knfsd::start(&network, number, MINUTES, &options)?;
     let again = CurtMount::start(&network, "again", &source, "")?;
@@ -148,7 +147,7 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
         meeting.display()
     );
     let job = ClientJob::start(&network, KernelNumber(0), MINUTES, &script)?;
-    // Attributes that are believed for a minute: it is the open that has to see the change.
+    // Attributes are fresh for a minute: the open has to see the change.
     let mount = CurtMount::start(&network, "mount", &source, "actimeo=60")?;
     let file = mount.directory().join("file").display().to_string();
     let reached = |name: &str| {
@@ -179,8 +178,8 @@ fn curt_and_linux_see_each_others_changes_at_the_next_open() -> Result<()> {
     mount.unmount()
 }
 
-/// Another file system inside the export, whose numbers are those of the outer one: both are young
-/// tmpfs.
+/// Another file system inside the export, with the same inode numbers as the outer one: both are
+/// new tmpfs.
 const INNER: &str = "mkdir inner && mount -t tmpfs tmpfs inner && for n in {1..40}; do echo $n >file-$n; echo $n >inner/file-$n; done";
 
 // SEMANTICS: attr-7.
@@ -227,7 +226,7 @@ fn inode_numbers_below_a_crossed_mount_point_are_unique_and_stay() -> Result<()>
         first.lines().filter_map(|line| line.split(' ').nth(1)).collect();
     ensure!(devices.len() == 1, "one device: {devices:?}");
     ensure!(numbers()? == first, "the numbers are not the same again");
-    // What a listing says of the files is what stat(2) says.
+    // A listing has the same inode numbers as stat(2).
     let listed = network.shell(
         &format!(
             "cd {}/inner; diff <(ls -i | sort) <(stat -c '%i %n' * | sort)",
@@ -289,8 +288,8 @@ fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Resul
         process::until("a removal met an open", MINUTES, || {
             Ok((replace_and_read(&network, &mount)? > 0).then_some(()))
         })?;
-        // The last close removed what was removed while it was open; the kernel tells of it in its
-        // own time.
+        // The last close removes a file that was removed while open; the kernel sends RELEASE
+        // asynchronously.
         let stays = |name: &str| matches!(name, "shared" | "lasting") || name.starts_with("new-");
         process::until("nothing is left", MINUTES, || {
             let left = network.shell(&format!("ls -A {}", export.display()), MINUTES)?;
@@ -301,7 +300,7 @@ fn processes_read_what_they_opened_while_others_replace_and_remove_it() -> Resul
     Ok(())
 }
 
-/// How many removals met an open.
+/// Number of removals that coincided with an open.
 fn replace_and_read(network: &Network, mount: &CurtMount) -> Result<u64> {
     const PROCESSES: &str = "12";
     const MILLISECONDS: &str = "4000";
@@ -340,7 +339,7 @@ fn who_asks_for_the_space_of_a_silent_server_waits_for_it() -> Result<()> {
     server.process().signal(Signal::STOP)?;
     let mut waiting =
         RunningProcess::start("stat", network.command("stat").arg("-f").arg(mount.directory()))?;
-    // Whoever has this name asks as umount(8) does, and is answered in haste.
+    // A process with this name is treated like umount(8), and gets a reply at once.
     let hasty = network.directory().join("umount");
     std::os::unix::fs::symlink("/usr/bin/stat", &hasty)?;
     let nothing = process::run(

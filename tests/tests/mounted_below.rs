@@ -1,5 +1,5 @@
-//! What is mounted below a mount's directories, and what runs from there, stays whatever changes
-//! around it.
+//! File systems mounted below a mount's directories, and programs that run from there, are not
+//! affected by changes around them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// In `$m` a mount, in `$s` the directory that the server exports, in `$w` room for an overlay.
+/// `$m` is a mount, `$s` the exported directory, `$w` a directory for an overlay.
 const SCRIPT: &str = r#"
     mkdir -p $m/here/dir $m/here/lower $m/elsewhere; chmod 755 $m/here
     echo ours >$m/here/file; echo conf >$m/here/lower/conf; cp $(command -v sleep) $m/here/program
@@ -65,8 +65,8 @@ fn what_is_mounted_below_a_mount_stays_where_names_need_no_access_check() -> Res
     what_is_mounted_below_stays("noaccesscheck")
 }
 
-/// In `$m` a mount: what others may not reach, and what in it is in use: a mount point, an overlay,
-/// a program and a process's directory.
+/// `$m` is a mount with a closed directory and names in use in it: a mount point, an overlay, a
+/// program and a process's working directory.
 const CLOSED: &str = r#"
     mkdir -p $m/closed/{tmpfs/deep,elsewhere,lower,directory/below,cwd}; chmod 755 $m
     echo conf >$m/closed/lower/conf; echo data >$m/closed/file; ln -s file $m/closed/link; mkfifo $m/closed/fifo
@@ -84,7 +84,7 @@ const CLOSED: &str = r#"
     stat $m/closed/* $m/closed/directory/below >/dev/null; chmod 700 $m/closed
 "#;
 
-/// Whether all that is still there.
+/// Checks that all of them still exist.
 const STAYS: &str = r#"
     [[ $(<$m/closed/tmpfs/deep/inside) == inside && $(<$w/merged/conf) == conf && $(ls $w/merged) == conf ]]
     [[ $(readlink /proc/$(<$w/running)/exe) == $m/closed/program && $(readlink /proc/$(<$w/running)/cwd) == $m/closed/cwd ]]
@@ -95,8 +95,7 @@ const END: &str = r"
     kill $(<$w/running) $(<$w/other); umount $w/merged $w $m/closed/tmpfs/deep; rm -r $m/closed $m/open
 ";
 
-/// User 2000's attempts at each of the paths below the directory that it is given, and what becomes
-/// of them.
+/// User 2000's attempts on each of the paths below a given directory, and their results.
 const STRANGER: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 os.chdir(sys.argv[1])
@@ -133,7 +132,7 @@ for path in sys.argv[2:]:
             print(path, what, errno.errorcode[error.errno])
 "#;
 
-/// Their names and those of what is not in use, though the kernel has cached all but the last.
+/// The names in use and others, although the kernel has cached all but the last.
 const IN_USE: [&str; 5] = ["tmpfs", "tmpfs/deep", "elsewhere", "program", "cwd"];
 const IDLE: [&str; 6] = ["directory", "file", "link", "fifo", "socket", "missing"];
 

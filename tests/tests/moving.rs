@@ -1,4 +1,4 @@
-//! A server that comes back at another address: its name is resolved again, and the mount goes on
+//! A server that moves to another address: its name is resolved again, and the mount continues
 //! there.
 
 use std::path::Path;
@@ -10,14 +10,14 @@ use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::{self, RunningProcess};
 use rustix::process::Signal;
 
-/// Where the server is afterwards.
+/// The server's new address.
 const MOVED: &str = "10.77.0.11";
 const NAME: &str = "server.test";
 const PORT: u16 = 2049;
-/// Far more than any pause between two attempts to connect.
+/// Far longer than any pause between two attempts to connect.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// `curt serve` at an address, with the key that the next one will have.
+/// `curt serve` at an address, with the same key each time.
 fn serve(network: &Network, export: &Path, address: &str) -> Result<RunningProcess> {
     let mut command = network.command(program("curt")?);
     command.arg("serve").arg(export).arg("--state");
@@ -37,13 +37,13 @@ fn a_server_that_comes_back_at_another_address_is_found_by_its_name() -> Result<
     let hosts = network.directory().join("hosts");
     let says = |address: &str| std::fs::write(&hosts, format!("{address} {NAME}\n"));
     says(ADDRESS)?;
-    // Only those of this network see it.
+    // Visible only in this network.
     network.shell(&format!("mount --bind {} /etc/hosts", hosts.display()), LIMIT)?;
     let export = network.make_directory("export")?;
     std::fs::write(export.join("file"), "first")?;
     let mut server = serve(&network, &export, ADDRESS)?;
     let source = format!("{NAME}:{}", export.display());
-    // Attributes are asked for each time.
+    // Attributes are requested each time.
     let mount = CurtMount::start(
         &network,
         "mount",

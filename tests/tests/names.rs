@@ -1,4 +1,4 @@
-//! Names that the kernel keeps: for as long as this client believes them itself, and not longer.
+//! Names in the kernel's cache: not longer than this client itself caches them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +12,12 @@ use curt_tests::process::{self, until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How often the kernel asked for a name.
+/// Number of LOOKUPs by the kernel.
 fn lookups(network: &Network, mount: &Path) -> Result<u64> {
     counted(network, mount, "fuse")
 }
 
-/// Look-ups by the kernel (`fuse`), or that were sent to the server (`requests`).
+/// LOOKUPs by the kernel (`fuse`), or sent to the server (`requests`).
 fn counted(network: &Network, mount: &Path, whose: &str) -> Result<u64> {
     let text = process::run(
         network
@@ -28,7 +28,7 @@ fn counted(network: &Network, mount: &Path, whose: &str) -> Result<u64> {
     )?;
     let value: serde_json::Value = serde_json::from_str(&text)?;
     let calls = find(&value, whose).with_context(|| text.clone())?;
-    // What never was is not there.
+    // A missing counter means 0.
     Ok(find(calls, "LOOKUP")
         .and_then(serde_json::Value::as_u64)
         .unwrap_or(0))
@@ -116,7 +116,7 @@ fn a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once
 
 // SEMANTICS: attr-5.
 #[test]
-fn every_name_is_asked_of_the_daemon() -> Result<()> {
+fn every_lookup_reaches_the_daemon() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     fs::write(export.join("name"), b"x")?;
@@ -134,8 +134,8 @@ fn every_name_is_asked_of_the_daemon() -> Result<()> {
     Ok(())
 }
 
-/// Each way of making a name that fails if the name is there, as a program that does nothing else
-/// first.
+/// Each way of creating a name that fails if the name exists, as a program without other
+/// operations.
 const MAKERS: [(&str, &[&str]); 5] = [
     ("directory", &["mkdir", "{}"]),
     (
@@ -147,7 +147,7 @@ const MAKERS: [(&str, &[&str]); 5] = [
     ("fifo", &["mknod", "{}", "p"]),
 ];
 
-/// Runs the maker `how` for `path`; whether it could.
+/// Runs the program `how` for `path`; returns whether it succeeded.
 fn make(network: &Network, how: &[&str], path: &Path) -> Result<bool> {
     let filled = |word: &str| word.replace("{}", &path.display().to_string());
     let mut command = network.command(filled(how[0]));
@@ -155,7 +155,7 @@ fn make(network: &Network, how: &[&str], path: &Path) -> Result<bool> {
     Ok(process::finish(&mut command, MINUTE)?.0.success())
 }
 
-/// A server, and two mounts that believe names for ten minutes.
+/// A server, and two mounts that cache names for ten minutes.
 fn two_mounts(network: &Network, options: &str) -> Result<(CurtServe, CurtMount, CurtMount)> {
     let export = network.make_directory("export")?;
     fs::set_permissions(&export, fs::Permissions::from_mode(0o755))?;
@@ -180,7 +180,7 @@ fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it(
         ensure!(exists(&network, &path)?);
         ensure!(!make(&network, how, &path)?, "{name} is there");
         process::run(network.command("rmdir").arg(other.directory().join(name)), MINUTE)?;
-        // By itself the belief would last ten minutes.
+        // Otherwise the name would be cached for ten minutes.
         until("the name is made", MINUTE, || {
             Ok(make(&network, how, &path)?.then_some(()))
         })?;
@@ -191,7 +191,7 @@ fn who_tries_to_make_a_name_again_and_again_can_after_another_client_removed_it(
 
 // SEMANTICS: list-1.
 #[test]
-fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() -> Result<()> {
+fn a_listing_on_a_mount_returns_lasting_names_once_while_others_come_and_go() -> Result<()> {
     const LASTING: usize = 1000;
     let network = Network::new()?;
     let export = network.make_directory("export")?;
@@ -201,7 +201,7 @@ fn a_listing_on_a_mount_tells_names_that_stay_once_while_others_come_and_go() ->
         fs::write(directory.join(format!("stays-{number}")), b"")?;
     }
     let server = CurtServe::start(&network, &export, &[])?;
-    // Its attributes are never believed: each listing asks for all that it tells.
+    // Its attributes always expire: each listing is requested from the server.
     let options = format!("{},acdirmax=0,acdirmin=0", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
     let mut command = network.command("bash");

@@ -1,5 +1,4 @@
-//! What an open file allows whoever opened it, and what a path allows: sizes, data on their way to
-//! the server, and holes.
+//! Operations on open files and on paths: sizes, dirty data, and holes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,8 +14,8 @@ use curt_tests::network::Network;
 const MINUTE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
 
-/// What every script below begins with: `become` changes who the process is, `said` what a call
-/// answers.
+/// The start of each script below: `become` changes the user of the process, `said` returns the
+/// result of a call.
 const PRELUDE: &str = r#"
 import errno, os, sys
 os.chdir(sys.argv[1])
@@ -40,7 +39,7 @@ def close(flags, name):
     os.close(os.open(name, flags))
 "#;
 
-/// Runs `script` below `directory` and returns what it printed, a line each.
+/// Runs `script` below `directory` and returns the lines of its output.
 fn python(network: &Network, directory: &Path, script: &str) -> Result<Vec<String>> {
     let program = network.directory().join("program.py");
     fs::write(&program, format!("{PRELUDE}{script}"))?;
@@ -49,8 +48,8 @@ fn python(network: &Network, directory: &Path, script: &str) -> Result<Vec<Strin
     Ok(said.lines().map(str::to_owned).collect())
 }
 
-/// The same on a mount of `curt serve` with each way to decide about rights, and in a local
-/// directory: all say `expected`.
+/// The same on mounts of `curt serve` with both kinds of permission checks, and in a local
+/// directory: all print `expected`.
 fn everywhere(script: &str, expected: &[&str]) -> Result<()> {
     let network = Network::new()?;
     let local = network.make_directory("local")?;
@@ -143,7 +142,7 @@ print("size", os.stat("f").st_size)
 
 // SEMANTICS: write-4.
 #[test]
-fn what_was_written_before_root_took_the_file_away_reaches_it_and_close_says_so() -> Result<()> {
+fn close_writes_earlier_data_after_root_changed_the_owner_and_reports_errors() -> Result<()> {
     let script = r#"
 for name, length in ("small", 10), ("large", 3 << 20):
     become(1000)
@@ -208,7 +207,7 @@ fn a_byte_that_the_servers_file_system_has_no_room_for_is_refused_when_it_is_wri
     };
     let server = Knfsd::start(&network, KernelNumber(1), 5 * MINUTE, &options)?;
     let mount = CurtMount::start(&network, "mount", &format!("{}:/export", server.address()), "")?;
-    // ext4 has 2^32 - 1 blocks of 4096 bytes in a file.
+    // ext4 has at most 2^32 - 1 blocks of 4096 bytes in a file.
     let script = r#"
 largest = ((1 << 32) - 1) << 12
 file = make("f", 0o644)
@@ -306,7 +305,7 @@ fn an_access_time_is_the_servers_and_what_is_read_from_memory_moves_none() -> Re
     let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},strictatime,acregmin=1,acregmax=1", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    // What was read while the file's times were young is read again at the next open.
+    // Data that were read while the file's times were recent are read again at the next open.
     let script = format!(
         "there={}/f here={}/f
          echo text >$there; touch -a -d @1000 $there

@@ -1,5 +1,5 @@
-//! A network that drops every packet without a word, and comes back: what waits goes on at once,
-//! and not only when TCP's next retransmission is due.
+//! A network outage without errors: after its end waiting operations continue at once, and not only
+//! with TCP's next retransmission.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,18 @@ use curt_tests::curt::{CurtMount, program};
 use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::RunningProcess;
 
-/// Where the server is, behind the network that fails.
+/// The server's address, behind the network that fails.
 const SERVER: &str = "10.77.0.21";
 const SERVER_LINK: &str = "02:00:00:00:00:21";
 const HERE_LINK: &str = "02:00:00:00:00:01";
 const PORT: u16 = 2049;
 const MINUTE: Duration = Duration::from_secs(60);
-/// TCP's next retransmission after it is due at 25 s (the intervals double from 0.2 s).
+/// TCP's next retransmission after that is at 25 s (the intervals double from 0.2 s).
 const SHORT: Duration = Duration::from_secs(14);
-/// How long after the return of the network calls may still wait.
+/// Maximum wait of calls after the end of the outage.
 const BOUND: Duration = Duration::from_secs(3);
 
-/// What waits in an outage: operations that need the server, each of them one that shall be done
-/// once.
+/// Operations that need the server and wait during an outage; each must be done exactly once.
 const WAITING: [&str; 5] = [
     "mkdir made",
     "mv old new",
@@ -29,7 +28,7 @@ const WAITING: [&str; 5] = [
     "cat large | sha256sum",
 ];
 
-/// A server in a network namespace of its own, at the other end of a cable that can be cut.
+/// A server in a separate network namespace, at the other end of a link that can be cut.
 struct Far {
     server: RunningProcess,
     mount: CurtMount,
@@ -37,12 +36,12 @@ struct Far {
     network: Network,
 }
 
-/// What a host does with packets for one that it cannot reach.
+/// What a host does with packets for an unreachable one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// It sends them on, and never hears of them: the other host is behind a router.
+    /// It sends them without an error: the other host is behind a router.
     Silently,
-    /// It has to ask who has the address, gets no answer, and says so (EHOSTUNREACH).
+    /// Address resolution fails, with an error (EHOSTUNREACH).
     Unreachable,
 }
 
@@ -57,7 +56,7 @@ impl Far {
         )?;
         holder.wait_for("ready", MINUTE)?;
         let pid = holder.pid();
-        // The bridge has another port, so that it keeps its carrier when the cable is cut.
+        // The bridge has another port, so that it keeps its carrier when the link is cut.
         let cable = format!(
             "ip link add kept0 type veth peer name kept1
             ip link set kept0 up; ip link set kept1 master br0 up
@@ -121,7 +120,7 @@ impl Far {
         self.mount.directory().join("tree").display().to_string()
     }
 
-    /// Begins what waits, once the cable is cut.
+    /// Starts the waiting operations, after the link is cut.
     fn begin(&self) -> Result<Vec<RunningProcess>> {
         WAITING
             .iter()
@@ -139,16 +138,16 @@ impl Far {
     }
 }
 
-/// Cuts the cable for `outage` while operations wait; all of them succeed within [`BOUND`] of its
-/// return.
+/// Cuts the link for `outage` while operations wait; all of them must succeed within [`BOUND`] of
+/// its return.
 fn check(lost: Lost, outage: Duration, options: &str) -> Result<()> {
     let mut far = Far::start(lost, options)?;
-    // The names are known, the data are not; the connection is in use.
+    // The names are cached, the data are not; the connection is in use.
     far.network
         .shell(&format!("ls -l {} >/dev/null", far.tree()), MINUTE)?;
     far.cut()?;
     let mut waiting = far.begin()?;
-    // That is how long the outage is.
+    // The duration of the outage.
     std::thread::sleep(outage);
     for process in &mut waiting {
         ensure!(

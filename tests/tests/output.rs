@@ -1,4 +1,4 @@
-//! What commands print where it cannot be kept.
+//! The output of commands if it cannot be written.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 
 #[test]
-fn a_full_device_is_told_and_who_has_read_enough_is_told_nothing() -> Result<()> {
+fn a_full_device_is_reported_and_a_closed_pipe_is_not() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("exports");
     fs::write(&file, format!("{} *(ro)\n", directory.path().display()))?;

@@ -1,4 +1,4 @@
-//! The peers themselves, without anything of ours between: what fails here is no fault of Curt.
+//! The peers themselves, without Curt: a failure here is not a fault of Curt.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use curt_tests::network::Network;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
-/// Also shows that our programs run inside the kernel, and that three counts of the same requests
-/// agree.
+/// Also shows that this repository's programs run inside the kernel, and that three counts of the
+/// same requests agree.
 #[test]
 fn linux_client_and_knfsd_agree_with_tshark_and_the_model() -> Result<()> {
     let network = Network::new()?;

@@ -1,6 +1,6 @@
-//! Who may do what on a mount: the kernel leaves it all to the daemon, so running, access(2),
-//! chdir(2) and passing through directories have to be refused by it, and what the server grants
-//! has to be allowed whatever the mode bits say.
+//! Permissions on a mount: the kernel leaves all checks to the daemon, so the daemon has to refuse
+//! execve(2), access(2), chdir(2) and path walks without permission, and has to allow whatever the
+//! server permits, whatever the mode bits are.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -15,7 +15,7 @@ use curt_tests::process::{self, RunningProcess};
 const MINUTE: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 2] = ["accesscheck", "noaccesscheck"];
 
-/// Becomes user 2000 and says what becomes of each attempt below the directory that it is given.
+/// Becomes user 2000 and prints the result of each attempt below a given directory.
 const PROGRAM: &str = r#"
 import errno, os, subprocess, sys
 os.chdir(sys.argv[1])
@@ -44,7 +44,7 @@ for name in sys.argv[2:]:
      "may-read": lambda name: may(name, os.R_OK, "read")}[name.split(":")[0]](name.split(":")[1])
 "#;
 
-/// What user 2000 is told of the attempts, a line each.
+/// The results of user 2000's attempts, one line each.
 fn attempt(network: &Network, mount: &CurtMount, attempts: &[&str]) -> Result<Vec<String>> {
     let program = network.directory().join("program.py");
     fs::write(&program, PROGRAM)?;
@@ -65,7 +65,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
 // SEMANTICS: perm-9.
 #[test]
 fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
-    // The kernel itself refuses to run what nobody may run: here the owner may.
+    // The kernel itself refuses to execute a file without any x bit: here the owner has it.
     let cases = [
         ("run:tool", "run tool ok"),
         ("read:tool", "read tool EACCES"),
@@ -97,7 +97,7 @@ fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
         let server = CurtServe::start(&network, &export, &[])?;
         let options = format!("{},{options}", server.ports());
         let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-        // Root has been everywhere: what it made the kernel keep opens nothing to others.
+        // Root has accessed everything: entries that the kernel has cached give others no access.
         network.shell(&format!("ls -lR {}", mount.directory().display()), MINUTE)?;
         let said = attempt(&network, &mount, &cases.map(|(attempt, _)| attempt))?;
         ensure!(said == cases.map(|(_, answer)| answer), "{options}: {said:#?}");
@@ -108,7 +108,7 @@ fn running_entering_and_asking_are_decided_for_each_user() -> Result<()> {
 
 // SEMANTICS: perm-1.
 #[test]
-fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
+fn access_granted_by_the_server_is_not_refused_by_mode_bits() -> Result<()> {
     for options in OPTIONS {
         let network = Network::new()?;
         let export = network.make_directory("export")?;
@@ -119,7 +119,7 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
         for path in [&export, &state, &export.join("file")] {
             chown(path, Some(1000), Some(1000))?;
         }
-        // Everybody works as the user who started it: it lets in whom mode bits would keep out.
+        // All callers are mapped to the user who started it, so it permits more than the mode bits.
         let mut command = network.command("setpriv");
         command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups", "--"]);
         command.arg(program("curt")?).arg("serve").arg(&export);
@@ -143,7 +143,7 @@ fn what_the_server_grants_is_not_refused_by_mode_bits() -> Result<()> {
 
 // SEMANTICS: perm-7.
 #[test]
-fn who_may_not_search_a_directory_any_more_is_kept_out_at_once() -> Result<()> {
+fn lost_search_permission_takes_effect_at_once() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     set_mode(&export, 0o777)?;

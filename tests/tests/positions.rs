@@ -1,4 +1,4 @@
-//! telldir(3), seekdir(3) and rewinddir(3) on a mount, and what programs see when listings lie.
+//! telldir(3), seekdir(3) and rewinddir(3) on a mount, and results of malformed listings.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,10 +14,10 @@ use curt_tests::relay::{CountingRelay, ReplyRewrite};
 
 const MINUTES: Duration = Duration::from_secs(300);
 
-/// Reads a directory with the C library; goes back to every so many positions, the last first, and
-/// to the beginning. Prints how many names there were, how many different ones, with which error
-/// they ended, how often another name was at a position, whether the beginning was the same, and
-/// whether the end that lseek(2) tells is the directory's size.
+/// Reads a directory with the C library; seeks to some of the positions, the last one first, and to
+/// the beginning. Prints the number of names, of distinct names, the error at the end, how often
+/// another name was at a position, whether the beginning was the same, and whether lseek(2) to the
+/// end returns the directory's size.
 const READ: &str = r"
 import ctypes, os, sys
 c = ctypes.CDLL(None, use_errno=True)
@@ -82,7 +82,7 @@ fn every_position_of_40000_names_leads_back_to_its_name() -> Result<()> {
     mount.unmount()
 }
 
-/// Where in the record of a READDIR's reply, with its mark, the verifier begins, and the entries.
+/// The positions of the verifier and the entries in the record of a READDIR's reply, with its mark.
 const VERIFIER: usize = 120;
 const ENTRIES: usize = 128;
 
@@ -92,7 +92,7 @@ fn word(record: &[u8], at: usize) -> u32 {
         .fold(0, |word, &byte| word << 8 | u32::from(byte))
 }
 
-/// Where the names of a reply begin, and the cookies behind them.
+/// The positions of the names of a reply, and of their cookies.
 fn entries(record: &[u8]) -> Vec<(usize, usize)> {
     let (mut at, mut entries) = (ENTRIES, Vec::new());
     while word(record, at) == 1 {
@@ -113,8 +113,8 @@ fn with_cookies(mut record: Vec<u8>, cookie: impl Fn(u64) -> u64) -> Vec<u8> {
 
 const NAMES: u32 = 100;
 
-/// First replies to READDIR, and what a program is told then. A whole listing is one, and is told
-/// once each.
+/// Malformed first replies to READDIR, and the program's result. A complete listing returns each
+/// name once.
 const LIES: [(&str, ReplyRewrite, Told); 7] = [
     (
         "cookies-of-2-to-the-63-and-more",
@@ -175,7 +175,7 @@ enum Told {
 
 // SEMANTICS: list-6.
 #[test]
-fn a_listing_that_lies_is_told_whole_or_ends_with_an_error() -> Result<()> {
+fn a_false_listing_is_returned_whole_or_ends_with_an_error() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     for (what, ..) in LIES {
@@ -203,7 +203,7 @@ fn a_listing_that_lies_is_told_whole_or_ends_with_an_error() -> Result<()> {
             error == "5" && names == different && count < NAMES + 2,
             "{what}: {said}"
         );
-        // The next reader is told the truth.
+        // The next listing is correct.
         let said = read(&network, &mount.directory().join(what), 1)?;
         ensure!(said == all, "{what}, afterwards: {said}");
     }

@@ -1,6 +1,5 @@
 //! Quotas, root's reserve and suid bits on an ext4 file system that `curt serve` exports from
-//! inside the test kernel: what a caller may take of a disk is the caller's, whoever the server
-//! runs as.
+//! inside the test kernel: limits are those of the caller, whatever the server's user.
 
 use std::time::Duration;
 
@@ -13,13 +12,13 @@ use curt_tests::network::Network;
 const MINUTES: Duration = Duration::from_secs(180);
 const KERNEL: Duration = Duration::from_secs(600);
 
-/// User 1000's quota in KiB; ext4 has blocks of 1 or 4 KiB, so it is a multiple of both.
+/// User 1000's quota in KiB; a multiple of ext4's block sizes of 1 and 4 KiB.
 const QUOTA: u64 = 2048;
 
-/// Root's part of the disk in per cent.
+/// Root's reserve of the disk in per cent.
 const RESERVED: u8 = 10;
 
-/// A network with a server inside a kernel and our mount of it.
+/// A network with a server inside a kernel and Curt's mount of it.
 struct Bed {
     mount: CurtMount,
     server: ServeInside,
@@ -43,8 +42,8 @@ impl Bed {
         })
     }
 
-    /// Runs a script in the mount as `uid`; its output with its errors, and its status in the last
-    /// line.
+    /// Runs a script in the mount as `uid`; returns its output with its errors, and its status in
+    /// the last line.
     fn on_mount(&self, uid: u32, script: &str) -> Result<String> {
         let script = format!(
             "cd {}; status=0; setpriv --reuid={uid} --regid={uid} --clear-groups bash -c '{script}' 2>&1 || status=$?; echo status $status",
@@ -86,12 +85,12 @@ fn quota_is_the_callers(bed: &Bed) -> Result<()> {
         used <= QUOTA && used > QUOTA / 2,
         "user 1000 uses {used} KiB of {QUOTA}"
     );
-    // Others, and root for itself, are not held to it.
+    // The quota does not apply to other users, nor to root.
     for uid in [2000, 0] {
         let said = bed.on_mount(uid, &fill(&format!("of-{uid}")))?;
         ensure!(said.ends_with("status 0\n"), "as {uid}: {said}");
     }
-    // Names cost nothing of it, and what is removed is free again.
+    // Names use none of it, and removed data are free again.
     let said = bed.on_mount(1000, "rm mine && : >empty && echo text >again && cat again")?;
     ensure!(said == "text\nstatus 0\n", "{said}");
     Ok(())
@@ -127,8 +126,8 @@ fn reserve_is_roots(bed: &Bed) -> Result<()> {
         "{said}"
     );
     let (free, available) = (bed.number("stat -f -c %f .")?, bed.number("stat -f -c %a .")?);
-    // What the file system keeps for itself is not in %b; a twentieth is far more than it needs for
-    // its own rounding.
+    // %b does not include the file system's own metadata; a twentieth is far more than its
+    // rounding.
     let reserve = blocks * u64::from(RESERVED) / 100;
     ensure!(
         free >= reserve * 19 / 20 && available <= blocks / 50,

@@ -1,6 +1,6 @@
 //! A connection that breaks after the server has executed a call and before the client has its
-//! reply: what the client sends again over a new connection must not be executed again, and no
-//! program may be told of an error.
+//! reply: the call that the client sends again over a new connection must not be executed again,
+//! and no program may get an error.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use curt_tests::relay::CountingRelay;
 
 const MINUTES: Duration = Duration::from_secs(400);
 
-/// Every procedure that cannot be repeated.
+/// All procedures that are not idempotent.
 const CHOSEN: [NfsProcedure; 9] = [
     NfsProcedure::Setattr,
     NfsProcedure::Create,
@@ -27,7 +27,7 @@ const CHOSEN: [NfsProcedure; 9] = [
     NfsProcedure::Link,
 ];
 
-/// One call of each, as programs make them; ends at the first that fails.
+/// One call of each, as made by programs; ends at the first failure.
 const EACH: &str = "set -e -o noclobber
 mkdir made; echo -n text >file; chmod 600 file; ln file linked; ln -s file symbolic; mkfifo pipe
 mv linked made/moved; rm symbolic pipe; rmdir --ignore-fail-on-non-empty made; mkdir gone; rmdir gone
@@ -67,7 +67,7 @@ impl Bed {
 
 // SEMANTICS: rpc-11.
 #[test]
-fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+fn our_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
     let mount = CurtMount::start(&bed.network, "mount", &bed.server.source(), &bed.options())?;
     bed.network
@@ -78,7 +78,7 @@ fn our_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
 
 // SEMANTICS: rpc-11.
 #[test]
-fn the_linux_client_is_told_of_no_error_when_each_reply_is_lost_once() -> Result<()> {
+fn the_linux_client_reports_no_error_when_each_reply_is_lost_once() -> Result<()> {
     let bed = Bed::new()?;
     let script = format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp,{} {} /mnt/nfs || exit 1\ncd /mnt/nfs\n{EACH}cd /; umount /mnt/nfs",

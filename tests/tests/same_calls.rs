@@ -1,4 +1,4 @@
-//! A mount beside a local directory: the same calls, the same answers.
+//! A mount and a local directory: the same calls, the same results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,12 @@ use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process;
 
-/// How long the calls may take: twenty thousand take five seconds where nothing else runs.
+/// Timeout of the calls: twenty thousand take five seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(900);
-/// How long a script may take.
+/// Timeout of a script.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Makes random calls in a directory in memory and on a mount of another, which is mounted with
-/// `options`.
+/// Makes random calls in a directory in memory and on a mount of another, with `options`.
 fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
     let is_full = std::env::var_os("CURT_FULL").is_some();
     let operations = if is_full { 10 * operations } else { operations };
@@ -37,8 +36,7 @@ fn compare(options: &str, seed: u64, operations: u32) -> Result<()> {
     mount.unmount()
 }
 
-/// A file system of its own, which keeps no times of reading, at a directory of the test that
-/// everybody may write to.
+/// A new file system without access times, at a directory of the test that all users may write.
 fn in_memory(network: &Network, name: &str) -> Result<PathBuf> {
     let directory = network.make_directory(name)?;
     let script = format!("mount -t tmpfs -o noatime,mode=777 none {}", directory.display());
@@ -72,7 +70,7 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
     let server = CurtServe::start(&network, &export, &[])?;
     let options = format!("{},noaccesscheck,actimeo=600", server.ports());
     let mount = CurtMount::start(&network, "mount", &server.source(), &options)?;
-    // The file has another name, so that it stays.
+    // The file has another name, so that it remains.
     let script = format!(
         "there={} here={}
          seen() {{ stat -c '%h %s %y %z' $1/d $1/g; }}
@@ -89,7 +87,7 @@ fn what_a_last_close_changes_is_seen_although_the_kernel_keeps_attributes() -> R
 
 // SEMANTICS: posix-9.
 #[test]
-fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
+fn devices_of_a_mount_cannot_be_opened_without_dev() -> Result<()> {
     let network = Network::new()?;
     let export = network.make_directory("export")?;
     let server = CurtServe::start(&network, &export, &[])?;
@@ -99,7 +97,7 @@ fn devices_of_a_mount_cannot_be_opened_unless_that_is_said() -> Result<()> {
         let node = mount.directory().join("null").display().to_string();
         let made = format!("[[ -c {node} ]] || mknod -m 600 {node} c 1 3");
         network.shell(&made, SHORT)?;
-        // The user may not, by its mode; nobody but the kernel could say so.
+        // The mode forbids it for this user, but the kernel does not check this.
         let user = "setpriv --reuid 1000 --regid 1000 --clear-groups";
         for who in ["", user] {
             let opened = network.shell(&format!("{who} cat {node}"), SHORT);

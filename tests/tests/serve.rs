@@ -1,4 +1,4 @@
-//! `curt serve` and other people's clients: libnfs' tools and the Linux kernel.
+//! `curt serve` and other clients: libnfs' tools and the Linux kernel.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use curt_trace::PROCEDURES;
 
 const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(800);
-/// For what takes two minutes on a machine that has nothing else to do.
+/// Timeout of tests that take two minutes on an idle machine.
 const LONG: Duration = Duration::from_secs(900);
 
 /// The Linux client's mount of a server, at /mnt/nfs.
@@ -77,7 +77,7 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     let exports = ask("-e")?;
     ensure!(exports.lines().any(|line| line.starts_with(&path)), "{exports}");
     ensure!(!ask("-a")?.contains(&path));
-    // Without ports: the client asks rpcbind, where the server is registered.
+    // Without ports: the client uses rpcbind, where the server is registered.
     let mount = format!(
         "mount -t nfs -o vers=3,nolock,proto=tcp {} /mnt/nfs || exit 1\n",
         server.source()
@@ -98,14 +98,14 @@ fn showmount_lists_exports_and_who_mounted_them() -> Result<()> {
     let done = job.finish()?;
     ensure!(done.status == Some(0), "{}", done.output);
     ensure!(!ask("-a")?.contains(&path), "who unmounted is still listed");
-    // The lists of MOUNT are on the wire here, as nowhere else.
+    // Only here are MOUNT's lists on the wire.
     let malformed = capture.stop()?.malformed(&network)?;
     ensure!(malformed.is_empty(), "{malformed:?}");
     Ok(())
 }
 
-/// What makes the Linux client send each of the 22 procedures: once with READDIRPLUS and once
-/// without, with successes and refusals.
+/// Makes the Linux client send each of the 22 procedures: once with READDIRPLUS and once without,
+/// with successes and errors.
 const EVERY_PROCEDURE: &str = r#"
 at() { mount -t nfs -o vers=3,nolock,proto=tcp,$1,$PORTS $SOURCE /mnt/nfs || exit 1; cd /mnt/nfs; }
 at rdirplus
@@ -212,8 +212,7 @@ fn linux_writes_100_000_times_at_random() -> Result<()> {
         &format!("{}{run}", mounting(&server)),
     )?;
     ensure!(output.contains("all as it should be"), "{output}");
-    // What the client believed may have been its own cache: the files themselves have to say it,
-    // too.
+    // The client may have read from its own cache: the files themselves are checked, too.
     verify(&network, &writer, &export, 3, 100_000)
 }
 
@@ -249,7 +248,7 @@ fn killed_server_loses_nothing_that_was_synced() -> Result<()> {
     verify(&network, &writer, &export, 4, 12_000)
 }
 
-/// Waits inside a job for a file that the other side makes.
+/// Waits inside a job for a file that the other side creates.
 const MEET: &str = "meet() { touch $MEETING/$1; until [[ -e $MEETING/$2 ]]; do sleep 0.05; done; }\n";
 
 #[test]
@@ -278,16 +277,16 @@ fn two_linux_clients_see_each_others_changes_at_the_next_open() -> Result<()> {
     Ok(())
 }
 
-/// The one row in which an export differs from a local file system, on purpose: a write takes the
-/// suid bit away even if root writes, for a server cannot know that nobody else's data are among
-/// what a client's root sends.
+/// The one row in which an export differs from a local file system, on purpose: a write clears the
+/// suid bit even for root, because a server cannot know whether a client's root sends data of other
+/// users.
 const LOCAL_ROOT_KEEPS_SUID: (&str, &str) = (
     "0 0 suid: status 0 6777 1000 1000 7",
     "0 0 suid: status 0 777 1000 1000 7",
 );
 
-/// Six callers try twelve things on a tmpfs and on the export, in the same kernel; what succeeds
-/// there has to succeed here, and nothing else.
+/// Six callers try twelve operations on a tmpfs and on the export, in the same kernel; the same
+/// ones must succeed on both.
 #[test]
 fn permissions_equal_those_of_a_local_file_system() -> Result<()> {
     let network = Network::new()?;
@@ -315,7 +314,7 @@ fn permissions_equal_those_of_a_local_file_system() -> Result<()> {
         differing == [LOCAL_ROOT_KEEPS_SUID] && remote.len() == local.len(),
         "{differing:#?}\n{output}"
     );
-    // A table in which all succeed or all fail would compare nothing.
+    // The table must contain both successes and failures.
     let refused = local.iter().filter(|row| !row.contains("status 0")).count();
     ensure!((12..60).contains(&refused), "{refused} of 72 are refused");
     Ok(())

@@ -1,5 +1,5 @@
-//! `curt serve` as a service: what systemd hands over and is told, what is left of root's rights,
-//! and the units that are shipped.
+//! `curt serve` as a service: socket activation and notifications of systemd, its capabilities, and
+//! the shipped units.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 const SHORT: Duration = Duration::from_secs(60);
 const PORT: u16 = 2049;
 
-/// A network with a directory to export, in which there is a file, and one for state.
+/// A network with an exported directory, which contains a file, and a state directory.
 struct Place {
     network: Network,
     export: PathBuf,
@@ -31,7 +31,7 @@ impl Place {
         Ok(Self { network, export })
     }
 
-    /// What follows `curt` for a server of this place.
+    /// The arguments of `curt` for this server.
     fn words(&self, arguments: &[&str]) -> Result<Vec<String>> {
         let state = self.network.make_directory("state")?.display().to_string();
         let export = self.export.display().to_string();
@@ -56,7 +56,7 @@ impl Place {
         Ok(command)
     }
 
-    /// Lists the export as libnfs does.
+    /// Lists the export with libnfs.
     fn list(&self, mount_port: u16) -> Result<String> {
         let ports = format!("version=3&nfsport={PORT}&mountport={mount_port}");
         let url = format!("nfs://{ADDRESS}{}?{ports}", self.export.display());
@@ -64,8 +64,8 @@ impl Place {
     }
 }
 
-/// The socket of a service manager. What is told is taken at once: a socket keeps few messages, and
-/// what does not fit is lost.
+/// The socket of a service manager. Messages are read at once: a socket holds few, and others are
+/// lost.
 struct Manager {
     told: Receiver<String>,
     path: PathBuf,
@@ -76,7 +76,7 @@ impl Manager {
         let path = network.directory().join("notify");
         let socket = UnixDatagram::bind(&path)?;
         let (tell, told) = mpsc::channel();
-        // It ends with the first message that nobody is there to hear.
+        // It ends with the first message that has no receiver.
         std::thread::spawn(move || {
             let mut message = [0; 4096];
             while let Ok(length) = socket.recv(&mut message) {
@@ -107,7 +107,7 @@ impl Manager {
 }
 
 #[test]
-fn a_service_manager_is_told_of_the_servers_life() -> Result<()> {
+fn the_server_notifies_its_service_manager() -> Result<()> {
     let place = Place::new()?;
     let manager = Manager::new(&place.network)?;
     let mut command = place.command(&[])?;
@@ -147,7 +147,7 @@ fn it_can_be_ended_while_a_reload_hangs() -> Result<()> {
     command.env("NOTIFY_SOCKET", &manager.path);
     let mut server = RunningProcess::start("curt serve", &mut command)?;
     manager.wait_for("READY=1")?;
-    // Whoever opens a pipe to read waits for somebody who writes, and nobody does.
+    // An open of a pipe for reading waits for a writer, and there is none.
     fs::remove_file(&exports)?;
     let fifo = format!("mkfifo {}", exports.display());
     place.network.shell(&fifo, SHORT)?;
@@ -162,9 +162,9 @@ fn it_can_be_ended_while_a_reload_hangs() -> Result<()> {
 }
 
 #[test]
-fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
+fn a_watchdog_gets_no_notification_while_all_threads_are_stuck() -> Result<()> {
     let place = Place::new()?;
-    // What is exported is a mount of a server that will be stopped.
+    // The export is on a mount of a server that will be stopped.
     let mut behind = place.network.command(program("curt")?);
     behind.args(place.words(&[])?);
     behind.args(["--bind", &format!("{ADDRESS}:3049"), "--mount-port", "3049"]);
@@ -204,7 +204,7 @@ fn a_watchdog_hears_nothing_while_all_threads_are_stuck() -> Result<()> {
     });
     let clients: Vec<_> = clients.collect::<Result<_>>()?;
     server.wait_for("the server no longer answers calls", SHORT)?;
-    // After what was told before nothing comes for longer than the watchdog waits.
+    // After earlier notifications there are none for longer than the watchdog's timeout.
     let silence = until("the watchdog hears nothing", SHORT, || {
         let told = manager.told.recv_timeout(Duration::from_millis(900));
         Ok(told.is_err().then_some(()))
@@ -265,7 +265,7 @@ fn sockets_of_systemd_are_served_by_their_names() -> Result<()> {
         ),
     ] {
         let mut refused = activated(&listen, &arguments)?;
-        // Whether it is still there to answer is of no interest.
+        // It may have ended already.
         let _ = place
             .network
             .shell(&format!("echo >/dev/{transport}/{ADDRESS}/{PORT}"), SHORT);
@@ -311,7 +311,7 @@ fn lines_for_the_journal_carry_their_level() -> Result<()> {
     Ok(())
 }
 
-/// One number of a thread's status, in hexadecimal or decimal as it stands there.
+/// A number in a thread's status, in hexadecimal or decimal as it is there.
 fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
     let value = status
         .lines()
@@ -321,20 +321,20 @@ fn field<'a>(status: &'a str, name: &str) -> Result<&'a str> {
         .with_context(|| format!("no {name} in {status}"))
 }
 
-/// What threads that serve may do, and the others.
+/// The capabilities of serving threads, and of the others.
 const SERVE: u64 = 0x0800_00df;
 const MANAGE: u64 = SERVE | 1 << 10 | 1 << 21;
-/// What would let suid bits survive, quotas be exceeded and every file be read: not in force
-/// between requests.
+/// Capabilities with which suid bits would survive, quotas could be exceeded and all files be read:
+/// not effective between requests.
 const WITHIN_REQUESTS: u64 = 1 << 4 | 1 << 24 | 1 << 2;
 
-/// A set of capabilities in a thread's status.
+/// A capability set in a thread's status.
 fn capabilities(status: &str, set: &str) -> Result<u64> {
     Ok(u64::from_str_radix(field(status, set)?, 16)?)
 }
 
-/// Waits until a thread does not begin, serve or end: whoever asked has its answer before that.
-/// Whether it is one that serves.
+/// Waits until a thread neither starts, serves nor ends: its client gets the reply before that.
+/// Returns whether it is a serving thread.
 fn comes_to_rest(status: &Path, held: u64) -> Result<bool> {
     let mut last = anyhow::anyhow!("not looked at");
     let serves = until("a thread within its limits", SHORT, || {
@@ -354,7 +354,8 @@ fn comes_to_rest(status: &Path, held: u64) -> Result<bool> {
     serves.with_context(|| last)
 }
 
-/// What a thread may hold at most, and must be under; `held` is what the server was started with.
+/// Checks a thread's capabilities and restrictions; `held` are those with which the server was
+/// started.
 fn hold_to_its_limits(status: &str, held: u64) -> Result<()> {
     let name = field(status, "Name")?;
     let (allowed, filter) = match name {
@@ -434,7 +435,7 @@ fn the_units_are_right() -> Result<()> {
     verify.args(["verify", "--man=no", "--recursive-errors=yes"]);
     for name in ["curt.service", "curt.socket"] {
         let text = fs::read_to_string(units.join(name))?;
-        // What is installed is at another place on this machine.
+        // The installed program has another path on this machine.
         let text = text.replace("/usr/local/bin/curt ", &format!("{} ", curt.display()));
         let path = directory.path().join(name);
         fs::write(&path, text)?;
@@ -446,7 +447,7 @@ fn the_units_are_right() -> Result<()> {
         status.success() && ours.is_empty(),
         "{status}: {said}{complaints}"
     );
-    // The program takes what the unit gives it.
+    // The program accepts the unit's arguments.
     let mut help = Command::new(curt);
     let (_, help, _) = finish(help.args(["serve", "--help"]), SHORT)?;
     ensure!(help.contains("-c, --config"), "{help}");

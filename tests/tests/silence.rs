@@ -1,5 +1,5 @@
-//! A server that stops answering: who waits can be killed, what is known is served, and a mount can
-//! be left.
+//! A server that does not respond: waiting processes can be killed, cached data are served, and the
+//! mount can be unmounted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,11 +16,11 @@ use rustix::process::Signal;
 
 const PROCESSES: usize = 1000;
 const KINDS: [&str; 5] = ["read", "open", "write", "close", "stat"];
-/// Far less than the daemon tries to write to a silent server after one signal.
+/// Far shorter than the daemon's attempt to write to a silent server after one signal.
 const AT_ONCE: Duration = Duration::from_secs(25);
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(400);
-/// What is known stays known for as long as a test takes, and of no name more than was asked for.
+/// Cached state remains fresh for the duration of a test, and only requested names are cached.
 const LASTING: &str = "actimeo=600,dirfill=off";
 
 /// A server that can be stopped.
@@ -47,7 +47,7 @@ impl Server {
         Ok(Self::Ganesha(Ganesha::start(network, export)?, rpcbind))
     }
 
-    /// A Linux kernel, whose tmpfs is given what is in the export.
+    /// A Linux kernel, whose tmpfs gets the contents of the export.
     fn knfsd(network: &Network, export: &Path) -> Result<Self> {
         let rpcbind = network.rpcbind()?;
         let options = KnfsdOptions {
@@ -58,7 +58,7 @@ impl Server {
         Ok(Self::Knfsd(server, rpcbind))
     }
 
-    /// How many of the files into which a process wrote before it was killed have what it wrote.
+    /// Number of files that contain the data that a process wrote before it was killed.
     fn written_behind(&self, export: &Path) -> Result<usize> {
         const WRITTEN: &str = "grep -l '^written before the end' tree/close-* | wc -l";
         let count = match self {
@@ -99,7 +99,7 @@ impl Server {
 
 type Start = fn(&Network, &Path) -> Result<Server>;
 
-/// A server with a file for each process, a mount of it, and a place for messages to the processes.
+/// A server with a file for each process, a mount of it, and a directory for control files.
 struct Scene {
     network: Network,
     server: Server,
@@ -138,7 +138,7 @@ impl Scene {
     }
 
     /// Starts the processes, stops the server once they are prepared, and waits until all are
-    /// stuck.
+    /// blocked.
     fn stick(&mut self) -> Result<RunningProcess> {
         let mut command = self.network.command(program("stuck-processes")?);
         command
@@ -174,7 +174,7 @@ impl Scene {
     }
 }
 
-/// How long something takes.
+/// The duration of a call.
 fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<Duration> {
     let begun = Instant::now();
     what()?;
@@ -213,14 +213,14 @@ fn stuck_processes_die(start: Start) -> Result<()> {
     let mut scene = Scene::new(start, LASTING)?;
     let mut processes = scene.stick()?;
     let known = scene.mounted("known");
-    // All this while the server stands still.
+    // While the server is stopped.
     for _ in 0..10 {
         scene.run(&["stat", &known])?;
     }
     scene.say("kill")?;
     killed(&mut processes)?;
     scene.go_on()?;
-    // What was written before the end reaches the server, although the writers are dead.
+    // Data written before the end reach the server, although the writers were killed.
     until("everything is written behind", MINUTE, || {
         let all = scene.server.written_behind(&scene.export)? == PROCESSES / KINDS.len();
         Ok(all.then_some(()))
@@ -245,9 +245,9 @@ fn everything_goes_on_when_the_server_does() -> Result<()> {
 
 // SEMANTICS: rpc-3.
 #[test]
-fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
+fn an_outage_is_reported_once_and_so_is_its_end() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "noac,timeo=10,retrans=1")?;
-    // A file each: who waits inside the kernel for another's look-up cannot be killed.
+    // A file each: a process that waits inside the kernel for another's look-up cannot be killed.
     let files = ["read-0", "open-1", "write-2"].map(|name| scene.mounted(&format!("tree/{name}")));
     let other = scene.mounted("tree/close-3");
     for file in files.iter().chain([&other]) {
@@ -266,7 +266,7 @@ fn an_outage_is_told_once_and_so_is_its_end() -> Result<()> {
         until("the outage is told", MINUTE, || {
             Ok((count(&mut scene.mount, "not responding, still trying") == outage).then_some(()))
         })?;
-        // Others wait for several more of its patience, and give up.
+        // Others wait for several more timeouts, and end.
         let mut command = scene.network.command("timeout");
         let (status, _, _) = process::finish(command.args(["-s", "KILL", "8", "cat", &other]), MINUTE)?;
         ensure!(!status.success(), "a stopped server answers nothing");
@@ -308,7 +308,7 @@ fn a_mount_whose_log_nobody_reads_any_more_lives_through_an_outage() -> Result<(
     })?;
     server.process().signal(Signal::STOP)?;
     let mut waiting = RunningProcess::start("cat", network.command("cat").arg(&known))?;
-    // Longer than until the line that says that the server is silent.
+    // Longer than the time until the log line about the silent server.
     let mut command = network.command("timeout");
     let (status, _, _) = process::finish(command.args(["-s", "KILL", "4", "stat", &known]), MINUTE)?;
     ensure!(!status.success(), "a stopped server answers nothing");
@@ -325,7 +325,7 @@ fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     let mut scene = Scene::new(Server::curt, "actimeo=1")?;
     scene.run(&["ls", "-l", &scene.mounted("tree")])?;
     scene.server.signal(&scene.network, Signal::STOP)?;
-    // The root's attributes expire, so umount(8) makes us ask for them.
+    // The root's attributes expire, so umount(8) causes a request for them.
     until("the root's attributes are asked for", MINUTE, || {
         let took = timed(|| scene.run(&["stat", &scene.mounted("")]))?;
         Ok((took > Duration::from_millis(500)).then_some(()))
@@ -338,8 +338,8 @@ fn an_idle_mount_of_a_stopped_server_can_be_unmounted() -> Result<()> {
     Ok(())
 }
 
-/// A process that has written to `known` and keeps it open; `before_it_writes` happens once the
-/// file is open.
+/// A process that has written to a cached file and keeps it open; `before_it_writes` is called once
+/// the file is open.
 fn writer(
     scene: &mut Scene,
     before_it_writes: impl FnOnce(&mut Scene) -> Result<()>,
@@ -367,7 +367,7 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lo
     let mut scene = Scene::new(Server::curt, LASTING)?;
     let mut busy = writer(&mut scene, stop)?;
     let target = scene.mounted("");
-    // It may say "busy": the abort comes before the detachment.
+    // It may print "busy": the abort comes before the detachment.
     let mut forced = scene.network.command("umount");
     let (status, _, errors) = process::finish(forced.args(["-f", target.trim_end_matches('/')]), MINUTE)?;
     ensure!(
@@ -377,8 +377,7 @@ fn forced_unmounting_of_a_busy_mount_leaves_nothing_at_once_and_names_what_is_lo
     until("the mount is gone", MINUTE, || {
         Ok((!scene.is_mounted()?).then_some(()))
     })?;
-    // The daemon tries for 30 s to write what the kernel has handed over, and the mount does not
-    // wait for that.
+    // The daemon tries for 30 s to write the dirty data, and the unmount does not wait for this.
     ensure!(
         scene.mount.process().is_running()?,
         "{}",
@@ -434,7 +433,7 @@ fn sigterm_with_a_living_server_writes_everything_and_unmounts() -> Result<()> {
 
 // SEMANTICS: exit-3.
 #[test]
-fn after_sigkill_of_the_daemon_the_mount_says_enotconn_and_what_was_synced_is_there() -> Result<()> {
+fn after_sigkill_of_the_daemon_the_mount_returns_enotconn_and_synced_data_are_there() -> Result<()> {
     let mut scene = Scene::new(Server::curt, LASTING)?;
     let file = scene.mounted("synced");
     scene.run(&[

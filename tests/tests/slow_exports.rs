@@ -1,5 +1,5 @@
-//! A slow file system behind one export keeps nobody waiting who asks for a file of another over
-//! the same connection.
+//! A slow file system of one export does not delay requests for another export on the same
+//! connection.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use curt_tests::process::finish;
 use serde_json::Value;
 
 const MINUTES: Duration = Duration::from_secs(300);
-/// What the slow file system takes for a READ or a COMMIT, in µs.
+/// Duration of a READ or a COMMIT of the slow file system in µs.
 const SLOWNESS_US: f64 = 5000.0;
 
 #[test]
@@ -28,8 +28,8 @@ fn a_quick_call_behind_a_slow_one_of_another_export_is_answered_long_before_it()
         let number = |key: &str| row[key].as_f64().with_context(|| format!("no {key}: {row}"));
         let (slow, behind) = (number("slow_us")?, number("behind_us")?);
         ensure!(slow >= SLOWNESS_US, "nothing was slow: {row}");
-        // It would take as long as the slow one if it waited for that; how little it takes is for
-        // the benchmark to say.
+        // If it waited for the slow one, it would take as long; the benchmark measures the actual
+        // delay.
         ensure!(behind < slow / 2.0, "it waited for the slow one: {row}");
     }
     Ok(())

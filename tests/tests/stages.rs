@@ -1,5 +1,5 @@
-//! What a running server tells of itself: `curt serve --stages`, `curt stat --server` and `curt
-//! trace --graph`.
+//! Measurements of a running server: `curt serve --stages`, `curt stat --server` and `curt trace
+//! --graph`.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::process::Command;
@@ -10,10 +10,10 @@ use curt_tests::network::{ADDRESS, Network};
 use curt_tests::process::{self, RunningProcess};
 use serde_json::Value;
 
-/// How long a command may take that waits for a client.
+/// Timeout of a command that waits for a client.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The stages that each WRITE of a file that is open passes.
+/// The stages of each WRITE of an open file.
 const STAGES: [&str; 7] = [
     "receive",
     "decode",
@@ -34,7 +34,7 @@ fn json(network: &Network, arguments: &[&str]) -> Value {
     serde_json::from_str(&process::run(&mut curt(network, arguments), LIMIT).unwrap()).unwrap()
 }
 
-/// Writes and reads files through libnfs, which overwrites none.
+/// Writes and reads files through libnfs, which does not overwrite files.
 fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
     let script = format!(
         "for i in $(seq {rounds}); do url=\"nfs://{ADDRESS}{}/copy-$$-$i?version=3&nfsport=2049&mountport=2049\"; \
@@ -45,13 +45,13 @@ fn copy(network: &Network, export: &std::path::Path, rounds: usize) {
 }
 
 #[test]
-fn a_server_tells_where_its_time_goes() {
+fn a_server_reports_the_times_of_its_stages() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let mut serve = CurtServe::start(&network, &export, &["--stages=1"]).unwrap();
     let pid = serve.process().pid().to_string();
     copy(&network, &export, 5);
-    // What is measured of a request is told when its reply has gone.
+    // The measurement of a request is recorded after its reply was sent.
     let report = process::until("five WRITEs are measured", LIMIT, || {
         let report = json(&network, &["stat", "--server", &pid, "--json"]);
         let count = report["stages"]["procedures"]["WRITE"]["count"].as_u64();
@@ -76,7 +76,7 @@ fn a_server_tells_where_its_time_goes() {
         report["counters"]["events"]["token_hits"].as_u64().unwrap() > 0,
         "{report}"
     );
-    // By its state directory, as text; switched off, nothing more is measured.
+    // By its state directory, as text; after it is turned off, nothing more is measured.
     let state = network.directory().join("state");
     let state = state.to_str().unwrap();
     let text = process::run(&mut curt(&network, &["stat", "--server", state]), LIMIT).unwrap();
@@ -103,7 +103,7 @@ fn one_request_is_shown_as_a_call_graph() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let _serve = CurtServe::start(&network, &export, &[]).unwrap();
-    // Nothing is measured, and yet the next WRITE is shown to who asks.
+    // Measuring is off, but the next WRITE is shown on request.
     let mut trace = curt(&network, &["trace", "--graph", "write"]);
     let shown = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| process::finish(&mut trace, LIMIT).unwrap());
@@ -138,13 +138,13 @@ fn one_request_is_shown_as_a_call_graph() {
 }
 
 #[test]
-fn a_server_tells_which_limits_were_met() {
+fn a_server_reports_which_limits_were_reached() {
     let network = Network::new().unwrap();
     let export = network.make_directory("export").unwrap();
     let mut serve = CurtServe::start(&network, &export, &["--max-connections-per-client=2"]).unwrap();
     let pid = serve.process().pid().to_string();
     let place = format!("/dev/tcp/{ADDRESS}/{}", CurtServe::PORT);
-    // Four at once: the last ones take the places of the first.
+    // Four at once: the last ones replace the first.
     let script = format!("exec 3<>{place} 4<>{place} 5<>{place} 6<>{place}; echo open; exec cat");
     let open = RunningProcess::start("a client", network.command("bash").args(["-c", &script])).unwrap();
     open.wait_for("open", LIMIT).unwrap();

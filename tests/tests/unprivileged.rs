@@ -1,5 +1,5 @@
-//! `curt serve` started by somebody who is not root: handles by table, everybody works as that
-//! user.
+//! `curt serve` started by a user other than root: handle tables, and all callers are mapped to
+//! that user.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn serve(network: &Network, export: &Path, arguments: &[&str]) -> Result<Running
     )
 }
 
-/// `what` says what is exported.
+/// `what` are the arguments for the export.
 fn serve_what(network: &Network, what: &[&OsStr], arguments: &[&str]) -> Result<RunningProcess> {
     let mut command = network.command("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]);
@@ -61,7 +61,7 @@ fn a_server_without_roots_rights_serves_its_user_and_its_handles_survive_kill() 
     )?;
     let owners = network.shell(&format!("stat -c %u {0}/c {0}/c/b/file", export.display()), SHORT)?;
     ensure!(owners == "1000\n1000\n", "{owners}");
-    // A process that has the file open keeps using its handle.
+    // A process that has the file open still uses its handle.
     server.signal(Signal::KILL)?;
     server.wait(SHORT)?;
     let mut server = serve(&network, &export, &[])?;
@@ -91,9 +91,9 @@ fn what_only_root_can_do_is_refused_at_start() -> Result<()> {
     Ok(())
 }
 
-/// Whatever a line says of ids, all work as the only user there is.
+/// Whatever a line's ids are, all callers are mapped to the only possible user.
 #[test]
-fn what_exports_5_says_is_served_without_roots_rights_as_the_servers_own_user() -> Result<()> {
+fn exports_5_is_served_without_root_as_the_servers_own_user() -> Result<()> {
     let network = Network::new()?;
     let state = network.make_directory("state")?;
     let mut line = String::new();
@@ -136,7 +136,7 @@ fn what_exports_5_says_is_served_without_roots_rights_as_the_servers_own_user() 
         SHORT,
     )?;
     ensure!(refused.contains("Read-only file system"), "{refused}");
-    // A reload without the second line, and a restart: what is open stays so.
+    // A reload without the second line, and a restart: open directories remain open.
     std::fs::write(&file, line.lines().next().unwrap_or_default().to_owned() + "\n")?;
     server.signal(Signal::HUP)?;
     server.wait_for(&format!("removed {}", export("two").display()), SHORT)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds what measures, and runs it.
+//! `cargo xtask bench`: builds and runs the benchmarks.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The package and program of what measures.
+/// The package and program of the benchmarks.
 const PROGRAM: &str = "curt-tools-bench";
 
-/// Measures by the program of `tools/bench` with these arguments; whether that went well.
+/// Runs the program of `tools/bench` with these arguments; returns whether it succeeded.
 ///
 /// # Errors
 /// It cannot be built or started.
@@ -20,7 +20,7 @@ pub(crate) fn run(root: &Path, arguments: &[OsString]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Builds the programs of these packages, optimized. Only what is measured goes to standard output.
+/// Builds the programs of these packages, optimized. Cargo's output does not go to standard output.
 ///
 /// # Errors
 /// They do not build.

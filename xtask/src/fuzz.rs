@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, by cargo-fuzz and a nightly compiler,
-//! which are installed where they are missing.
+//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, with cargo-fuzz and a nightly compiler,
+//! which are installed if missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,31 +9,31 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::root;
 
-/// The version of cargo-fuzz that is installed where none is.
+/// The version of cargo-fuzz to install.
 const CARGO_FUZZ: &str = "^0.13";
-/// Longest input in bytes: enough for several calls in one.
+/// Maximum size of an input in bytes: enough for several calls in one.
 const INPUT_MAX: u32 = 2048;
-/// Most memory of a target in MiB, AddressSanitizer's included: what a peer sends must not make
-/// more be kept.
+/// Maximum memory of a target in MiB, including AddressSanitizer's: input must not cause unbounded
+/// allocation.
 const MEMORY_MAX: u32 = 2048;
-/// One input may take so long, in seconds, on a machine that does something else as well.
+/// Timeout of one input in seconds, on a busy machine.
 const INPUT_SECONDS: u32 = 20;
 
-/// How the targets are built.
+/// How to build the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FuzzBuild {
     /// With AddressSanitizer.
     Sanitized,
-    /// Without: built and run in less time, for a short look.
+    /// Without it: faster to build and run, for a short check.
     Plain,
 }
 
-/// Runs one target, or all of them, for `seconds` each; without a seed each run tries something
-/// else. What is found anew stays out of the repository, in `fuzz/target/corpus`.
+/// Runs one target, or all of them, for `seconds` each; without a seed each run is different. New
+/// inputs are stored outside the repository, in `fuzz/target/corpus`.
 ///
 /// # Errors
-/// There is no such target, a tool cannot be installed, or a target found an input that breaks its
-/// law (it is named).
+/// There is no such target, a tool cannot be installed, or a target found a failing input (it is
+/// named).
 pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Option<u64>) -> Result<()> {
     let fuzz = root().join("fuzz");
     let known = targets(&fuzz)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
         let start = Instant::now();
         let found = fuzz.join("target/corpus").join(name);
         std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
-        let kept = fuzz.join("corpus").join(name);
+        let corpus = fuzz.join("corpus").join(name);
         let limits = [
             format!("-max_total_time={seconds}"),
             format!("-max_len={INPUT_MAX}"),
@@ -61,13 +61,13 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
             format!("-timeout={INPUT_SECONDS}"),
             format!("-seed={seed}"),
         ];
-        let directories = [&found, &kept].map(|path| path.display().to_string());
+        let directories = [&found, &corpus].map(|path| path.display().to_string());
         let mut arguments = vec!["run", sanitizer, name];
         arguments.extend(directories.iter().map(String::as_str));
         arguments.push("--");
         arguments.extend(limits.iter().map(String::as_str));
-        let said = cargo_fuzz(&arguments, name)?;
-        let done = said
+        let output_text = cargo_fuzz(&arguments, name)?;
+        let done = output_text
             .lines()
             .rev()
             .find(|line| line.starts_with("Done "))
@@ -77,12 +77,12 @@ pub(crate) fn run(target: Option<&str>, seconds: u32, build: FuzzBuild, seed: Op
     Ok(())
 }
 
-/// The same in the bits that libFuzzer has for it, to which 0 is none.
+/// The seed in libFuzzer's range, in which 0 means none.
 fn libfuzzer_seed(seed: Option<u64>) -> u64 {
     seed.map_or(0, |seed| seed % u64::from(u32::MAX) + 1)
 }
 
-/// The targets: a file each.
+/// The targets: one file each.
 fn targets(fuzz: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(fuzz.join("targets"))? {
@@ -94,11 +94,11 @@ fn targets(fuzz: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Installs what is missing of a nightly compiler and cargo-fuzz.
+/// Installs a nightly compiler and cargo-fuzz if they are missing.
 fn install() -> Result<()> {
     let there = |command: &mut Command| {
-        let asked = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
+        let exit = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        exit.is_ok_and(|status| status.success())
     };
     let nightly = there(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
     if !nightly {
@@ -117,23 +117,23 @@ fn install() -> Result<()> {
 fn cargo_fuzz(arguments: &[&str], what: &str) -> Result<String> {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo", "fuzz"]).args(arguments);
-    // What cargo told us of its own toolchain must not reach the other.
+    // Variables of this toolchain must not affect the other.
     for name in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR"] {
         command.env_remove(name);
     }
     finish(&mut command).with_context(|| what.to_owned())
 }
 
-/// Runs a command in the repository and returns what it said; where it fails, that is the error.
+/// Runs a command in the repository and returns its output; an error if it fails.
 fn finish(command: &mut Command) -> Result<String> {
     let output = command
         .current_dir(root())
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("{} cannot be started", command.get_program().display()))?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    ensure!(output.status.success(), "{}\n{said}", output.status);
-    Ok(said)
+    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success(), "{}\n{output_text}", output.status);
+    Ok(output_text)
 }
 
 #[cfg(test)]

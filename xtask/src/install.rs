@@ -1,9 +1,8 @@
-//! Puts the program and mount(8)'s helpers where a system looks for them, and takes them away
-//! again.
+//! Installs and uninstalls the program and mount(8)'s helpers.
 //!
-//! mount(8) looks for helpers in /sbin alone: `mount.curt` for fstab lines and `mount -t curt`, and
-//! `mount.fuse.curt` for a remount of a mount that has no line, of which it only knows the type
-//! `fuse.curt`. Both are links to the one program.
+//! mount(8) looks for helpers only in /sbin: `mount.curt` for fstab lines and `mount -t curt`, and
+//! `mount.fuse.curt` for a remount of a mount without a line, of which it only has the type
+//! `fuse.curt`. Both are links to the program.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -14,11 +13,11 @@ use anyhow::{Context, Result, ensure};
 /// The links, in /sbin.
 const HELPERS: [&str; 2] = ["mount.curt", "mount.fuse.curt"];
 
-/// Where things go.
+/// The installation paths.
 pub(crate) struct InstallPaths {
-    /// Put before every path: for packagers.
+    /// Prefix of all paths, for packagers.
     root: PathBuf,
-    /// Where the program goes, below `bin`.
+    /// Directory of `bin` for the program.
     prefix: PathBuf,
 }
 
@@ -30,12 +29,12 @@ impl InstallPaths {
         }
     }
 
-    /// A path as it will be once installed, put below the root.
+    /// An installation path below the root.
     fn below_root(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The program, as the links name it.
+    /// The program, as in the links.
     fn program(&self) -> PathBuf {
         self.prefix.join("bin/curt")
     }
@@ -54,7 +53,7 @@ pub(crate) fn install(repository: &Path, places: &InstallPaths) -> Result<()> {
     put(&target.join("release/curt"), places)
 }
 
-/// Copies the program and makes the links. A program that runs keeps its old file.
+/// Copies the program and creates the links. A running program keeps its old file.
 fn put(built: &Path, places: &InstallPaths) -> Result<()> {
     let program = places.below_root(&places.program());
     let helpers = places.below_root(Path::new("/sbin"));
@@ -75,7 +74,7 @@ fn put(built: &Path, places: &InstallPaths) -> Result<()> {
     Ok(())
 }
 
-/// Removes what [`install`] put there.
+/// Removes the files of [`install`].
 pub(crate) fn uninstall(places: &InstallPaths) -> Result<()> {
     for name in HELPERS {
         remove_link(&places.below_root(Path::new("/sbin")).join(name))?;
@@ -89,7 +88,7 @@ pub(crate) fn uninstall(places: &InstallPaths) -> Result<()> {
     }
 }
 
-/// Removes a link; a file of that name is somebody else's.
+/// Removes a link, but not a file of that name.
 fn remove_link(link: &Path) -> Result<()> {
     match std::fs::symlink_metadata(link) {
         Ok(there) => {

@@ -1,4 +1,4 @@
-//! The project's chores, as `cargo xtask CHORE`.
+//! Developer commands: `cargo xtask COMMAND`.
 
 mod bench;
 mod compare;
@@ -24,34 +24,33 @@ struct XtaskArguments {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Install what the tests need, then check and test everything; ends in a line "N passed, N
+    /// Install the tests' packages, then check and test everything; the last line is "N passed, N
     /// failed, N of those that passed are unsteady"
     Test {
-        /// Leave out the tests of whole programs, which need root, a kernel's boots and most of the
-        /// time
+        /// Skip the whole-program tests, which need root, boots of a kernel and most of the time
         #[arg(long)]
         quick: bool,
-        /// Run only whole-program tests whose name contains this, and nothing else
+        /// Run only whole-program tests whose names contain this
         #[arg(long, conflicts_with = "quick")]
         only: Option<String>,
-        /// What all choices at random follow from: a number, or "random" for another each time; the
-        /// same in each run without it
+        /// The seed of all random choices: a number, or "random" for a new one each time [default:
+        /// the same in each run]
         #[arg(long)]
         seed: Option<test::TestSeed>,
-        /// What fails beside other tests has failed, although it would pass by itself
+        /// Do not run failed tests again
         #[arg(long)]
         once: bool,
     },
-    /// Check what the house style asks of files, names and documents
+    /// Check the rules of CONTRIBUTING.md for files, names and documents
     Tidy,
     /// Write docs/semantics-tests.md, which lists the tests of each statement of SEMANTICS.md
     Semantics,
-    /// Fuzz what takes bytes of peers and operators; installs cargo-fuzz and a nightly compiler
-    /// where they are missing
+    /// Fuzz code that parses bytes from peers and operators; installs cargo-fuzz and a nightly
+    /// compiler if they are missing
     Fuzz {
-        /// The target; all of them, one after another, without it
+        /// The target [default: all of them, one after another]
         target: Option<String>,
-        /// How long each runs
+        /// Seconds per target
         #[arg(long, default_value_t = 600)]
         seconds: u32,
     },
@@ -66,15 +65,15 @@ enum XtaskCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Measure what Curt costs: builds the program of tools/bench and runs it; `cargo xtask
-    /// bench --help` lists what there is
+    /// Run a benchmark: builds the program of tools/bench and runs it; `cargo xtask bench --help`
+    /// lists the benchmarks
     #[command(disable_help_flag = true)]
     Bench {
-        /// What to measure, and its options
+        /// The benchmark and its options
         #[arg(value_name = "NAME", trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Measure beside other servers, and write the tables of BENCHMARKS.md
+    /// Compare with other servers, and write the tables of BENCHMARKS.md
     Compare {
         #[command(subcommand)]
         what: CompareCommand,
@@ -85,10 +84,10 @@ enum XtaskCommand {
         /// Remove them instead
         #[arg(long)]
         uninstall: bool,
-        /// The program goes to PREFIX/bin
+        /// The program is installed in PREFIX/bin
         #[arg(long, default_value = "/usr/local")]
         prefix: PathBuf,
-        /// Put before every path, for packages
+        /// Prefix of all paths, for packages
         #[arg(long, default_value = "/")]
         root: PathBuf,
     },
@@ -96,18 +95,19 @@ enum XtaskCommand {
 
 #[derive(Subcommand)]
 enum CompareCommand {
-    /// Each NFS operation, beside Ganesha on the same directory in memory (as root; some minutes)
+    /// Each NFS operation, compared with Ganesha on the same directory in memory (as root; some
+    /// minutes)
     Latency {
-        /// Rounds; each measures every server and operation
+        /// Number of rounds; each measures all servers and operations
         #[arg(long, default_value_t = 20)]
         rounds: u16,
-        /// Print JSON, and leave the documents as they are
+        /// Print JSON, and do not change the documents
         #[arg(long)]
         json: bool,
-        /// Write the documents from what --json printed into this file, and measure nothing
+        /// Write the documents from this file with the output of --json, without measuring
         #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "rounds"])]
         from: Option<PathBuf>,
-        /// More options of `cargo xtask bench latency`, such as --only LOOKUP, for a part of it
+        /// More options of `cargo xtask bench latency`, such as --only LOOKUP
         #[arg(last = true, requires = "json", value_name = "OPTIONS")]
         more: Vec<String>,
     },

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Each with what it is for.
+/// The packages and their purposes.
 const PACKAGES: [(&str, &str); 23] = [
     ("binutils", "readelf, which lists the probes in the program"),
     (
@@ -37,10 +37,10 @@ const PACKAGES: [(&str, &str); 23] = [
     ("user-mode-linux", "a Linux kernel as an ordinary process"),
 ];
 
-/// Installs those that are missing, and says which.
+/// Installs missing packages, and prints their names.
 ///
 /// # Errors
-/// Some are missing and whoever asks is not root, or apt-get fails.
+/// Packages are missing and this user is not root, or apt-get fails.
 pub(crate) fn install() -> Result<()> {
     let missing: Vec<_> = PACKAGES
         .into_iter()
@@ -73,10 +73,10 @@ pub(crate) fn install() -> Result<()> {
 }
 
 fn is_installed(name: &str) -> bool {
-    let asked = Command::new("dpkg-query")
+    let query = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status}", name])
         .output();
-    asked.is_ok_and(|output| output.stdout == b"installed")
+    query.is_ok_and(|output| output.stdout == b"installed")
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
@@ -85,17 +85,17 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null());
-    // What it says on the way is of interest only where it fails.
+    // Its output is shown only if it fails.
     let output = command
         .output()
         .context("apt-get cannot be started; on other systems install the packages by hand")?;
-    let said = [output.stdout, output.stderr].concat();
+    let text = [output.stdout, output.stderr].concat();
     ensure!(
         output.status.success(),
         "apt-get {}: {}\n{}",
         arguments[0],
         output.status,
-        String::from_utf8_lossy(&said)
+        String::from_utf8_lossy(&text)
     );
     Ok(())
 }

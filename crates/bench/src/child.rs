@@ -1,7 +1,7 @@
-//! A replay in a process of its own, which may be another user's.
+//! A replay in a separate process, possibly as another user.
 //!
-//! The parent starts a program whose `main` ends in [`perform`]; the child prints a line of JSON
-//! for each page and one for the outcome.
+//! The parent starts a program whose `main` calls [`perform`]; the child prints a line of JSON for
+//! each page and one for the outcome.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -24,15 +24,15 @@ pub struct UserIds {
 }
 
 impl UserIds {
-    /// Nobody: whom a replay runs as where root started it, for root is a special case to every
-    /// server.
+    /// User and group 65534: the user of a replay that root started, because servers treat root
+    /// specially.
     pub const NOBODY: Self = Self {
         uid: 65534,
         gid: 65534,
     };
 }
 
-/// What the child says.
+/// A line of the child's output.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ChildMessage {
@@ -40,24 +40,25 @@ enum ChildMessage {
     Outcome(ReplayOutcome),
 }
 
-/// Why a replay in a child came to nothing.
+/// Why a replay in a child failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// It could not be started or heard.
+    /// The child could not be started, or its output not be read.
     #[error("the replay's process: {0}")]
     Io(#[from] io::Error),
-    /// It said what no replay says.
+    /// The child printed something else.
     #[error("the replay's process said: {0}")]
     Unexpected(String),
-    /// It ended before it was done; what it said of that went to standard error.
+    /// The child ended early; the reason is on its standard error.
     #[error("the replay's process ended early ({0})")]
     Ended(std::process::ExitStatus),
 }
 
-/// The child's part: replays `workload` below `top`, or so many pages of it, and says so on `out`.
+/// The child's part: replays `workload` below `top`, or only the first pages of it, and prints the
+/// results to `out`.
 ///
 /// # Errors
-/// The directory cannot be opened, or `out` be written to.
+/// The directory cannot be opened, or `out` cannot be written.
 pub fn perform(
     workload: Workload,
     top: &Path,
@@ -88,10 +89,10 @@ fn say(out: &mut dyn Write, message: &ChildMessage) -> io::Result<()> {
 }
 
 /// The parent's part: runs `command`, whose process calls [`perform`] with its standard output, as
-/// `user` if one is given (which needs root).
+/// `user` if given (which needs root).
 ///
 /// # Errors
-/// The child could not be started, ended early, or said something else.
+/// The child could not be started, ended early, or printed something else.
 pub fn supervise(
     command: &mut Command,
     user: Option<UserIds>,
@@ -116,7 +117,7 @@ pub fn supervise(
             Err(error) => heard = Err(error),
         }
         if heard.is_err() {
-            // It is ours, and nothing that it could still say is of use.
+            // Its further output is not needed.
             child.kill()?;
             break;
         }
@@ -142,24 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_outcome_are_heard() {
+    fn pages_and_outcome_are_received() {
         let outcome = ReplayOutcome {
             operations: 7,
             wrong: 1,
             described: vec!["x".into()],
             ..ReplayOutcome::default()
         };
-        let mut said = Vec::new();
+        let mut written = Vec::new();
         say(
-            &mut said,
+            &mut written,
             &ChildMessage::Page(PageView {
                 operations: 3,
                 seconds: 0.5,
             }),
         )
         .unwrap();
-        say(&mut said, &ChildMessage::Outcome(outcome.clone())).unwrap();
-        let script = format!("printf '%s' '{}'", String::from_utf8(said).unwrap());
+        say(&mut written, &ChildMessage::Outcome(outcome.clone())).unwrap();
+        let script = format!("printf '%s' '{}'", String::from_utf8(written).unwrap());
         let mut pages = 0;
         assert_eq!(
             supervise(&mut shell(&script), None, |page| pages += page.operations).unwrap(),

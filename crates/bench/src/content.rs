@@ -1,13 +1,13 @@
-//! What a workload's file contains: the SHA-512 of its path, repeated.
+//! The content of a workload's file: the SHA-512 of its path, repeated.
 //!
-//! So any byte of any file can be checked by whoever knows the file's path, without the file.
+//! So each byte of a file can be checked with the file's path alone.
 
 use sha2::{Digest, Sha512};
 
-/// After this many bytes a file's content repeats.
+/// The period of a file's content in bytes.
 pub const PERIOD_BYTES: usize = 64;
 
-/// The content of one file, for any size.
+/// The content of a file of any size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentPattern([u8; PERIOD_BYTES]);
 
@@ -20,8 +20,8 @@ impl ContentPattern {
 
     /// Fills `buffer` with the bytes from `offset` on.
     pub fn fill(&self, offset: u64, buffer: &mut [u8]) {
-        // Whole periods are copied from what is already filled, doubling, so that a megabyte costs
-        // a few copies.
+        // Whole periods are copied from the filled part, doubling it, so that a megabyte takes a
+        // few copies.
         let head = buffer.len().min(PERIOD_BYTES);
         let phase = phase(offset);
         for (at, byte) in buffer[..head].iter_mut().enumerate() {
@@ -36,7 +36,7 @@ impl ContentPattern {
     }
 
     /// The position in `bytes` of the first byte that differs from the content from `offset` on;
-    /// `None`: all are right.
+    /// `None` if all are equal.
     #[must_use]
     pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
         let mut rotated = self.0;
@@ -51,12 +51,12 @@ impl ContentPattern {
     }
 }
 
-/// Where `offset` lies within the period.
+/// The position of `offset` within the period.
 fn phase(offset: u64) -> usize {
     usize::try_from(offset % PERIOD_BYTES as u64).expect("the remainder is below 64")
 }
 
-/// The formula for files of a tree in memory, whose paths are those of the tree.
+/// The content of files of a tree in memory, by their paths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathContent;
 

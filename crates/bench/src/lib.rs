@@ -1,12 +1,12 @@
 //! Workloads: trees and traces, their replay, and reports.
 //!
 //! A workload is a tree of files and a trace of operations on it, both recorded from a real program
-//! and built into this crate. It is performed below any directory ([`replay`]), by system calls, or
-//! through the client library ([`library`]). What comes back is checked against the tree: results,
-//! sizes, names and bytes.
+//! and built into this crate. It is replayed below any directory by system calls ([`replay`]), or
+//! through the client library ([`library`]). Results, sizes, names and bytes are checked against
+//! the tree.
 //!
-//! [`processes`] starts servers and mounts to perform it on. What is measured there, and what it is
-//! compared with, is not known here but to `curt bench` and to `tools/bench`.
+//! [`processes`] starts servers and mounts for replays. The measurements are in `curt bench` and
+//! `tools/bench`.
 
 pub mod child;
 pub mod content;

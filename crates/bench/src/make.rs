@@ -1,7 +1,7 @@
-//! Makes a workload's tree below a directory, and checks that one is there.
+//! Creates a workload's tree below a directory, and checks one.
 //!
-//! Files belong to whoever makes them and may be read by everybody, whatever the umask: a replay
-//! runs as another user.
+//! Files belong to the creating user and are readable by all users, whatever the umask, because a
+//! replay runs as another user.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::tree::{TreeEntry, TreeEntryKind, WorkloadTree};
 /// Bytes written by one system call; a multiple of the content's period.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Why a tree could not be made, or is not the one that it should be.
+/// Why a tree could not be created, or differs.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// A system call failed.
@@ -28,21 +28,21 @@ pub enum MakeError {
         /// How.
         source: io::Error,
     },
-    /// There is something else at a path of the tree.
+    /// Another object has a path of the tree.
     #[error("{}: not what the tree has there ({wanted})", path.display())]
     Different {
         /// At which path.
         path: PathBuf,
-        /// What should be there.
+        /// The expected object.
         wanted: String,
     },
 }
 
-/// Makes `tree` below `top` with `jobs` threads; what is there already is written again. `progress`
+/// Creates `tree` below `top` with `jobs` threads; existing files are written again. `progress`
 /// counts entries; its length is set here.
 ///
 /// # Errors
-/// The first system call that failed. What was made until then stays.
+/// The first failed system call. Objects created until then remain.
 pub fn make(tree: &WorkloadTree, top: &Path, jobs: usize, progress: &ProgressBar) -> Result<(), MakeError> {
     progress.set_length(tree.entries().len() as u64);
     make_directory(top)?;
@@ -74,10 +74,10 @@ pub fn make(tree: &WorkloadTree, top: &Path, jobs: usize, progress: &ProgressBar
     })
 }
 
-/// Makes `tree` at `top` unless it is there; appears there complete or not at all.
+/// Creates `tree` at `top` unless it exists; it appears complete or not at all.
 ///
 /// # Errors
-/// The first system call that failed; what was made until then is removed.
+/// The first failed system call; objects created until then are removed.
 pub fn make_once(
     tree: &WorkloadTree,
     top: &Path,
@@ -97,35 +97,34 @@ pub fn make_once(
         source,
     };
     let made = make(tree, &partial, jobs, progress).and_then(|()| {
-        // What is at `top` now is not the tree: an older version's, or somebody removed files of
-        // it.
+        // `top` is not this tree: it is of an older version, or files were removed.
         match fs::remove_dir_all(top) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(top, error)),
             _ => {}
         }
         match fs::rename(&partial, top) {
-            // Another process was faster: its tree is as good.
+            // Another process was faster, and its tree is complete.
             Err(_) if check(tree, top).is_ok() => Ok(()),
             renamed => renamed.map_err(|source| failed(top, source)),
         }
     });
-    // After success it is gone already, except where another process was faster.
+    // After success it was renamed already, unless another process was faster.
     let _ = fs::remove_dir_all(&partial);
     made
 }
 
-/// Makes a directory and keeps other makers of trees out of it: a tree that one has made is not
-/// removed while it is used, because another had begun before it was there. Where no directory can
-/// be locked, nobody is kept out.
+/// Creates a directory and locks it against concurrent creation of trees, so that a tree in use is
+/// not replaced by a process that began earlier. If the directory cannot be locked, this has no
+/// effect.
 fn hold(directory: &Path) -> Option<File> {
-    // Why it cannot be made is said when the tree is.
+    // The creation of the tree reports the error.
     fs::create_dir_all(directory).ok()?;
     let held = File::open(directory).ok()?;
     held.lock().ok()?;
     Some(held)
 }
 
-/// Whether each entry of `tree` is below `top`, of the right kind and size.
+/// Checks that each entry of `tree` exists below `top`, with its type and size.
 ///
 /// # Errors
 /// The first entry that is missing or different.
@@ -154,8 +153,8 @@ pub fn check(tree: &WorkloadTree, top: &Path) -> Result<(), MakeError> {
     Ok(())
 }
 
-/// Whether each file of `tree` below `top` has every byte that it should have; reads all of them.
-/// Counts files on `progress`.
+/// Checks that each file of `tree` below `top` has the expected bytes; reads all of them. Counts
+/// files on `progress`.
 ///
 /// # Errors
 /// The first entry that is missing or different.
@@ -206,8 +205,7 @@ fn in_parallel(
     std::thread::scope(|scope| {
         let one_thread = || {
             let mut buffer = Vec::new();
-            // Relaxed: the counter only hands out numbers, the entries were there before the
-            // threads.
+            // Relaxed: the counter only assigns numbers; the entries exist before the threads.
             while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(error) = work(entry, &mut buffer) {
                     next.store(entries.len(), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A workload's tree in memory, for servers inside one process: the bytes follow from the paths and
-//! take no room.
+//! A workload's tree in memory, for servers in one process: the bytes follow from the paths and
+//! take no memory.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ impl ContentFormula for PathContent {
     }
 }
 
-/// The tree as a file system in memory, whose entries all have the time `time` and may be read by
-/// everybody.
+/// The tree as a file system in memory, whose entries all have the time `time` and are readable by
+/// all users.
 ///
 /// # Errors
-/// The file system's, where the options leave too little room.
+/// Those of the file system, if the options leave too little space.
 pub fn memory(
     tree: &WorkloadTree,
     options: MemoryOptions,

@@ -1,8 +1,7 @@
-//! Performs a trace below a directory by system calls and checks everything that comes back.
+//! Replays a trace below a directory by system calls and checks all results.
 //!
-//! Invariant: what is compared was computed before the clock starts, so that a run measures the
-//! file system and not the checks. The one exception is the bytes read: each is compared as it
-//! comes.
+//! Invariant: expected values are computed before the clock starts, so that a run measures the file
+//! system and not the checks. The one exception is data, which are compared as they are read.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,25 +21,25 @@ use crate::content::ContentPattern;
 use crate::trace::{ExpectedResult, PathOperation, TraceOpenId, TraceOperation, TracePathId, WorkloadTrace};
 use crate::tree::{ResolvedPath, TreeEntry, TreeEntryKind, WorkloadTree};
 
-/// How many wrong results are described; all are counted.
+/// Maximum number of described wrong results; all are counted.
 pub(crate) const DESCRIBED_MAX: usize = 5;
-/// Room for names of one getdents64(2).
+/// Size of the buffer of getdents64(2).
 const NAMES_BYTES: usize = 64 << 10;
 
-/// What a replay came to.
+/// The outcome of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplayOutcome {
     /// Operations performed ([`TraceOperation::operations`]).
     pub operations: u64,
-    /// Results, sizes, names or bytes that were not what tree and trace say.
+    /// Number of results, sizes, names or bytes that differ from tree and trace.
     pub wrong: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// From the first operation to the last, pauses included, in seconds.
+    /// Time from the first operation to the last, pauses included, in seconds.
     pub seconds: f64,
-    /// Each page view, where the trace has such.
+    /// The page views, if the trace has any.
     pub pages: Vec<PageView>,
-    /// The first few wrong results in words.
+    /// Descriptions of the first wrong results.
     pub described: Vec<String>,
 }
 
@@ -53,7 +52,7 @@ pub struct PageView {
     pub seconds: f64,
 }
 
-/// What is known of a path before anything is asked.
+/// The expected object of a path.
 #[derive(Clone, Copy)]
 enum ExpectedObject<'a> {
     Nothing,
@@ -87,12 +86,12 @@ struct ReplayOpenFile<'a> {
     position: u64,
 }
 
-/// A trace that is ready to be performed below a directory.
+/// A trace that is ready to be replayed below a directory.
 pub struct Replay<'a> {
     trace: &'a WorkloadTrace,
     tree: &'a WorkloadTree,
     top: OwnedFd,
-    /// By path: what it leads to with links followed, and without the last.
+    /// By path: the expected object with links followed, and without the last one.
     followed: Vec<ExpectedObject<'a>>,
     unfollowed: Vec<ExpectedObject<'a>>,
     open: Vec<Option<ReplayOpenFile<'a>>>,
@@ -137,14 +136,14 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Ends it after so many pages.
+    /// Ends the replay after this many pages.
     #[must_use]
     pub fn pages(self, pages_max: usize) -> Self {
         Self { pages_max, ..self }
     }
 
-    /// Performs all operations, waiting for `pause` between two pages. `page_done` is told of each
-    /// page's end.
+    /// Performs all operations, with a pause between two pages. `page_done` is called at the end of
+    /// each page.
     #[must_use]
     pub fn run(mut self, pause: Duration, mut page_done: impl FnMut(&PageView)) -> ReplayOutcome {
         let start = Instant::now();
@@ -223,7 +222,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Compares what a stat said with what the tree says.
+    /// Compares the result of a stat with the tree.
     fn compare(&mut self, does: PathOperation, path: TracePathId, stat: &Stat) {
         let known = if does == PathOperation::Lstat {
             &self.unfollowed
@@ -246,7 +245,7 @@ impl<'a> Replay<'a> {
     }
 
     fn read(&mut self, open: TraceOpenId, count: u32) {
-        // An open that went wrong was counted; what follows from it is counted as wrong as well.
+        // A failed open was counted; operations on it count as wrong as well.
         let Some(file) = &mut self.open[open.index()] else {
             return self.nothing_open("read");
         };
@@ -300,7 +299,7 @@ impl<'a> Replay<'a> {
                     .flatten()
                     .map(|child| child.name().as_bytes().to_vec())
                     .collect();
-                // Compared with the count as well: a name that is listed twice is wrong.
+                // The number is compared as well: a name that is listed twice is wrong.
                 if names.len() != wanted.len() || names.into_iter().collect::<BTreeSet<_>>() != wanted {
                     self.wrong("list", path, &"other names");
                 }
@@ -327,7 +326,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// All names of a directory but `.` and `..`.
+/// All names of a directory except `.` and `..`.
 fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
     let mut entries = RawDir::new(directory, &mut buffer);
@@ -341,7 +340,7 @@ fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names)
 }
 
-/// The error that stands for an expectation; `None`: success.
+/// The errno of an expectation; `None`: success.
 pub(crate) fn errno(expected: ExpectedResult) -> Option<Errno> {
     match expected {
         ExpectedResult::Success => None,

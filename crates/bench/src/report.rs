@@ -1,4 +1,4 @@
-//! What a run is reported as: JSON for programs, tables and a bar chart for people.
+//! Reports of a run: JSON, tables and a bar chart.
 
 use std::fmt::Write as _;
 
@@ -42,17 +42,17 @@ pub struct RunReport {
     pub workload: String,
     /// The version of NFS.
     pub vers: String,
-    /// The mount options asked for, as given; empty: none.
+    /// The mount options as given; may be empty.
     pub options: String,
-    /// Where the tree was, `HOST:/PATH`.
+    /// The server, `HOST:/PATH`.
     pub server: String,
     /// Operations performed.
     pub operations: u64,
-    /// Results that were not as recorded.
+    /// Number of wrong results.
     pub wrong: u64,
-    /// How long it took, pauses included.
+    /// The duration in seconds, pauses included.
     pub seconds: f64,
-    /// Requests sent, from the mount on.
+    /// Requests since mounting.
     #[serde(with = "requests")]
     pub rpc: ProcedureCalls,
 }
@@ -64,16 +64,16 @@ fn percent(part: u64, whole: u64) -> u64 {
 /// One column of a comparison.
 #[derive(Clone, Debug)]
 pub struct ComparisonColumn {
-    /// What is written over it: the options in few words.
+    /// The title: the options.
     pub title: String,
     /// The requests.
     pub rpc: ProcedureCalls,
-    /// How long each page took, in seconds; empty where there are no pages.
+    /// The duration of each page in seconds; empty without pages.
     pub pages: Vec<f64>,
 }
 
-/// Runs side by side: the requests by procedure with their share, those that nobody sent left out;
-/// then how long each page took.
+/// A table of runs: the requests by procedure with their percentage, without procedures that were
+/// not used; then the duration of each page.
 #[must_use]
 pub fn comparison(columns: &[ComparisonColumn]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -105,8 +105,8 @@ fn row(first: &str, columns: &[ComparisonColumn], cell: impl Fn(&ComparisonColum
         .collect()
 }
 
-/// Rows of equally many cells as text: the first column to the left, the others to the right, a
-/// line under the head.
+/// Rows of cells as text: the first column left-aligned, the others right-aligned, a line below the
+/// header.
 #[must_use]
 pub fn lay_out(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);

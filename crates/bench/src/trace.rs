@@ -1,31 +1,30 @@
-//! What a workload does: the operations of a trace, in order.
+//! The operations of a workload's trace, in order.
 //!
-//! The format is described in `workloads/README.md`. A path or name is kept once, however often it
-//! is used.
+//! The format is described in `workloads/README.md`. Each distinct path is stored once.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io::{self, BufRead};
 
-/// An error that a trace may expect.
+/// The expected result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedResult {
-    /// The operation succeeds.
+    /// Success.
     Success,
-    /// There is no such file or directory.
+    /// ENOENT.
     NotFound,
-    /// The argument does not fit (readlink of what is no link).
+    /// EINVAL (readlink of an object that is not a link).
     Invalid,
-    /// A component of the path is no directory.
+    /// ENOTDIR.
     NotDirectory,
-    /// The caller may not.
+    /// EACCES.
     AccessDenied,
-    /// There are too many links on the way.
+    /// ELOOP.
     TooManyLinks,
 }
 
 impl ExpectedResult {
-    /// Each result by the word that traces have for it.
+    /// The results and their words in traces.
     pub const WORDS: [(Self, &'static str); 6] = [
         (Self::Success, "ok"),
         (Self::NotFound, "ENOENT"),
@@ -35,7 +34,7 @@ impl ExpectedResult {
         (Self::TooManyLinks, "ELOOP"),
     ];
 
-    /// The word that traces have for it.
+    /// The result's word in traces.
     #[must_use]
     pub fn word(self) -> &'static str {
         Self::WORDS
@@ -52,31 +51,31 @@ impl ExpectedResult {
     }
 }
 
-/// A path of a trace; [`WorkloadTrace::path`] says which.
+/// The number of a path of a trace; [`WorkloadTrace::path`] returns the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TracePathId(u32);
 
 impl TracePathId {
-    /// Its number in the trace, from 0 to below [`WorkloadTrace::paths_count`].
+    /// Its index in the trace, below [`WorkloadTrace::paths_count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An open file of a trace.
+/// The id of an open file of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceOpenId(u32);
 
 impl TraceOpenId {
-    /// Its number in the trace, from 0 to below [`WorkloadTrace::open_ids_count`].
+    /// Its index in the trace, below [`WorkloadTrace::open_ids_count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What an operation on a path does.
+/// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathOperation {
     /// stat(2).
@@ -96,39 +95,39 @@ pub enum PathOperation {
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceOperation {
-    /// Something done to a path.
+    /// An operation on a path.
     Path {
-        /// What.
+        /// The operation.
         does: PathOperation,
-        /// To which path.
+        /// The path.
         path: TracePathId,
-        /// How it ends.
+        /// The expected result.
         expected: ExpectedResult,
     },
-    /// Reads the next bytes of an open file; 0: the recorded program found the end, which asks no
-    /// server anything and is not performed.
+    /// Reads the next bytes of an open file; 0: the recorded program found the end, which needs no
+    /// request and is not performed.
     Read {
-        /// Which file.
+        /// The open file.
         open: TraceOpenId,
-        /// How many bytes.
+        /// Number of bytes.
         count: u32,
     },
     /// Reads all names of an open directory.
     List {
-        /// Which directory.
+        /// The open directory.
         open: TraceOpenId,
     },
     /// Closes an open file or directory.
     Close {
-        /// Which.
+        /// The open file or directory.
         open: TraceOpenId,
     },
-    /// A new page view begins here; no operation of its own.
+    /// A new page view begins; not an operation.
     Page,
 }
 
 impl TraceOperation {
-    /// For how many operations it counts: a list reads the names, and finds the end.
+    /// The number of operations that it counts for: a list reads the names, and finds the end.
     #[must_use]
     pub fn operations(&self) -> u64 {
         match self {
@@ -139,18 +138,18 @@ impl TraceOperation {
     }
 }
 
-/// Why a trace could not be read.
+/// Why a trace could not be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The lines could not be read.
     #[error("the trace cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// A line is not of the format.
+    /// A line is malformed.
     #[error("line {line} of the trace: {why}")]
     Line {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
 }
@@ -163,15 +162,15 @@ pub struct WorkloadTrace {
     open_ids_count: usize,
 }
 
-/// Open files that a trace may number: what a reader of ids must be ready to hold.
+/// Maximum open id of a trace.
 const OPEN_IDS_MAX: u32 = 1 << 24;
 
 impl WorkloadTrace {
-    /// Reads the lines of a trace. Reads, lists and closes have to name what an earlier line
-    /// opened.
+    /// Parses the lines of a trace. Reads, lists and closes must refer to an open id of an earlier
+    /// line.
     ///
     /// # Errors
-    /// Lines that are not of the format.
+    /// Malformed lines.
     pub fn parse(lines: impl BufRead) -> Result<Self, TraceError> {
         let mut parser = TraceParser::default();
         for (number, line) in lines.lines().enumerate() {
@@ -190,7 +189,7 @@ impl WorkloadTrace {
         &self.operations
     }
 
-    /// How many operations it performs ([`TraceOperation::operations`]).
+    /// Number of operations ([`TraceOperation::operations`]).
     #[must_use]
     pub fn operations_count(&self) -> u64 {
         self.operations.iter().map(TraceOperation::operations).sum()
@@ -202,7 +201,7 @@ impl WorkloadTrace {
         self.path_at(path.index())
     }
 
-    /// The text of the path whose [`TracePathId::index`] is `index`; `""` where there is none.
+    /// The text of the path whose [`TracePathId::index`] is `index`; `""` if there is none.
     #[must_use]
     pub fn path_at(&self, index: usize) -> &str {
         self.paths
@@ -211,13 +210,13 @@ impl WorkloadTrace {
             .unwrap_or_default()
     }
 
-    /// The path as system calls want it.
+    /// The path for system calls.
     #[must_use]
     pub fn path_for_system_call(&self, path: TracePathId) -> &CStr {
         &self.paths[path.index()]
     }
 
-    /// How many paths there are; [`TracePathId`]s count from 0.
+    /// Number of paths; [`TracePathId`]s count from 0.
     #[must_use]
     pub fn paths_count(&self) -> usize {
         self.paths.len()

@@ -1,26 +1,26 @@
-//! Which files, directories and symbolic links a workload's tree has.
+//! The files, directories and symbolic links of a workload's tree.
 //!
-//! Paths are relative to the tree's top, without a leading `/`, without `.` and `..`; parsing
-//! refuses others, so that making a tree cannot leave it.
+//! Paths are relative to the tree's top, without a leading `/`, without `.` and `..`; others are
+//! rejected, so that creating a tree cannot leave it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead};
 
 use crate::content::ContentPattern;
 
-/// One line of a tree.
+/// The type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeEntryKind {
     /// A directory.
     Directory,
-    /// A regular file of so many bytes; its content follows from its path.
+    /// A regular file; its content follows from its path.
     File {
         /// The file's size in bytes.
         size: u64,
     },
     /// A symbolic link.
     Link {
-        /// What the link says.
+        /// The link's target.
         target: String,
     },
 }
@@ -28,37 +28,37 @@ pub enum TreeEntryKind {
 /// A directory, file or link of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// Where it is below the tree's top.
+    /// Its path below the tree's top.
     pub path: String,
-    /// What it is.
+    /// Its type.
     pub kind: TreeEntryKind,
 }
 
 impl TreeEntry {
-    /// The directory that it is in, `""` for the top.
+    /// The path of its directory, `""` for the top.
     #[must_use]
     pub fn parent(&self) -> &str {
         split(&self.path).0
     }
-    /// Its name there.
+    /// Its name in the directory.
     #[must_use]
     pub fn name(&self) -> &str {
         split(&self.path).1
     }
 }
 
-/// Why a tree could not be read.
+/// Why a tree could not be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeParseError {
     /// The lines could not be read.
     #[error("the tree cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// A line is not of the format.
+    /// A line is malformed.
     #[error("line {line} of the tree: {why}")]
     Line {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
 }
@@ -72,11 +72,11 @@ pub struct WorkloadTree {
 }
 
 impl WorkloadTree {
-    /// Reads the lines of a tree: `d PATH`, `f SIZE PATH`, `l TARGET PATH`. Directories that are
-    /// only named as a parent are added.
+    /// Parses the lines of a tree: `d PATH`, `f SIZE PATH`, `l TARGET PATH`. Directories that occur
+    /// only as a parent are added.
     ///
     /// # Errors
-    /// Lines that are not of the format, and paths that would leave the tree or are there twice.
+    /// Malformed lines, and paths that would leave the tree or occur twice.
     pub fn parse(lines: impl BufRead) -> Result<Self, TreeParseError> {
         let mut tree = Self::default();
         tree.children.insert(String::new(), Vec::new());
@@ -95,7 +95,7 @@ impl WorkloadTree {
 
     fn add(&mut self, path: String, kind: TreeEntryKind) -> Result<(), &'static str> {
         if let Some(&known) = self.by_path.get(&path) {
-            // A directory may have been added as a parent before its own line comes.
+            // A directory may have been added as a parent before its own line.
             let again =
                 kind == TreeEntryKind::Directory && self.entries[known].kind == TreeEntryKind::Directory;
             return if again {
@@ -122,7 +122,7 @@ impl WorkloadTree {
         Ok(())
     }
 
-    /// All entries, each directory before what is in it.
+    /// All entries, each directory before its contents.
     #[must_use]
     pub fn entries(&self) -> &[TreeEntry] {
         &self.entries
@@ -134,14 +134,14 @@ impl WorkloadTree {
         self.by_path.get(path).map(|&index| &self.entries[index])
     }
 
-    /// What is in the directory at `path` (`""`: the top); `None` where it is no directory.
+    /// The entries of the directory at `path` (`""`: the top); `None` if it is not a directory.
     pub fn children(&self, path: &str) -> Option<impl ExactSizeIterator<Item = &TreeEntry>> {
         self.children
             .get(path)
             .map(|indices| indices.iter().map(|&index| &self.entries[index]))
     }
 
-    /// How many regular files there are.
+    /// Number of regular files.
     #[must_use]
     pub fn files_count(&self) -> usize {
         self.entries
@@ -150,7 +150,7 @@ impl WorkloadTree {
             .count()
     }
 
-    /// The sum of the files' sizes.
+    /// Total size of the files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.entries
@@ -165,8 +165,8 @@ impl WorkloadTree {
             .sum()
     }
 
-    /// Where a path of a trace leads: `.`, `..` and links in it are followed, the last component
-    /// only where `follow` says so. `None`: nowhere.
+    /// The object of a path of a trace: `.`, `..` and links are followed, a link as last component
+    /// only if `follow`. `None` if it does not exist.
     #[must_use]
     pub fn resolve(&self, path: &str, follow: bool) -> Option<ResolvedPath<'_>> {
         let mut links_left = 40; // what Linux follows before ELOOP
@@ -218,7 +218,7 @@ impl WorkloadTree {
     }
 }
 
-/// Where a path leads.
+/// The object of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedPath<'a> {
     /// The tree's top directory.
@@ -228,7 +228,7 @@ pub enum ResolvedPath<'a> {
 }
 
 impl<'a> ResolvedPath<'a> {
-    /// The file's size and content, where it is a regular file.
+    /// The file's size and content, if it is a regular file.
     #[must_use]
     pub fn file(self) -> Option<(u64, ContentPattern)> {
         match self {
@@ -240,7 +240,7 @@ impl<'a> ResolvedPath<'a> {
         }
     }
 
-    /// The path of the directory, `""` for the top, where it is one.
+    /// The path of the directory, `""` for the top, if it is one.
     #[must_use]
     pub fn directory(self) -> Option<&'a str> {
         match self {

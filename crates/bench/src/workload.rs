@@ -1,4 +1,4 @@
-//! The recorded workloads, as they are built into this crate.
+//! The recorded workloads, built into this crate.
 
 use std::fmt;
 use std::io::{BufReader, Cursor};
@@ -33,7 +33,7 @@ impl Workload {
         }
     }
 
-    /// How long to wait between two pages.
+    /// The pause between two pages.
     #[must_use]
     pub fn pause(self) -> Duration {
         match self {
@@ -42,7 +42,7 @@ impl Workload {
         }
     }
 
-    /// The files that it works on.
+    /// Its tree.
     #[must_use]
     pub fn tree(self) -> WorkloadTree {
         let packed: &[u8] = match self {
@@ -52,8 +52,8 @@ impl Workload {
         WorkloadTree::parse(unpack(packed)).expect("the built-in trees are parsed by a test")
     }
 
-    /// The NFSv3 requests that the Linux 6.1 client needs for it with default options against
-    /// knfsd, as recorded once with the command that BENCHMARKS.md names.
+    /// The NFSv3 requests of the Linux 6.1 client with default options against knfsd, recorded with
+    /// the command in BENCHMARKS.md.
     #[must_use]
     pub fn linux_requests(self) -> ProcedureCalls {
         let counts: &[(&str, u64)] = match self {
@@ -81,7 +81,7 @@ impl Workload {
         counts.collect()
     }
 
-    /// What it does.
+    /// Its trace.
     #[must_use]
     pub fn trace(self) -> WorkloadTrace {
         let packed: &[u8] = match self {
@@ -92,11 +92,11 @@ impl Workload {
     }
 }
 
-/// What a gzip file that is built in says, without gzip's checksum of it, which a test compares:
-/// the checksum is computed in AVX registers where there are some, and replays also run in kernels
-/// that do not keep those (tests/kernel).
+/// The contents of a built-in gzip file, without gzip's checksum, which a test compares: the
+/// checksum uses AVX registers if available, and replays also run in kernels that do not preserve
+/// those (tests/kernel).
 fn unpack(packed: &'static [u8]) -> BufReader<DeflateDecoder<Cursor<&'static [u8]>>> {
-    // The decoder reads the header when it is made, and leaves the cursor behind it.
+    // The decoder reads the header when it is created, and leaves the cursor after it.
     let behind_header = GzDecoder::new(Cursor::new(packed)).into_inner();
     BufReader::new(DeflateDecoder::new(behind_header))
 }
@@ -131,7 +131,7 @@ mod tests {
     use crate::trace::{ExpectedResult, PathOperation, TraceOperation};
 
     #[test]
-    fn the_built_in_workloads_are_what_their_readme_says() {
+    fn the_built_in_workloads_match_their_readme() {
         for (workload, files, directories, megabytes, operations) in [
             (Workload::Page, 36_013, 1_670, 288, 24_387),
             (Workload::Build, 1_882, 92, 45, 234_678),
@@ -164,9 +164,9 @@ mod tests {
         }
     }
 
-    /// So that a wrong result of a replay is never the workload's own fault.
+    /// So that a wrong result of a replay is never an error of the workload.
     #[test]
-    fn traces_expect_of_every_path_what_their_tree_says() {
+    fn traces_expect_each_path_to_match_their_tree() {
         for workload in Workload::ALL {
             let (tree, trace) = (workload.tree(), workload.trace());
             for operation in trace.operations() {

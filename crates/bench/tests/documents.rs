@@ -1,4 +1,5 @@
-//! The tables of the documents that asked for fewer requests: ours stay within theirs.
+//! The tables of the documents that proposed to send fewer requests: Curt sends no more than they
+//! do.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -30,7 +31,7 @@ fn the_documents_tables_are_met() {
     assert!(options.rpc.total() <= 1539);
     assert_eq!(ten.columns[1].rpc.value("ACCESS"), 0);
 
-    // The second: LOOKUP to less than an 11th, and to less than a fourth while files are made.
+    // The second: LOOKUPs below an 11th, and below a fourth while files are created.
     for (table, factor) in [(depend, 11), (make, 4)] {
         let [_, _, without, with, disturbed] = &table.columns[..] else {
             panic!("five columns")
@@ -38,9 +39,9 @@ fn the_documents_tables_are_met() {
         let lookups = |column: &curt_bench::report::ComparisonColumn| column.rpc.value("LOOKUP");
         assert!(lookups(without) >= factor * lookups(with), "{}", table.title);
         assert!(lookups(disturbed) < lookups(without) / 2, "{}", table.title);
-        // Without memory of missing names the made-up builds cost what the document's did.
+        // Without negative dentries the synthetic builds send as many requests as the document's.
         assert_eq!(lookups(without), lookups(&table.columns[0]), "{}", table.title);
-        // Nothing else grows.
+        // No other procedure is sent more often.
         for procedure in ["READ", "WRITE", "ACCESS", "CREATE"] {
             assert_eq!(
                 without.rpc.value(procedure),

@@ -1,6 +1,5 @@
-//! What it costs to have directories answer for their names (`dirfill=auto`) where few of many
-//! names are wanted, or all of them once: exact counts of requests by a scripted clock, and the
-//! bytes of their results, beside `dirfill=off`.
+//! The cost of `dirfill=auto` where few of many names are used, or each name once: exact counts of
+//! requests with a scripted clock, and the bytes of their results, compared with `dirfill=off`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -53,7 +52,7 @@ fn me() -> Caller {
     Caller::new(1000, 1000, &[])
 }
 
-/// What `run` costs on a mount of its own that has settled.
+/// The cost of `run` on a new mount that is idle.
 fn cost(
     world: &InProcessServer,
     cache: CacheOptions,
@@ -75,8 +74,8 @@ fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
     sent.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Without and with, by the server's word on access and by mode bits; each has to stay within its
-/// bound. Gives the latter.
+/// The costs without and with, once with ACCESS and once with mode bits; each must be within its
+/// bound. Returns the latter.
 #[track_caller]
 fn compare(
     world: &InProcessServer,
@@ -144,7 +143,7 @@ fn one_name_from_a_directory_of_500000_costs_at_most_one_request_more() {
     assert_eq!(list(&auto.0), [("LOOKUP", 2)]);
 }
 
-/// Lists a directory of 40,000 names, and looks so many of them up in another order than the
+/// Lists a directory of 40,000 names, and looks `count` of them up in another order than the
 /// listing's.
 fn list_and_look(world: &InProcessServer, mounted: &InProcessMount, count: u32) {
     const NAMES: u32 = 40_000;
@@ -156,17 +155,17 @@ fn list_and_look(world: &InProcessServer, mounted: &InProcessMount, count: u32) 
     let (mut cookie, mut before, mut listed) = (0, u64::MAX, 0);
     while cookie != before {
         before = cookie;
-        let told = ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
+        let outcome = ops::readdir(&client.op(&me()), &open, cookie, true, &mut |entry| {
             cookie = entry.cookie;
             listed += 1;
             DirEmit::Taken
         });
-        assert_eq!(told, Ok(()));
+        assert_eq!(outcome, Ok(()));
     }
     assert!(listed >= NAMES);
     for name in 0..count {
         world.clock().advance(OPERATION);
-        // Another prime would do as well.
+        // Any other prime would do.
         let name = format!("f{:05}", name * 7919 % NAMES);
         assert!(!is_missing(client, found.id, &name), "{name}");
     }
@@ -188,7 +187,7 @@ fn names_of_a_large_listing_that_are_looked_up_in_another_order_come_with_those_
     };
     assert_eq!(list(&off.0), listing(36_863, 0));
     assert_eq!(list(&auto.0), listing(1717, 36));
-    // Who wants few of them pays hardly more.
+    // A program that uses few of them pays hardly more.
     for (count, lookups, fewer, plus) in [(50, 50, 50, 0), (100, 92, 89, 1), (300, 276, 262, 2)] {
         let [off, auto] = compare(
             &world,
@@ -200,8 +199,7 @@ fn names_of_a_large_listing_that_are_looked_up_in_another_order_come_with_those_
     }
 }
 
-/// What another client does to a directory before these names of it are wanted, and what they are
-/// called.
+/// A change of the directory by another client before its names are used, and the names.
 type Changing = (fn(&Superblock, InodeId, Range<u32>), fn(u32) -> String);
 
 fn root() -> Caller {
@@ -222,7 +220,7 @@ fn make(client: &Superblock, directory: InodeId, name: &str) {
     ops::close(&client.op(&root()), &opened.file).unwrap();
 }
 
-/// Of another name.
+/// A change of another name.
 const OTHER_NAME: Changing = (
     |client, directory, _| {
         rename(client, directory, "other", "moved");
@@ -231,10 +229,10 @@ const OTHER_NAME: Changing = (
     |access| format!("f{:03}", access % 200),
 );
 
-/// The same, and the names that are wanted are missing.
+/// The same, and the used names are missing.
 const MISSING: Changing = (OTHER_NAME.0, |access| format!("missing{access}"));
 
-/// The names that are wanted are new, as in a spool.
+/// The used names are new, as in a spool.
 const NEW: Changing = (
     |client, directory, wanted| {
         for number in wanted {
@@ -246,8 +244,8 @@ const NEW: Changing = (
     |access| format!("f{:03}", 200 + access),
 );
 
-/// 1,000 names are wanted one by one in a directory of 200, which another client changes between
-/// each `accesses` of them, so that nothing that was learned before holds any more.
+/// 1,000 look-ups in a directory of 200 names, which another client changes after each `accesses`
+/// of them, so that cached names become invalid.
 #[track_caller]
 fn in_a_changing_directory((change, name): Changing, accesses: u32) -> [Vec<(&'static str, u64)>; 2] {
     let lines = (0..200).map(|name| format!("f 0 d/f{name:03}\n"));
@@ -306,8 +304,8 @@ fn directory(number: u32) -> String {
     format!("d{number:03}")
 }
 
-/// What tar -x does: a directory or file is made unless it is there, and given its times when it
-/// was written.
+/// The operations of tar -x: creates a directory or file unless it exists, and sets its times
+/// afterwards.
 fn extract(world: &InProcessServer, mounted: &InProcessMount) {
     let (client, me) = (&mounted.client, me());
     let top = make_directory(client, client.root(), &top_name(mounted));
@@ -327,7 +325,7 @@ fn extract(world: &InProcessServer, mounted: &InProcessMount) {
             exclusive: true,
             ..OpenFlags::default()
         };
-        // The kernel looks a name up before it has it made.
+        // The kernel looks a name up before it creates it.
         assert!(is_missing(client, below, &name));
         let (found, opened) = ops::create(&client.op(&me), below, name.as_bytes(), 0o644, flags).unwrap();
         ops::write(&client.op(&me), &opened.file, 0, &[b'x'; 1024]).unwrap();
@@ -336,7 +334,7 @@ fn extract(world: &InProcessServer, mounted: &InProcessMount) {
     }
 }
 
-/// Each mount has a directory of its own.
+/// Each mount has its own directory.
 fn top_name(mounted: &InProcessMount) -> String {
     let mut count = 0;
     while !is_missing(&mounted.client, mounted.client.root(), &format!("top{count}")) {
@@ -371,7 +369,7 @@ fn extracting_5000_files_costs_hardly_more() {
     );
 }
 
-/// What rm -r does: lists a directory, removes what is in it, and then the directory itself.
+/// The operations of rm -r: lists a directory, removes its contents, and then the directory.
 fn remove(world: &InProcessServer, client: &Superblock, parent: InodeId, name: &[u8]) {
     let me = me();
     let Ok(LookupResult::Positive(found)) = ops::lookup(&client.op(&me), parent, name) else {
@@ -395,7 +393,7 @@ fn remove(world: &InProcessServer, client: &Superblock, parent: InodeId, name: &
     }
     for (below, kind) in names {
         world.clock().advance(OPERATION);
-        // The kernel looks a name up before it has it removed.
+        // The kernel looks a name up before it removes it.
         match kind {
             Some(FileKind::Directory) => remove(world, client, found.id, &below),
             _ => {

@@ -1,4 +1,4 @@
-//! Trees that several make at once.
+//! Concurrent creation of trees.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 use std::fmt::Write as _;

@@ -1,11 +1,11 @@
-//! The recorded workloads through the client library against the server in one process, by a
-//! scripted clock: exactly how many requests of each procedure they cost.
+//! The recorded workloads through the client library against the server in one process, with a
+//! scripted clock: the exact numbers of requests of each procedure.
 //!
 //! The script: the mount is a second old and the tree an hour when the replay begins; each request
 //! takes 200 µs; page waits 20 µs before each operation and 1 s between two views, build spreads
-//! its operations evenly over 3 s. The caller is no superuser, and more than one user is allowed,
-//! as with a mount by root. A change of these numbers is a change of what Curt sends: mend the
-//! table if it is meant, and say why in the commit.
+//! its operations evenly over 3 s. The caller is not root, and more than one user is allowed, as
+//! with a mount by root. If these numbers change, Curt's requests have changed: update the table if
+//! this is intended, and say why in the commit.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -23,12 +23,12 @@ const VIEW_PAUSE: Duration = Duration::from_secs(1);
 const OPERATION_PAUSE: Duration = Duration::from_micros(20);
 const BUILD_LENGTH: Duration = Duration::from_secs(3);
 
-/// What was sent, by procedure, in the protocol's order.
+/// The requests, by procedure, in the protocol's order.
 fn list(sent: &ProcedureCalls) -> Vec<(&'static str, u64)> {
     sent.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Replays without a wrong result and returns what was sent, from the mount on.
+/// Replays without a wrong result and returns the requests since mounting.
 #[track_caller]
 fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     let (tree, trace) = (workload.tree(), workload.trace());
@@ -52,7 +52,7 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
         &tree,
         &mut |operation| match workload {
             Workload::Page => match operation {
-                // Before the first view nobody waits; the pause is between two.
+                // There is no pause before the first view.
                 TraceOperation::Page if done == 0 => {}
                 TraceOperation::Page => clock.advance(VIEW_PAUSE),
                 _ => {
@@ -69,12 +69,12 @@ fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
     assert_eq!(outcome.wrong, 0, "{:?}", outcome.described);
     assert_eq!(outcome.operations, trace.operations_count());
     let sent = mounted.requests();
-    // The client's own counters say what the server saw.
+    // The client's own counters equal the server's.
     assert_eq!(list(&mounted.client.counters().requests), list(&sent));
     sent
 }
 
-/// What `mount` of an export by root without options has.
+/// The options of a `mount` by root without options.
 fn default() -> CacheOptions {
     CacheOptions {
         users: MountUsers::Many,
@@ -103,7 +103,7 @@ fn nonegnamecache() -> CacheOptions {
     }
 }
 
-/// The same with each name asked for by itself.
+/// The same with each name requested separately.
 fn off(cache: CacheOptions) -> CacheOptions {
     CacheOptions {
         fill: FillMode::Off,

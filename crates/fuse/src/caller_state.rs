@@ -1,7 +1,6 @@
-//! Whether a waiting thread is about to die, as /proc tells.
+//! Whether a waiting thread is being killed or exits, from /proc/TID/status and /proc/TID/stat.
 //!
-//! Owns the reading of /proc/TID/status and /proc/TID/stat. A thread that is not there any more
-//! counts as dying; one that cannot be looked at counts as living.
+//! A thread that no longer exists counts as being killed; one whose files cannot be read does not.
 
 use std::{fs, io};
 
@@ -10,34 +9,33 @@ use std::{fs, io};
 const KILL: u64 = 1 << 8;
 /// The task is exiting (Linux, include/linux/sched.h, `PF_EXITING`).
 const EXITING: u64 = 4;
-/// The task is a thread of the kernel (Linux, include/linux/sched.h, `PF_KTHREAD`).
+/// The task is a kernel thread (Linux, include/linux/sched.h, `PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Whether thread `tid` has a fatal signal pending.
 pub(crate) fn is_being_killed(tid: u32) -> bool {
-    tid != 0 && verdict(fs::read_to_string(format!("/proc/{tid}/status")), killed)
+    tid != 0 && test_file(fs::read_to_string(format!("/proc/{tid}/status")), killed)
 }
 
 /// Whether thread `tid` is exiting.
 pub(crate) fn is_exiting(tid: u32) -> bool {
     let exiting = |stat: &str| flags(stat).is_some_and(|flags| flags & EXITING != 0);
-    tid != 0 && verdict(fs::read_to_string(format!("/proc/{tid}/stat")), exiting)
+    tid != 0 && test_file(fs::read_to_string(format!("/proc/{tid}/stat")), exiting)
 }
 
-/// Whether thread `tid` is one of the kernel's; not if it cannot be looked at.
+/// Whether thread `tid` is a kernel thread; `false` if unknown.
 pub(crate) fn is_of_kernel(tid: u32) -> bool {
     tid != 0
         && fs::read_to_string(format!("/proc/{tid}/stat"))
             .is_ok_and(|stat| flags(&stat).is_some_and(|flags| flags & KERNEL_THREAD != 0))
 }
 
-/// Whether thread `tid` runs under this name (a program's, at most 15 bytes); not if it cannot be
-/// looked at.
+/// Whether thread `tid` has this name (a program's, at most 15 bytes); `false` if unknown.
 pub(crate) fn is_called(tid: u32, name: &str) -> bool {
-    tid != 0 && fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|known| known.trim_end() == name)
+    tid != 0 && fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }
 
-fn verdict(read: io::Result<String>, test: impl FnOnce(&str) -> bool) -> bool {
+fn test_file(read: io::Result<String>, test: impl FnOnce(&str) -> bool) -> bool {
     match read {
         Ok(text) => test(&text),
         // ESRCH: it ended between open and read.
@@ -59,8 +57,8 @@ fn killed(status: &str) -> bool {
 }
 
 fn flags(stat: &str) -> Option<u64> {
-    // The name, in parentheses, may hold anything, parentheses and spaces included. After it:
-    // state, ppid, pgrp, session, tty_nr, tpgid, flags (proc(5)).
+    // The name, in parentheses, may contain any character. The fields after it are state, ppid,
+    // pgrp, session, tty_nr, tpgid, flags (proc(5)).
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(6)?.parse().ok()
 }

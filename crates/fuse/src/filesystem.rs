@@ -1,8 +1,7 @@
-//! What answers requests: one method for each operation.
+//! The trait that handles requests: one method per operation.
 //!
-//! Owns the [`Filesystem`] trait and the [`FuseContext`] that each method is given. A method that
-//! is not implemented answers ENOSYS, after which the kernel does without the operation. Knows no
-//! descriptors.
+//! [`FuseContext`] is the context of each call. A method that is not implemented returns ENOSYS,
+//! after which the kernel no longer sends the operation.
 
 use std::{fmt, time::Duration};
 
@@ -19,23 +18,23 @@ use crate::{
     },
 };
 
-/// By what a request that waits is told that its caller does not wait any more. One is used for
-/// many requests, one after the other, until it is raised.
+/// Ends the wait of a request whose caller no longer waits. One is used for successive requests
+/// until it is raised.
 pub trait Interruption: Default + Send + Sync + 'static {
-    /// Makes every wait under it end soon, now and later.
+    /// Ends all waits under it, now and later.
     fn raise(&self);
 
     /// Whether it was raised.
     fn is_raised(&self) -> bool;
 }
 
-/// Whose request it is, and how its wait may end.
+/// The caller of a request, and how its wait may end.
 pub struct FuseContext<'a, I> {
     /// The user for file access (fsuid).
     pub uid: u32,
     /// The group for file access (fsgid).
     pub gid: u32,
-    /// The calling thread; 0 if it is in a process-id namespace that we do not see.
+    /// The calling thread; 0 if it is in a pid namespace that the daemon cannot see.
     pub tid: u32,
     pub(crate) interruption: &'a I,
     pub(crate) waiting: &'a dyn WaitControl,
@@ -58,63 +57,62 @@ impl<'a, I> FuseContext<'a, I> {
         self.interruption
     }
 
-    /// Raises the interruption too once the server has been silent for 1 s
-    /// ([`Filesystem::silent_for`]): the method has something else to answer with. To be called
-    /// before it waits.
+    /// Also raises the interruption once the server has been silent for 1 s
+    /// ([`Filesystem::silent_for`]): the method has an alternative result. Called before the method
+    /// waits.
     pub fn give_up_on_silence(&self) {
         self.waiting.give_up_on_silence();
     }
 
-    /// Raises the interruption too once the server has been silent for 1 s and the caller is
-    /// exiting: no signal reaches it any more. To be called before FLUSH waits.
+    /// Also raises the interruption once the server has been silent for 1 s and the caller is
+    /// exiting: signals no longer reach it. Called before FLUSH waits.
     pub fn give_up_on_exit(&self) {
         self.waiting.give_up_on_exit();
     }
 
-    /// Whether the caller runs the program of this name, for all that it says of itself.
+    /// Whether the caller's program has this name, which the caller may have changed.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         caller_state::is_called(self.tid, name)
     }
 
-    /// Whether the caller is a thread of the kernel, as knfsd's are; not if it cannot be looked at.
+    /// Whether the caller is a kernel thread, such as knfsd's; `false` if unknown.
     #[must_use]
     pub fn is_of_kernel(&self) -> bool {
         caller_state::is_of_kernel(self.tid)
     }
 
-    /// The file system has taken note of this request: from now on it is not on its way any more
-    /// ([`crate::Arrivals`]).
+    /// The file system has counted this request: it is no longer under way
+    /// ([`RequestBarrier`](crate::RequestBarrier)).
     pub fn mark_received(&self) {
         self.waiting.mark_received();
     }
 
-    /// Waits until every request that the kernel gave before this one has arrived, for about a
-    /// second at most. (The kernel holds back some that nobody waits for, until others of that kind
-    /// are answered: these come after.)
+    /// Waits until all requests that the kernel sent before this one have arrived, for about a
+    /// second at most. (The kernel delays some requests without a waiting process until others of
+    /// that kind are answered: these arrive later.)
     pub fn wait_for_earlier(&self) {
         self.waiting.wait_for_earlier();
     }
 }
 
-/// Answers the kernel's requests. Methods are called on many threads at once and may wait as long
-/// as they have to.
+/// Handles the kernel's requests. Methods are called on many threads at once and may wait.
 pub trait Filesystem: Send + Sync + 'static {
-    /// By what waits are ended.
+    /// Ends waits.
     type Interruption: Interruption;
 
-    /// For how long something has been waited for without a word from the server; `None` while
-    /// nothing is.
+    /// The time for which requests have waited without a reply from the server; `None` while none
+    /// waits.
     fn silent_for(&self) -> Option<Duration> {
         None
     }
 
-    /// Finds a name; [`EntryOut::missing`] or ENOENT if it is not there. An object that is answered
-    /// counts one look-up.
+    /// Looks up a name; [`EntryOut::missing`] or ENOENT if it does not exist. A returned object
+    /// gets one more look-up count.
     ///
-    /// `.` stands for `parent` itself, which need not be a directory: a handle of it was opened
-    /// (open_by_handle_at(2)), perhaps after the kernel has forgotten it. Then `..` may be asked
-    /// for to find out where a directory is. No path asks for either.
+    /// `.` refers to `parent` itself, which need not be a directory: a handle of it was opened
+    /// (open_by_handle_at(2)), perhaps after the kernel has forgotten it. The kernel may then look
+    /// up `..` to find the parent of a directory. Path walks look up neither.
     fn lookup(
         &self,
         context: &FuseContext<'_, Self::Interruption>,
@@ -122,17 +120,17 @@ pub trait Filesystem: Send + Sync + 'static {
         name: &[u8],
     ) -> Result<EntryOut, Errno>;
 
-    /// What LOOKUP of `name` is answered with instead of `refusal`. A kernel that has cached the
-    /// name drops it at any error but ENOMEM and EINTR, and unmounts what is mounted there and
-    /// below (Linux, `fuse_dentry_revalidate`).
+    /// The error to return for LOOKUP of `name` instead of `refusal`. For any error but ENOMEM and
+    /// EINTR a kernel that has cached the name drops it, and unmounts the file systems that are
+    /// mounted there and below (Linux, `fuse_dentry_revalidate`).
     fn refused_lookup(&self, _parent: NodeId, _name: &[u8], refusal: Errno) -> Errno {
         refusal
     }
 
-    /// Gives back look-ups; at 0 the kernel has forgotten the object.
+    /// Decrements a look-up count; at 0 the kernel has forgotten the object.
     fn forget(&self, node: NodeId, lookups: u64);
 
-    /// Attributes, perhaps of an open file.
+    /// Returns attributes, possibly of an open file.
     fn getattr(
         &self,
         context: &FuseContext<'_, Self::Interruption>,
@@ -150,7 +148,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Gives the target of a symbolic link to `target`.
+    /// Passes the target of a symbolic link to `target`.
     fn readlink(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -160,7 +158,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -171,7 +169,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a file, device, pipe or socket.
+    /// Creates a file, device, pipe or socket.
     fn mknod(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -182,7 +180,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -193,7 +191,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name that is not a directory.
     fn unlink(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -213,7 +211,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Moves a name; `flags` are those of renameat2(2).
+    /// Renames an object; `flags` are those of renameat2(2).
     fn rename(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -224,7 +222,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes another name for an object.
+    /// Creates a hard link.
     fn link(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -243,7 +241,7 @@ pub trait Filesystem: Send + Sync + 'static {
         open: &OpenIn,
     ) -> Result<OpenOut, Errno>;
 
-    /// Makes and opens a file.
+    /// Creates and opens a file.
     fn create(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -254,8 +252,8 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Reads, and has `reply` send what was read, at most once, here or on another thread before
-    /// this returns. Less than wanted means the end of the file.
+    /// Reads, and has `reply` send the data, at most once, on this or another thread before this
+    /// returns. Fewer bytes than requested mean the end of the file.
     fn read(
         &self,
         context: &FuseContext<'_, Self::Interruption>,
@@ -264,7 +262,7 @@ pub trait Filesystem: Send + Sync + 'static {
         reply: &ReadReply,
     ) -> Result<(), Errno>;
 
-    /// Writes; returns how much was taken.
+    /// Writes; returns the number of bytes written.
     fn write(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -275,11 +273,11 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Sizes of the file system.
+    /// Returns the sizes of the file system.
     fn statfs(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId)
     -> Result<StatfsOut, Errno>;
 
-    /// A descriptor of an open file is closed; what is answered is what close(2) returns.
+    /// A descriptor of an open file is closed; the result is that of close(2).
     fn flush(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -290,7 +288,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The last descriptor of an open file is gone. Nobody waits for it or sees its error.
+    /// The last descriptor of an open file is closed. No process waits for it or gets its error.
     fn release(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId, release: &ReleaseIn);
 
     /// Makes a file's data durable, and unless `data_only` its attributes.
@@ -312,8 +310,8 @@ pub trait Filesystem: Send + Sync + 'static {
         flags: u32,
     ) -> Result<OpenOut, Errno>;
 
-    /// Gives the names that follow `offset` (0, or the `next` of a name) to `listing`; none means
-    /// the end.
+    /// Passes the names after `offset` (0, or the `next` of a name) to `listing`; none means the
+    /// end.
     fn readdir(
         &self,
         context: &FuseContext<'_, Self::Interruption>,
@@ -323,7 +321,7 @@ pub trait Filesystem: Send + Sync + 'static {
         listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno>;
 
-    /// The last descriptor of an open directory is gone.
+    /// The last descriptor of an open directory is closed.
     fn releasedir(&self, context: &FuseContext<'_, Self::Interruption>, node: NodeId, fh: FuseFh);
 
     /// Makes a directory's changes durable.
@@ -336,7 +334,8 @@ pub trait Filesystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the caller may do all of `mask` (R_OK 4, W_OK 2, X_OK 1): access(2) and chdir(2).
+    /// Whether the caller has all permissions of `mask` (R_OK 4, W_OK 2, X_OK 1): access(2) and
+    /// chdir(2).
     fn access(
         &self,
         context: &FuseContext<'_, Self::Interruption>,
@@ -344,7 +343,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mask: u32,
     ) -> Result<(), Errno>;
 
-    /// Which lock, if any, keeps this one from being taken.
+    /// The lock that conflicts with this one, if any.
     fn getlk(
         &self,
         _: &FuseContext<'_, Self::Interruption>,
@@ -354,7 +353,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::NOLCK)
     }
 
-    /// Takes or gives back a lock, waiting for it if `wait`.
+    /// Sets or releases a lock, and waits for it if `wait`.
     fn setlk(
         &self,
         _: &FuseContext<'_, Self::Interruption>,

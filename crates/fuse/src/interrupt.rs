@@ -1,16 +1,15 @@
-//! Which requests are being answered, and who of their callers does not wait any more.
+//! Requests in progress, and the interruption of their waits.
 //!
-//! Owns a [`InFlightRequest`] per thread: the request that it answers now. INTERRUPT names a
-//! request; a lock's wait then ends at once, any other only if its caller is being killed. As the
-//! kernel sends no second INTERRUPT when a signal that kills follows one that does not, such
-//! callers are looked at again every 100 ms, by one thread for all, which exists only while there
-//! is something to look at. Saying so for a request costs a flag in its flight: most are answered
-//! before anybody looks.
+//! Each thread has an [`InFlightRequest`] for its current request. INTERRUPT names a request; a
+//! wait for a lock then ends at once, any other only if its caller is being killed. The kernel
+//! sends no second INTERRUPT when a fatal signal follows another signal. So one thread checks such
+//! callers every 100 ms; it exists only while there are some. To register a request for these
+//! checks costs a flag: most requests are complete before the first check.
 //!
-//! Invariants: an INTERRUPT that is read before its request is registered is not lost: the reader
-//! of the INTERRUPT remembers it before it searches, the reader of the request registers before it
-//! looks among the remembered, and both pass through the flight's mutex. An interruption is raised
-//! only under that mutex, and only for the request it was meant for.
+//! Invariants: an INTERRUPT that is read before its request is registered is not lost: its reader
+//! stores it before it searches, the reader of the request registers before it searches the stored
+//! ones, and both lock the mutex of the `InFlightRequest`. An interruption is raised only under
+//! that mutex, and only for the request that it belongs to.
 
 use std::{
     collections::VecDeque,
@@ -33,15 +32,15 @@ use crate::{
     session::{SERVER_SILENCE, STACK_BYTES, WaitControl, WorkerStage, WorkerStages},
 };
 
-/// How often callers are looked at.
+/// Interval of the checks of callers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// INTERRUPTs of unknown requests that are remembered. Most are of requests that were answered
-/// meanwhile.
+/// Maximum number of stored INTERRUPTs of unknown requests. Most belong to requests that were
+/// completed meanwhile.
 const EARLY_MAX: usize = 1024;
-/// How long the looking thread stays without anything to look at: 20 looks.
+/// Number of checks without a caller after which the checking thread ends.
 const IDLE_CHECKS_MAX: u32 = 20;
 
-/// The request that one thread answers.
+/// The current request of one thread.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest<I> {
     state: Mutex<InFlightRequestState<I>>,
@@ -59,13 +58,13 @@ struct InFlightRequestState<I> {
     interruption: Arc<I>,
 }
 
-/// All requests that are being answered.
+/// All requests in progress.
 pub(crate) struct InFlightRequests<I> {
     all: Mutex<Vec<Arc<InFlightRequest<I>>>>,
     early: Mutex<VecDeque<u64>>,
     early_count: AtomicUsize,
-    /// Whether the looking thread runs. Set to false before its last look, so that whoever raises a
-    /// flag too late for that look sees it (both pass through the flight's mutex in between).
+    /// Whether the checking thread runs. Set to false before its last check, so that a thread that
+    /// sets a flag too late for that check sees this (both lock the request's mutex in between).
     is_checking: AtomicBool,
     silent_for: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
 }
@@ -89,7 +88,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// A place for the requests of one more thread.
+    /// Registers one more thread.
     pub(crate) fn join(&self) -> Arc<InFlightRequest<I>> {
         let flight = Arc::new(InFlightRequest {
             state: Mutex::new(InFlightRequestState {
@@ -110,7 +109,7 @@ impl<I: Interruption> InFlightRequests<I> {
         self.all.lock().retain(|other| !Arc::ptr_eq(other, flight));
     }
 
-    /// `flight` answers `header`'s request from now on.
+    /// `flight` begins to handle the request of `header`.
     pub(crate) fn begin(self: &Arc<Self>, flight: &Arc<InFlightRequest<I>>, header: &InHeader) {
         {
             let mut now = flight.state.lock();
@@ -126,7 +125,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// The request of `flight` is answered.
+    /// The request of `flight` is complete.
     pub(crate) fn end(&self, flight: &InFlightRequest<I>) {
         let mut now = flight.state.lock();
         now.unique = 0;
@@ -135,7 +134,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// The caller of request `unique` was sent a signal.
+    /// The caller of request `unique` got a signal.
     pub(crate) fn interrupt(self: &Arc<Self>, unique: u64) {
         self.remember_early(unique);
         let flight = self
@@ -150,7 +149,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// Ends the wait of every request that is being answered.
+    /// Ends the wait of all requests in progress.
     pub(crate) fn interrupt_all(&self) {
         for flight in self.all.lock().iter() {
             flight.state.lock().interruption.raise();
@@ -196,7 +195,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// Has every request with a flag looked at until it is answered.
+    /// Has each request with a flag checked until it is complete.
     fn start_caller_checks(self: &Arc<Self>) {
         if self.is_checking.swap(true, Ordering::SeqCst) {
             return;
@@ -228,7 +227,7 @@ impl<I: Interruption> InFlightRequests<I> {
         }
     }
 
-    /// Looks at every request with a flag; says whether there are any left.
+    /// Checks each request with a flag; returns whether any are left.
     fn check_callers(&self) -> bool {
         let flagged: Vec<_> = self
             .all
@@ -248,7 +247,7 @@ impl<I: Interruption> InFlightRequests<I> {
     }
 }
 
-/// What is to be looked at of a request.
+/// What to check for a request.
 #[derive(Clone, Copy, Debug)]
 struct CallerCheck {
     unique: u64,
@@ -259,7 +258,7 @@ struct CallerCheck {
 }
 
 impl<I: Interruption> InFlightRequest<I> {
-    /// What the request that is being answered now waits under.
+    /// The interruption of the current request.
     pub(crate) fn interruption(&self) -> Arc<I> {
         self.state.lock().interruption.clone()
     }
@@ -271,7 +270,7 @@ impl<I: Interruption> InFlightRequest<I> {
         }
     }
 
-    /// The request that is being answered, if it has a flag and still waits.
+    /// The current request, if it has a flag and still waits.
     fn caller_check(&self) -> Option<CallerCheck> {
         let now = self.state.lock();
         let InFlightRequestState {
@@ -292,8 +291,7 @@ impl<I: Interruption> InFlightRequest<I> {
         })
     }
 
-    /// Ends the wait of a request if there is a reason to; says whether it has to be looked at
-    /// again.
+    /// Ends the wait of a request if there is a reason; returns whether to check it again.
     fn apply_caller_check(&self, request: &CallerCheck, silent: bool) -> bool {
         let ends = silent && request.on_silence
             || request.interrupted && caller_state::is_being_killed(request.tid)
@@ -305,7 +303,7 @@ impl<I: Interruption> InFlightRequest<I> {
     }
 }
 
-/// Lets a method say how the wait of its request may end.
+/// Registers the conditions that end the wait of a request.
 #[derive(Debug)]
 pub(crate) struct RequestWaitControl<'a, I> {
     pub(crate) requests: &'a Arc<InFlightRequests<I>>,
@@ -356,7 +354,7 @@ mod tests {
         }
     }
 
-    /// A thread that is not there counts as being killed.
+    /// A thread that does not exist counts as being killed.
     const DEAD: u32 = u32::MAX;
 
     fn header(unique: u64, opcode: u32, tid: u32) -> InHeader {
@@ -428,7 +426,7 @@ mod tests {
 
     // SEMANTICS: rpc-13.
     #[test]
-    fn silence_ends_what_said_it_would_go_by_it() {
+    fn interrupted_requests_end_on_silence_or_exit_as_marked() {
         let long = Some(SERVER_SILENCE);
         for (silence, on_silence, on_exit, tid, ends) in [
             (long, true, false, std::process::id(), true),
@@ -441,19 +439,19 @@ mod tests {
             let (flights, flight) = flights(silence);
             flights.is_checking.store(true, Ordering::SeqCst);
             flights.begin(&flight, &header(8, opcode::FLUSH, tid));
-            let desks = WorkerStages::default();
-            let desk = desks.join();
-            let patience = RequestWaitControl {
-                stage: &desk,
-                stages: &desks,
+            let stages = WorkerStages::default();
+            let stage = stages.join();
+            let wait_control = RequestWaitControl {
+                stage: &stage,
+                stages: &stages,
                 requests: &flights,
                 request: &flight,
             };
             if on_silence {
-                patience.give_up_on_silence();
+                wait_control.give_up_on_silence();
             }
             if on_exit {
-                patience.give_up_on_exit();
+                wait_control.give_up_on_exit();
             }
             flights.check_callers();
             assert_eq!(

@@ -1,13 +1,12 @@
-//! The kernel's side of a mount: FUSE's wire format, channel, interrupts and notifications.
+//! FUSE: wire format, channel, interrupts and notifications.
 //!
-//! A [`FuseMount`] is made by mount(2) or fusermount3 and holds the descriptor; a [`FuseSession`]
-//! reads requests from it on as many threads as are needed and has a [`Filesystem`] answer them; a
-//! [`Notifier`] tells the kernel what has become void.
+//! A [`FuseMount`] is created by mount(2) or fusermount3; a [`FuseSession`] reads requests on as
+//! many threads as needed and has a [`Filesystem`] handle them; a [`Notifier`] invalidates the
+//! kernel's caches.
 //!
-//! Architecture invariants: as long as a session lasts, some thread reads the device, whatever the
-//! others wait for; a reply goes to the descriptor its request came from; nothing that the kernel
-//! sends makes this crate panic; answering a LOOKUP or GETATTR allocates nothing. This crate knows
-//! nothing of NFS.
+//! Invariants: while a session lasts, some thread reads the device, whatever the others wait for; a
+//! reply goes to the descriptor its request came from; no input from the kernel causes a panic; a
+//! reply to LOOKUP or GETATTR allocates no memory. This crate does not depend on NFS.
 
 mod abi;
 mod caller_state;

@@ -1,25 +1,24 @@
 //! The names in a reply to READDIR and READDIRPLUS.
 //!
-//! Owns their layout and the bound on their bytes: what the kernel asked for. Invariant: a name is
-//! either whole or absent.
+//! The size of the reply is limited to that of the request. Invariant: each name is complete or
+//! absent.
 
 use crate::{
     abi::encode::{ENTRY_BYTES, entry_bytes},
     values::EntryOut,
 };
 
-/// Bytes before a name (`fuse_dirent`).
+/// Size of `fuse_dirent` without the name.
 const DIRENT_BYTES: usize = 24;
 
 /// One name of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
-    /// The name.
+    /// Its bytes.
     pub name: &'a [u8],
     /// Inode number (d_ino).
     pub inode: u64,
-    /// Where a listing goes on after this name (d_off). The kernel takes it for signed: keep it
-    /// below 2^63.
+    /// The offset after this name (d_off). The kernel treats it as signed: it must be below 2^63.
     pub next: u64,
     /// Type as in the upper bits of st_mode (S_IFMT), 0 if unknown.
     pub mode: u32,
@@ -44,24 +43,24 @@ impl<'a> DirentBuffer<'a> {
         }
     }
 
-    /// Whether the kernel wants what the names lead to (READDIRPLUS).
+    /// Whether the kernel requests the entries of the names (READDIRPLUS).
     #[must_use]
     pub fn is_plus(&self) -> bool {
         self.plus
     }
 
-    /// Whether no name was taken yet.
+    /// Whether no name was added yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// From now on nothing that is told is promised for any time.
+    /// Returns further entries with timeouts of zero.
     pub fn clear_lifetimes(&mut self) {
         self.grants_lifetimes = false;
     }
 
-    /// The names that were taken.
+    /// The added names.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         let front = if self.plus { ENTRY_BYTES } else { 0 };
         let mut rest = self.buffer.get(..self.used).unwrap_or_default();
@@ -75,9 +74,9 @@ impl<'a> DirentBuffer<'a> {
         })
     }
 
-    /// Adds a name, with what it leads to where that is known and [`DirentBuffer::is_plus`]; an
-    /// entry that is taken counts as a look-up. `.` and `..` never have one. False: there is no
-    /// room, the name was not taken.
+    /// Adds a name, with its entry if known and [`DirentBuffer::is_plus`]; an added entry
+    /// increments the look-up count. `.` and `..` never have one. Returns `false` if there is no
+    /// room.
     #[must_use]
     pub fn push(&mut self, name: &Dirent<'_>, entry: Option<&EntryOut>) -> bool {
         let front = if self.plus { ENTRY_BYTES } else { 0 };
@@ -88,7 +87,7 @@ impl<'a> DirentBuffer<'a> {
         };
         let (head, dirent) = place.split_at_mut(front);
         if self.plus {
-            // Node 0 says here that nothing is known of the object.
+            // Node 0 means that the entry is unknown.
             let unpromised;
             let entry = match entry {
                 Some(entry) if !self.grants_lifetimes => {
@@ -105,7 +104,7 @@ impl<'a> DirentBuffer<'a> {
         dirent[..8].copy_from_slice(&name.inode.to_ne_bytes());
         dirent[8..16].copy_from_slice(&name.next.to_ne_bytes());
         dirent[16..20].copy_from_slice(&length.to_ne_bytes());
-        // The upper bits of st_mode are what d_type says.
+        // d_type is the upper bits of st_mode.
         dirent[20..24].copy_from_slice(&((name.mode >> 12) & 0xf).to_ne_bytes());
         let (text, padding) = dirent[DIRENT_BYTES..].split_at_mut(name.name.len());
         text.copy_from_slice(name.name);
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_that_were_taken_can_be_read_again_and_are_promised_for_no_time() {
+    fn added_names_can_be_read_again_and_have_no_entry_timeout() {
         let names: [&[u8]; 3] = [b"a", b"longer name", b"12345678"];
         let entry = EntryOut {
             node: crate::NodeId(7),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_whole_or_not_at_all() {
+    fn entries_are_added_whole_or_not_at_all() {
         let name = Dirent {
             name: b"abc",
             inode: 9,

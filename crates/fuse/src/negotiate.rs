@@ -1,39 +1,38 @@
-//! INIT: which version and which features a mount uses.
+//! INIT: the version and the features of a mount.
 //!
-//! Owns the choice of features, and its reasons. Features are tested for, never versions; only the
-//! structures' sizes go by the version. Pure: bytes in, bytes out.
+//! Features are tested, never versions; only the sizes of the structures depend on the version.
+//! Pure: bytes in, bytes out.
 
 use crate::{
     abi::{MAJOR, MINOR, MINOR_MIN, encode::SmallReply, feature},
     request::InitIn,
 };
 
-/// Bytes of data in one READ or WRITE at most: 256 pages, the kernel's own bound unless its
-/// administrator raised it.
+/// Maximum data size of one READ or WRITE: 256 pages, the kernel's own limit by default.
 pub const IO_BYTES_MAX: u32 = 1024 * 1024;
 const PAGE_BYTES: u32 = 4096;
 
-/// Reads ahead and other requests nobody waits for that the kernel may have outstanding. High,
-/// because beyond it the kernel holds back reads of files whose data we have, for the sake of
-/// others that wait for a silent server.
+/// Maximum number of background requests (read-ahead and others without a waiting process). High,
+/// because beyond it the kernel delays reads of cached files behind others that wait for a silent
+/// server.
 const BACKGROUND_MAX: u16 = 4096;
 
-/// What the mount wants that is not the same for all.
+/// Features that depend on the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedFeatures {
-    /// fcntl(2) locks come to us; else the kernel keeps them itself, on this machine alone.
+    /// The daemon decides fcntl(2) locks; otherwise the kernel does, for this machine only.
     pub posix_locks: bool,
-    /// flock(2) locks come to us; else the kernel keeps them itself, on this machine alone.
+    /// The daemon decides flock(2) locks; otherwise the kernel does, for this machine only.
     pub flock_locks: bool,
-    /// Reading what the kernel has cached asks for attributes first where they have expired; else
-    /// it is served until the file is opened again or we say that it changed.
+    /// Reads of pages in the kernel's cache first request attributes that have expired; otherwise
+    /// these pages are valid until the file is opened again or they are invalidated.
     pub reading_revalidates: bool,
 }
 
-/// What was agreed upon.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NegotiatedFeatures {
-    /// Minor version that both sides use.
+    /// The common minor version.
     pub minor: u32,
     /// Bits of [`crate::feature`] in use.
     pub features: u64,
@@ -47,21 +46,21 @@ impl NegotiatedFeatures {
     }
 }
 
-/// How INIT is to be answered.
+/// The reply to INIT.
 #[derive(Debug)]
 pub(crate) enum InitReply {
-    /// The kernel speaks a newer major version and will ask again with ours.
+    /// The kernel has a newer major version and will send INIT again with version 7.
     AskAgain(SmallReply),
-    /// Agreed.
+    /// The negotiation is complete.
     Agreed(SmallReply, NegotiatedFeatures),
     /// The kernel is too old.
     TooOld,
 }
 
-/// The features that are used where the kernel offers them. Never among them: default permissions
-/// (a mount option, which would refuse from cached bits what the server allows), the write-back
-/// cache (the kernel would own sizes and times), opens without a message (each open is a check of
-/// consistency).
+/// The features used if the kernel offers them. Not used: default permissions (a mount option, with
+/// which the kernel would refuse operations that the server allows), the write-back cache (the
+/// kernel would determine sizes and times), opens without a request (each open is a consistency
+/// check).
 fn wanted(wishes: RequestedFeatures) -> u64 {
     let mut features = feature::ASYNC_READ
         | feature::ATOMIC_O_TRUNC
@@ -71,12 +70,12 @@ fn wanted(wishes: RequestedFeatures) -> u64 {
         | feature::PARALLEL_DIROPS
         | feature::ABORT_ERROR
         | feature::MAX_PAGES
-        // Without it each write asks for the attribute security.capability.
+        // Without it each write requests the attribute security.capability.
         | feature::HANDLE_KILLPRIV_V2
         | feature::INIT_EXT
         | feature::HAS_EXPIRE_ONLY
-        // Plus costs 13 times as much per name, so it is for listings whose names are then looked
-        // up: the kernel sees that.
+        // READDIRPLUS costs 13 times as much per name, so it is only for listings whose names are
+        // then looked up, as determined by the kernel.
         | feature::DO_READDIRPLUS
         | feature::READDIRPLUS_AUTO;
     if wishes.reading_revalidates {
@@ -91,7 +90,7 @@ fn wanted(wishes: RequestedFeatures) -> u64 {
     features
 }
 
-/// Decides how to answer `init`.
+/// Determines the reply to `init`.
 pub(crate) fn negotiate(init: &InitIn, wishes: RequestedFeatures) -> InitReply {
     if init.major > MAJOR {
         return InitReply::AskAgain(init_reply(MINOR, 0, 0));
@@ -118,7 +117,7 @@ fn init_reply(minor: u32, readahead_max: u32, features: u64) -> SmallReply {
     reply.u16(background[0]);
     reply.u16(background[1]);
     reply.u32(IO_BYTES_MAX);
-    // Times are told to the nanosecond.
+    // Time granularity: one nanosecond.
     reply.u32(1);
     reply.u16(pages);
     reply.u16(0);
@@ -190,8 +189,8 @@ mod tests {
 
     #[test]
     fn the_kernel_drops_pages_by_itself_only_where_reading_is_to_revalidate() {
-        // What only we decide would also leave a file's old last page when a reply tells that the
-        // file has grown.
+        // With explicit invalidation alone, a file's old last page would remain when a reply shows
+        // that the file has grown.
         let both = feature::AUTO_INVAL_DATA | feature::EXPLICIT_INVAL_DATA;
         assert_eq!(agreed(45, both, LOCKS).features, 0);
         let wishes = RequestedFeatures {
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_versions_are_asked_again_or_refused() {
+    fn unknown_versions_are_negotiated_again_or_refused() {
         let init = |major, minor| InitIn {
             major,
             minor,

@@ -1,9 +1,9 @@
-//! Telling the kernel, unasked, that what it has cached is void.
+//! Notifications that invalidate the kernel's caches.
 //!
-//! Owns the notifications' layout. [`Notifier::invalidate_inode`] waits for pages that are being
-//! read or written, [`Notifier::invalidate_entry`] and [`Notifier::delete`] for every operation in
-//! that directory: never call them while holding a lock that an answer needs, and those about names
-//! never from a method that answers a request in that directory.
+//! [`Notifier::invalidate_inode`] waits for pages that are being read or written,
+//! [`Notifier::invalidate_entry`] and [`Notifier::delete`] wait for all operations in that
+//! directory. Never call them while holding a lock that a reply needs, and never call those about
+//! names from a method that handles a request in that directory.
 
 use std::{
     io::IoSlice,
@@ -19,11 +19,11 @@ use crate::{
     values::NodeId,
 };
 
-/// `fuse_notify_store_out`.
+/// Size of `fuse_notify_store_out`.
 const ENLARGE_BYTES: usize = 24;
 
-/// Sends notifications. Errors: ENOENT if the kernel does not know the object or name (nothing to
-/// do then), ENOSYS or EINVAL if it does not know the notification, ENODEV after the mount has
+/// Sends notifications. Errors: ENOENT if the kernel does not have the object or name (nothing to
+/// do then), ENOSYS or EINVAL if it does not support the notification, ENODEV after the mount has
 /// ended.
 #[derive(Clone, Debug)]
 pub struct Notifier {
@@ -35,8 +35,8 @@ impl Notifier {
         Self { device }
     }
 
-    /// Voids an object's attributes and the pages from `offset` on, `length` bytes of them (0:
-    /// all). A negative offset voids the attributes alone.
+    /// Invalidates an object's attributes and `length` bytes of its pages from `offset` on (0:
+    /// all). A negative offset invalidates the attributes only.
     ///
     /// # Errors
     /// See [`Notifier`].
@@ -51,14 +51,14 @@ impl Notifier {
         )
     }
 
-    /// Has the kernel take a file for as large as `size`, if it takes it for smaller; no page
-    /// changes.
+    /// Raises the kernel's size of a file to `size`, if it is smaller; no page changes.
     ///
-    /// There is no notification for it. But the kernel, when told to keep bytes, has the file reach
-    /// as far as they do before it copies them (Linux 2.6.36 to 6.18, `fuse_notify_store`): it is
-    /// told of one byte there, which it cannot read.
+    /// There is no notification for this. But when the kernel stores bytes, it raises the file's
+    /// size before it copies them (Linux 2.6.36 to 6.18, `fuse_notify_store`). So this stores one
+    /// unreadable byte there.
     ///
     /// # Errors
+    /// See [`Notifier`].
     /// See [`Notifier`].
     pub fn enlarge(&self, node: NodeId, size: u64) -> Result<(), Errno> {
         let Some(last) = size.checked_sub(1) else {
@@ -69,13 +69,13 @@ impl Notifier {
         let node = node.0.to_ne_bytes();
         let message = [&header[..], &node, &last.to_ne_bytes(), &count, &padding].concat();
         match sys::write_and_an_unreadable_byte(self.device.as_fd(), &message) {
-            // That of the byte: all that comes before is done.
+            // The error of the unreadable byte: everything before it is done.
             Err(Errno::FAULT) => Ok(()),
             result => result,
         }
     }
 
-    /// Voids a name, present or missing.
+    /// Invalidates a name, present or missing.
     ///
     /// # Errors
     /// See [`Notifier`].
@@ -83,7 +83,7 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// Has a name asked for again when next used, without throwing out who is in it
+    /// Expires a name, so that its next use is looked up, without effect on processes that use it
     /// ([`crate::feature::HAS_EXPIRE_ONLY`]).
     ///
     /// # Errors
@@ -92,8 +92,8 @@ impl Notifier {
         self.entry(parent, name, EXPIRE_ONLY)
     }
 
-    /// Tells that `name`, which led to `child`, was removed by somebody else: watchers are told
-    /// too.
+    /// Reports that `name`, which referred to `child`, was removed on the server; inotify watchers
+    /// get an event.
     ///
     /// # Errors
     /// See [`Notifier`].

@@ -1,7 +1,6 @@
-//! Replies on their way to the kernel.
+//! Replies to the kernel.
 //!
-//! Owns the sending of data from where they lie: header and pieces go out in one writev(2), nothing
-//! is copied on the way.
+//! Header and data are sent by one writev(2), without a copy.
 
 use std::{
     fmt,
@@ -17,10 +16,10 @@ use rustix::io::Errno;
 
 use crate::abi::{REPLY_HEADER_BYTES, encode};
 
-/// Pieces of one reply at most (the kernel's UIO_MAXIOV is 1024; the header takes one).
+/// Maximum number of slices of one reply (the kernel's UIO_MAXIOV is 1024; the header takes one).
 const PIECES_MAX: usize = 1023;
 
-/// Sends the data of a READ, from whatever thread has them. Clones send the same reply.
+/// Sends the data of a READ, on any thread. Clones send the same reply.
 #[derive(Clone)]
 pub struct ReadReply {
     device: Arc<OwnedFd>,
@@ -29,12 +28,12 @@ pub struct ReadReply {
     state: Arc<ReadReplyState>,
 }
 
-/// How far a reply is. Neither orders anything: it is the kernel that is told.
+/// The state of a reply. Relaxed: it orders no other memory.
 #[derive(Debug, Default)]
 struct ReadReplyState {
-    /// Somebody sends it, or has.
+    /// Whether a thread has begun to send it.
     begun: AtomicBool,
-    /// The bytes of data that the kernel took.
+    /// Number of data bytes that the kernel accepted.
     bytes: AtomicUsize,
 }
 
@@ -57,36 +56,35 @@ impl ReadReply {
         }
     }
 
-    /// Sends `pieces`, one behind the other: all of them together are what was read. What exceeds
-    /// the size that was asked for is left out; more than 1,023 pieces are first made one. A second
-    /// call does nothing.
-    pub fn send<'p>(&self, pieces: impl IntoIterator<Item = &'p [u8]>) {
+    /// Sends the concatenation of `slices` as the data. Bytes beyond the requested size are
+    /// omitted; more than 1,023 slices are copied into one. A second call does nothing.
+    pub fn send<'p>(&self, slices: impl IntoIterator<Item = &'p [u8]>) {
         if self.state.begun.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut room = usize::try_from(self.size).unwrap_or(usize::MAX);
-        let pieces: Vec<&[u8]> = pieces
+        let slices: Vec<&[u8]> = slices
             .into_iter()
-            .map_while(|piece| {
-                let taken = piece.get(..room.min(piece.len()))?;
-                room -= taken.len();
-                Some(taken)
+            .map_while(|slice| {
+                let sent_slice = slice.get(..room.min(slice.len()))?;
+                room -= sent_slice.len();
+                Some(sent_slice)
             })
-            .filter(|piece| !piece.is_empty())
+            .filter(|slice| !slice.is_empty())
             .collect();
         let (device, unique) = (&self.device, self.unique);
-        let sent = match pieces.as_slice() {
+        let sent = match slices.as_slice() {
             [] => send_data(device, unique, &[]),
-            [piece] => send_data(device, unique, piece),
+            [slice] => send_data(device, unique, slice),
             many if many.len() > PIECES_MAX => send_data(device, unique, &many.concat()),
-            many => send_pieces(device, unique, many),
+            many => send_slices(device, unique, many),
         };
         let bytes = sent.map_or(0, |whole| whole.saturating_sub(REPLY_HEADER_BYTES));
         self.state.bytes.store(bytes, Ordering::Relaxed);
         settle(device, unique, "READ", sent);
     }
 
-    /// How many bytes of data were sent; 0 if none were yet, or the kernel did not take them.
+    /// Number of data bytes sent; 0 if not sent yet, or not accepted by the kernel.
     #[must_use]
     pub fn sent_bytes(&self) -> usize {
         self.state.bytes.load(Ordering::Relaxed)
@@ -103,15 +101,15 @@ pub(crate) fn send_data(device: &OwnedFd, unique: u64, data: &[u8]) -> Result<us
     rustix::io::writev(device, &[IoSlice::new(&header), IoSlice::new(data)])
 }
 
-fn send_pieces(device: &OwnedFd, unique: u64, pieces: &[&[u8]]) -> Result<usize, Errno> {
-    let header = encode::header(pieces.iter().map(|piece| piece.len()).sum(), 0, unique);
-    let mut message = Vec::with_capacity(pieces.len() + 1);
+fn send_slices(device: &OwnedFd, unique: u64, slices: &[&[u8]]) -> Result<usize, Errno> {
+    let header = encode::header(slices.iter().map(|slice| slice.len()).sum(), 0, unique);
+    let mut message = Vec::with_capacity(slices.len() + 1);
     message.push(IoSlice::new(&header));
-    message.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+    message.extend(slices.iter().map(|slice| IoSlice::new(slice)));
     rustix::io::writev(device, &message)
 }
 
-/// Sees to it that a request is answered if its reply was not taken.
+/// Sends an error if the reply was not accepted.
 pub(crate) fn settle(device: &OwnedFd, unique: u64, name: &str, sent: Result<usize, Errno>) {
     match sent {
         // ENOENT, ENODEV: the connection was aborted meanwhile.
@@ -123,7 +121,7 @@ pub(crate) fn settle(device: &OwnedFd, unique: u64, name: &str, sent: Result<usi
     }
 }
 
-/// Answers a request with an error. That it cannot be sent means that nobody waits for it.
+/// Replies with an error. If this fails, no process waits for the reply.
 pub(crate) fn send_error(device: &OwnedFd, unique: u64, errno: Errno) {
     let _ = rustix::io::write(device, &encode::header(0, errno.raw_os_error(), unique));
 }
@@ -134,10 +132,10 @@ mod tests {
 
     use super::*;
 
-    fn sent(size: u32, pieces: &[&[u8]]) -> Vec<u8> {
+    fn sent(size: u32, slices: &[&[u8]]) -> Vec<u8> {
         let (mut reader, writer) = pipe().expect("a pipe");
         let reply = ReadReply::new(Arc::new(OwnedFd::from(writer)), 7, size);
-        reply.send(pieces.iter().copied());
+        reply.send(slices.iter().copied());
         reply.clone().send([&b"again"[..]]);
         assert!(reply.is_sent());
         drop(reply);
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sent_in_order_and_never_more_than_was_asked_for() {
+    fn pieces_are_sent_in_order_and_never_more_than_requested() {
         assert_eq!(sent(9, &[]), b"");
         assert_eq!(sent(9, &[b"abc"]), b"abc");
         assert_eq!(sent(9, &[b"abc", b"", b"def"]), b"abcdef");

@@ -1,9 +1,8 @@
-//! The system calls that safe wrappers do not cover.
+//! System calls without a safe wrapper.
 //!
-//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper anywhere, nor is there one for writing
-//! what cannot be read. Buffers are pages of their own because a vector of 1 MiB costs a memset of
-//! it once the allocator has reused memory (about 30 µs), and thousands of them would be kept
-//! resident.
+//! JUSTIFICATION: FUSE_DEV_IOC_CLONE has no safe wrapper, nor has a write of unreadable memory.
+//! Buffers are separate mappings, because a vector of 1 MiB costs a memset once the allocator
+//! reuses memory (about 30 µs), and thousands of them would stay resident.
 #![allow(
     unsafe_code,
     reason = "an ioctl of the FUSE device, a write that ends early, and anonymous pages"
@@ -24,21 +23,21 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap_anonymous, munmap},
 };
 
-/// Makes the freshly opened `device` another descriptor of the mount that `original` belongs to.
+/// Makes the newly opened `device` another descriptor of the connection of `original`.
 pub(crate) fn clone_device(device: BorrowedFd<'_>, original: BorrowedFd<'_>) -> Result<(), Errno> {
     // _IOR(229, 0, uint32_t): include/uapi/linux/fuse.h, FUSE_DEV_IOC_CLONE.
     const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
     let number = u32::try_from(original.as_raw_fd()).map_err(|_| Errno::BADF)?;
-    // SAFETY: the opcode takes a pointer to a u32 that holds a descriptor's number, which the
-    // kernel only reads.
+    // SAFETY: the opcode takes a pointer to a u32 with the number of a descriptor, which the kernel
+    // only reads.
     let request = unsafe { ioctl::Setter::<CLONE, u32>::new(number) };
-    // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; nothing
-    // else is touched.
+    // SAFETY: `device` is a descriptor of the FUSE device, for which the opcode is defined; it
+    // accesses no other memory.
     unsafe { ioctl::ioctl(device.as_fd(), request) }
 }
 
-/// Writes `bytes` and one byte that is nowhere, as one message: whoever reads the message gets
-/// EFAULT there.
+/// Writes `bytes` and one byte at an invalid address, as one message: the kernel gets EFAULT when
+/// it reads that byte.
 pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let parts = [
         libc::iovec {
@@ -50,8 +49,8 @@ pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8])
             iov_len: 1,
         },
     ];
-    // SAFETY: the kernel only reads what the two describe: `bytes`, which are borrowed, and nothing
-    // at the null address, which it notices itself.
+    // SAFETY: the kernel only reads the two ranges: `bytes`, which are borrowed, and one at the
+    // null address, which the kernel checks.
     let written = unsafe { libc::writev(device.as_raw_fd(), parts.as_ptr(), 2) };
     if written >= 0 {
         return Ok(());
@@ -59,7 +58,7 @@ pub(crate) fn write_and_an_unreadable_byte(device: BorrowedFd<'_>, bytes: &[u8])
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Bytes that take memory only where they were written to.
+/// Bytes that take memory only after they were written.
 pub(crate) struct PageBuffer {
     start: NonNull<c_void>,
     length: usize,
@@ -68,7 +67,7 @@ pub(crate) struct PageBuffer {
 impl PageBuffer {
     /// `length` zero bytes.
     pub(crate) fn new(length: usize) -> Result<Self, Errno> {
-        // SAFETY: no address is asked for, so no mapping of others is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let start = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),

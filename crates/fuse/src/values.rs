@@ -1,11 +1,8 @@
-//! The plain values that requests carry and replies give.
-//!
-//! Owns no behaviour beyond conversions. Knows the kernel's numbering of lock types and nothing
-//! else of its layout.
+//! The values of requests and replies.
 
 use std::time::Duration;
 
-/// An object, as the kernel names it. 0 names nothing; 1 is the root.
+/// An object's number in the FUSE protocol. 0 is invalid; 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -14,7 +11,7 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// An open file or directory, as we named it when it was opened.
+/// An open file or directory; the file system chooses the number at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FuseFh(pub u64);
 
@@ -34,9 +31,9 @@ pub struct FuseAttr {
     pub inode: u64,
     /// Length in bytes.
     pub size: u64,
-    /// Disk space taken, in units of 512 bytes.
+    /// Disk space in units of 512 bytes.
     pub blocks: u64,
-    /// Last read.
+    /// Last access.
     pub atime: FuseTime,
     /// Last change of the data.
     pub mtime: FuseTime,
@@ -50,19 +47,19 @@ pub struct FuseAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Numbers of a device, as [`device_number`] packs them; else 0.
+    /// Device number as packed by [`device_number`]; otherwise 0.
     pub device: u32,
     /// Preferred size of reads and writes, in bytes.
     pub block_size: u32,
 }
 
-/// Packs the numbers of a device as the kernel's protocol does: 12 bits of major, 20 of minor.
+/// Packs a device number as in the kernel's protocol: 12 bits of major, 20 of minor.
 #[must_use]
 pub fn device_number(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xfff00) << 12)
 }
 
-/// The numbers of a device, major first, out of what [`device_number`] packs.
+/// Unpacks [`device_number`]: major and minor.
 #[must_use]
 pub fn device_parts(packed: u32) -> (u32, u32) {
     (
@@ -71,23 +68,23 @@ pub fn device_parts(packed: u32) -> (u32, u32) {
     )
 }
 
-/// What a name leads to, and for how long the kernel may believe it.
+/// The object of a name, and its timeouts in the kernel's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryOut {
-    /// The object; 0 says that the name is missing, which is then believed for `entry_valid`.
+    /// The object; 0 for a missing name, which is then cached for `entry_valid`.
     pub node: NodeId,
-    /// With `node`, unique for the mount's life.
+    /// Unique together with `node` during the mount.
     pub generation: u64,
-    /// For how long the name may be used without asking.
+    /// The entry timeout.
     pub entry_valid: Duration,
-    /// For how long the attributes may be used without asking.
+    /// The attribute timeout.
     pub attributes_valid: Duration,
     /// The object's attributes.
     pub attributes: FuseAttr,
 }
 
 impl EntryOut {
-    /// The same, promised for no time.
+    /// The same with timeouts of zero.
     #[must_use]
     pub const fn without_lifetimes(self) -> Self {
         Self {
@@ -97,7 +94,7 @@ impl EntryOut {
         }
     }
 
-    /// A name that is missing, which may be believed for `entry_valid`.
+    /// A missing name, which may be cached for `entry_valid`.
     #[must_use]
     pub fn missing(entry_valid: Duration) -> Self {
         Self {
@@ -110,19 +107,19 @@ impl EntryOut {
     }
 }
 
-/// Attributes, and for how long the kernel may believe them.
+/// Attributes, and their timeout in the kernel's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttrOut {
     /// The attributes.
     pub attributes: FuseAttr,
-    /// For how long.
+    /// The attribute timeout.
     pub valid: Duration,
 }
 
 /// An opened file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOut {
-    /// How later requests will name it.
+    /// Its number in later requests.
     pub fh: FuseFh,
     /// Flags of [`crate::open_reply`].
     pub flags: u32,
@@ -131,37 +128,37 @@ pub struct OpenOut {
 /// Sizes of a file system, for statfs(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatfsOut {
-    /// Blocks in all, of `fragment_size` bytes.
+    /// Total blocks, of `fragment_size` bytes.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Blocks free to the caller.
+    /// Blocks available to the caller.
     pub blocks_available: u64,
-    /// Files in all.
+    /// Total files.
     pub files: u64,
     /// Free files.
     pub files_free: u64,
     /// Preferred size of reads and writes, in bytes.
     pub block_size: u32,
-    /// Bytes of a name at most.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub fragment_size: u32,
 }
 
 /// A new value for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetattrTime {
-    /// The server's present.
+    /// The server's current time.
     Now,
-    /// This time.
+    /// A given time.
     To(FuseTime),
 }
 
-/// Attributes to be changed; what is `None` stays.
+/// Attributes to be changed; `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetattrIn {
-    /// The open file through which it is done (ftruncate(2)).
+    /// The open file of ftruncate(2).
     pub fh: Option<FuseFh>,
     /// Permission bits; type bits may be present too.
     pub mode: Option<u32>,
@@ -171,7 +168,7 @@ pub struct SetattrIn {
     pub gid: Option<u32>,
     /// Length.
     pub size: Option<u64>,
-    /// Last read.
+    /// Last access.
     pub atime: Option<SetattrTime>,
     /// Last change of the data.
     pub mtime: Option<SetattrTime>,
@@ -179,7 +176,7 @@ pub struct SetattrIn {
     pub kill_set_id: bool,
 }
 
-/// What a lock is, or is asked to become.
+/// The type of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Shared.
@@ -211,14 +208,14 @@ impl LockKind {
     }
 }
 
-/// A range of a file that is locked.
+/// A locked range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRange {
     /// First byte.
     pub start: u64,
-    /// Last byte, which is part of it; `i64::MAX` for "to the end".
+    /// Last byte (inclusive); `i64::MAX` for the end of the file.
     pub end: u64,
-    /// What it is.
+    /// The lock's type.
     pub kind: LockKind,
     /// The process that holds it, 0 if unknown.
     pub pid: u32,
@@ -229,11 +226,11 @@ pub struct LockRange {
 pub struct LkIn {
     /// The open file.
     pub fh: FuseFh,
-    /// Who asks: equal for those who share locks.
+    /// The lock owner: equal for processes that share locks.
     pub owner: u64,
-    /// What is asked.
+    /// The requested range and type.
     pub range: LockRange,
-    /// It is a lock of flock(2), else of fcntl(2).
+    /// Whether it is a flock(2) lock; otherwise fcntl(2).
     pub flock: bool,
 }
 
@@ -244,15 +241,15 @@ pub struct ReadIn {
     pub fh: FuseFh,
     /// First byte.
     pub offset: u64,
-    /// Bytes wanted at most.
+    /// Maximum number of bytes.
     pub size: u32,
     /// Flags of open(2) of the open file.
     pub flags: u32,
-    /// Whose locks it goes by, where that matters.
+    /// The lock owner, for mandatory locks.
     pub lock_owner: Option<u64>,
 }
 
-/// A write, apart from its data.
+/// A write without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteIn {
     /// The open file.
@@ -261,11 +258,11 @@ pub struct WriteIn {
     pub offset: u64,
     /// Flags of open(2) of the open file.
     pub flags: u32,
-    /// It comes from the page cache (a mapping), so the caller is the kernel's guess.
+    /// The data are from the page cache (a mapping), so the caller is a guess of the kernel.
     pub from_cache: bool,
     /// Set-id bits are to be cleared.
     pub kill_set_id: bool,
-    /// Whose locks it goes by, where that matters.
+    /// The lock owner, for mandatory locks.
     pub lock_owner: Option<u64>,
 }
 
@@ -276,39 +273,39 @@ pub struct ReleaseIn {
     pub fh: FuseFh,
     /// Flags of open(2) of the open file.
     pub flags: u32,
-    /// Its flock(2) lock goes with it.
+    /// Whether its flock(2) lock is released.
     pub flock_unlock: bool,
-    /// Whose locks go with it.
+    /// The owner of the locks to release.
     pub lock_owner: u64,
 }
 
-/// A new object that is neither file, directory nor symbolic link, or a file that is not opened.
+/// A new object that is not a directory or symbolic link, or a file that is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MknodIn {
-    /// Type and permission bits; the umask is taken off already.
+    /// Type and permission bits, after the umask.
     pub mode: u32,
-    /// Numbers of a device, packed as [`device_number`] does.
+    /// Device number as packed by [`device_number`].
     pub device: u32,
 }
 
-/// How a file is opened.
+/// Parameters of OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenIn {
-    /// Flags of open(2), without O_CREAT, O_EXCL and O_NOCTTY; 0x20 in them is the kernel's mark of
-    /// an execve(2).
+    /// Flags of open(2), without O_CREAT, O_EXCL and O_NOCTTY; 0x20 is the kernel's flag for
+    /// execve(2).
     pub flags: u32,
-    /// Set-id bits are to be cleared by the truncation.
+    /// The truncation clears set-id bits.
     pub kill_set_id: bool,
 }
 
-/// How a file is made and opened.
+/// Parameters of CREATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateIn {
     /// Flags of open(2), O_EXCL included.
     pub flags: u32,
-    /// Type and permission bits; the umask is taken off already.
+    /// Type and permission bits, after the umask.
     pub mode: u32,
-    /// Set-id bits are to be cleared by the truncation.
+    /// The truncation clears set-id bits.
     pub kill_set_id: bool,
 }
 

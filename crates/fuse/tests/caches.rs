@@ -1,4 +1,4 @@
-//! What the kernel keeps, for how long, and how it is told that it is void.
+//! The kernel's caches, their timeouts and their invalidation.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod toy;
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 // SEMANTICS: attr-4.
 #[test]
-fn names_and_attributes_are_believed_each_for_its_own_time() {
+fn names_and_attributes_are_valid_each_for_its_own_timeout() {
     for (entry_valid, attributes_valid) in [
         (Duration::ZERO, LONG),
         (LONG, Duration::ZERO),
@@ -42,14 +42,13 @@ fn names_and_attributes_are_believed_each_for_its_own_time() {
         let lookups = fixture.toy.stuck.calls("lookup") - before.0;
         let getattrs = fixture.toy.stuck.calls("getattr") - before.1;
         assert_eq!(lookups, if entry_valid.is_zero() { 10 } else { 0 });
-        // A look-up brings attributes along, but with no lifetime they are asked for again by
-        // stat(2) itself.
+        // A reply to LOOKUP has attributes, but with a timeout of zero stat(2) requests them again.
         assert_eq!(getattrs, if attributes_valid.is_zero() { 10 } else { 0 });
     }
 }
 
 #[test]
-fn missing_names_are_believed_for_their_time() {
+fn negative_entries_are_valid_for_their_timeout() {
     for (missing_valid, lookups) in [(Duration::ZERO, 10), (LONG, 1)] {
         let fixture = Fixture::new(Toy {
             missing_valid,

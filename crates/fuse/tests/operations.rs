@@ -1,4 +1,4 @@
-//! Each operation, from a system call through the kernel to a toy file system and back.
+//! Each operation, from a system call through the kernel to a simple file system and back.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod toy;
@@ -188,7 +188,7 @@ fn a_long_listing_comes_whole_with_and_without_attributes() {
 }
 
 #[test]
-fn sizes_sync_and_rights_are_asked() {
+fn statfs_fsync_and_access_reach_the_file_system() {
     let fixture = fixture();
     let sizes = statvfs(fixture.root()).unwrap();
     assert_eq!(
@@ -333,7 +333,7 @@ fn every_lookup_is_given_back_when_the_mount_ends() {
         .unwrap();
     assert!(fixture.toy.lookups.lock().values().sum::<u64>() >= 200);
     eventually("forgetting", Duration::from_secs(60), || {
-        // What somebody happens to look at stays.
+        // Only unused objects are dropped.
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.toy.lookups.lock().values().sum::<u64>() == 0
     });

@@ -1,4 +1,4 @@
-//! Requests that wait: who can be killed, who is interrupted, and what goes on meanwhile.
+//! Requests that wait: which callers can be killed or interrupted, and which requests continue.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod toy;
@@ -16,9 +16,9 @@ use rustix::{
 };
 use toy::{Fixture, Toy, eventually};
 
-/// Longer than anything here takes that happens at all: what is stuck stays so until the test lets
-/// it go.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any operation that completes: a blocked request stays blocked until the test ends
+/// it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn fixture() -> Fixture {
     let toy = Toy::default();
@@ -45,7 +45,7 @@ fn pid(child: &Child) -> Pid {
 }
 
 fn dies(child: &mut Child, why: &str) {
-    eventually(why, PATIENCE, || child.try_wait().unwrap().is_some());
+    eventually(why, TIMEOUT, || child.try_wait().unwrap().is_some());
 }
 
 // SEMANTICS: rpc-2.
@@ -80,7 +80,7 @@ fn a_process_stuck_in_any_operation_dies_on_sigkill() {
         std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
         fixture.toy.stuck.on(operation);
         let mut child = shell(&fixture, script);
-        eventually(operation, PATIENCE, || fixture.toy.stuck.waiting() > 0);
+        eventually(operation, TIMEOUT, || fixture.toy.stuck.waiting() > 0);
         child.kill().unwrap();
         dies(&mut child, operation);
     }
@@ -92,10 +92,10 @@ fn a_signal_that_does_not_kill_leaves_the_request_alone_and_a_later_one_kills() 
     let fixture = fixture();
     fixture.toy.stuck.on("getattr");
     let mut child = shell(&fixture, "trap : USR1; stat $M/file; true");
-    eventually("stuck", PATIENCE, || fixture.toy.stuck.waiting() == 1);
+    eventually("stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 1);
     let stat = children(child.id());
-    // stat(1) stops and goes on: the kernel interrupts its wait once, with a signal that does not
-    // kill.
+    // stat(1) is stopped and continued: the kernel interrupts its wait once, with a signal that
+    // does not kill.
     kill_process(stat, Signal::STOP).unwrap();
     kill_process(stat, Signal::CONT).unwrap();
     let looked = Instant::now();
@@ -117,10 +117,10 @@ fn children(parent: u32) -> Pid {
 #[test]
 fn an_alarm_ends_a_wait_for_a_lock() {
     let fixture = fixture();
-    let held = File::open(fixture.path("file")).unwrap();
-    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let file = File::open(fixture.path("file")).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
     let begun = Instant::now();
-    // flock(1) waits under alarm(2) and says 1 when the lock did not come.
+    // flock(1) waits with alarm(2) and returns 1 if it does not get the lock.
     let status = Command::new("flock")
         .args(["-w", "1"])
         .arg(fixture.path("file"))
@@ -130,7 +130,7 @@ fn an_alarm_ends_a_wait_for_a_lock() {
     let waited = begun.elapsed();
     assert_eq!(status.code(), Some(1));
     assert!(waited > Duration::from_millis(900), "{waited:?}");
-    flock(&held, FlockOperation::Unlock).unwrap();
+    flock(&file, FlockOperation::Unlock).unwrap();
     let status = Command::new("flock")
         .args(["-w", "60"])
         .arg(fixture.path("file"))
@@ -151,16 +151,14 @@ fn who_exits_with_a_file_open_is_let_go_once_the_server_is_silent() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // The shell itself may close a descriptor of the file before it becomes head: only then the
-    // flush is to get stuck.
+    // The shell itself may close a descriptor of the file before it becomes head: only the flush
+    // after that is to block.
     let name = format!("/proc/{}/comm", child.id());
-    eventually("head", PATIENCE, || {
-        fs::read_to_string(&name).unwrap() == "head\n"
-    });
+    eventually("head", TIMEOUT, || fs::read_to_string(&name).unwrap() == "head\n");
     fixture.toy.stuck.on("flush");
     child.stdin.take().unwrap().write_all(b"x").unwrap();
-    eventually("a flush", PATIENCE, || fixture.toy.stuck.waiting() == 1);
-    // It exits of its own accord, so that no signal reaches it any more.
+    eventually("a flush", TIMEOUT, || fixture.toy.stuck.waiting() == 1);
+    // It exits by itself, so that signals no longer reach it.
     child.kill().unwrap();
     let looked = Instant::now();
     while looked.elapsed() < Duration::from_millis(400) {
@@ -197,7 +195,7 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
                 .unwrap()
         })
         .collect();
-    eventually("all stuck", PATIENCE, || fixture.toy.stuck.waiting() == COUNT);
+    eventually("all stuck", TIMEOUT, || fixture.toy.stuck.waiting() == COUNT);
     assert_eq!(fs::metadata(fixture.path("free")).unwrap().len(), 5);
     assert!(
         Command::new("stat")
@@ -211,12 +209,12 @@ fn a_thousand_stuck_processes_leave_the_mount_alive() {
     for child in &children {
         kill_process(pid(child), Signal::KILL).unwrap();
     }
-    eventually("all dead", PATIENCE, || {
+    eventually("all dead", TIMEOUT, || {
         children
             .iter_mut()
             .all(|child| child.try_wait().unwrap().is_some())
     });
-    eventually("nothing stuck", PATIENCE, || fixture.toy.stuck.waiting() == 0);
+    eventually("nothing stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 0);
 }
 
 #[test]
@@ -234,13 +232,13 @@ fn threads_that_are_not_needed_end() {
     let mut children: Vec<_> = (0..50)
         .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
         .collect();
-    eventually("all stuck", PATIENCE, || fixture.toy.stuck.waiting() == 50);
+    eventually("all stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 50);
     assert!(fixture.session.threads() > 50);
     fixture.toy.stuck.release();
     for child in &mut children {
         assert!(child.wait().unwrap().success());
     }
-    eventually("few threads", PATIENCE, || {
+    eventually("few threads", TIMEOUT, || {
         fixture.session.threads() <= options.readers
     });
 }
@@ -262,7 +260,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
     let mut children: Vec<_> = (0..20)
         .map(|number| shell(&fixture, &format!("exec cat $M/file-{number}")))
         .collect();
-    eventually("four stuck", PATIENCE, || fixture.toy.stuck.waiting() == 4);
+    eventually("four stuck", TIMEOUT, || fixture.toy.stuck.waiting() == 4);
     assert_eq!(fixture.session.threads(), 4);
     fixture.toy.stuck.release();
     for child in &mut children {
@@ -272,7 +270,7 @@ fn a_bound_on_threads_holds_requests_back_and_loses_none() {
 
 // SEMANTICS: explain-2.
 #[test]
-fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
+fn a_request_is_in_transit_until_the_file_system_marks_it_received() {
     let toy = Toy::default();
     toy.plant("file", b"hello");
     let one_thread = curt_fuse::FuseSessionOptions {
@@ -284,12 +282,12 @@ fn a_request_is_on_its_way_until_the_file_system_says_that_it_has_it() {
     std::os::unix::fs::symlink("x", fixture.path("link")).unwrap();
     let arrivals = fixture.session.request_barrier();
     let soon = |why: &str, have_come: bool| {
-        eventually(why, PATIENCE, || arrivals.is_clear() == have_come);
+        eventually(why, TIMEOUT, || arrivals.is_clear() == have_come);
     };
     let stuck = |operation: &'static str, script: &str| {
         fixture.toy.stuck.on(operation);
         let child = shell(&fixture, script);
-        eventually(operation, PATIENCE, || fixture.toy.stuck.waiting() == 1);
+        eventually(operation, TIMEOUT, || fixture.toy.stuck.waiting() == 1);
         child
     };
     soon("nothing is asked", true);

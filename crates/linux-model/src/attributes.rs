@@ -1,9 +1,8 @@
-//! For how long attributes are believed.
+//! The attribute timeout.
 //!
-//! Linux doubles the time each time that a whole one has passed without another look at the
-//! attributes and nothing had changed, and starts again from the least after a change. Any reply
-//! that brings attributes is such a look, so that an object that is looked at all the time stays at
-//! the least.
+//! Linux doubles the timeout when a whole timeout has passed without a reply with attributes and
+//! nothing has changed, and restarts from the minimum after a change. Any reply with attributes
+//! counts, so the timeout of an object in constant use stays at the minimum.
 
 use core::time::Duration;
 
@@ -12,14 +11,14 @@ use curt_policy::{Moment, TimeoutRange};
 /// The timer of one object's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AttributeTimer {
-    /// When the request was sent that brought them.
+    /// The time at which their request was sent.
     read_at: Moment,
-    /// For how long they are believed.
+    /// The timeout.
     lifetime: Duration,
 }
 
 impl AttributeTimer {
-    /// Of attributes that are seen for the first time.
+    /// The timer of attributes that are new in the cache.
     pub(super) const fn start(now: Moment, interval: TimeoutRange) -> Self {
         Self {
             read_at: now,
@@ -27,7 +26,7 @@ impl AttributeTimer {
         }
     }
 
-    /// They came again, unchanged.
+    /// The attributes were received again, unchanged.
     pub(super) fn confirm(&mut self, now: Moment, interval: TimeoutRange) {
         if self.is_expired(now) {
             self.lifetime = (self.lifetime * 2).min(interval.max);
@@ -35,12 +34,12 @@ impl AttributeTimer {
         self.read_at = now;
     }
 
-    /// They came again, and differ.
+    /// The attributes were received again, and differ.
     pub(super) const fn restart(&mut self, now: Moment, interval: TimeoutRange) {
         *self = Self::start(now, interval);
     }
 
-    /// Whether they are too old.
+    /// Whether they have expired.
     pub(super) fn is_expired(&self, now: Moment) -> bool {
         now.since(self.read_at) >= self.lifetime
     }

@@ -1,8 +1,8 @@
-//! The model as it is told of operations one by one.
+//! The interface of the model: single operations.
 //!
-//! The kernel looks a name up before it shows what for. So the last name that a thread has looked
-//! up waits here until that thread's next operation: an open of the object follows close-to-open, a
-//! creation goes to the server. Owns the last names, one for each thread, bounded.
+//! The kernel looks a name up before its purpose is known. So the last name that a thread looked up
+//! is stored until the thread's next operation: an open of the object requires close-to-open, a
+//! creation is decided by the server. There is one stored name per thread, up to a limit.
 
 use std::collections::HashMap;
 
@@ -11,22 +11,22 @@ use curt_types::FileKind;
 
 use crate::lookup::LookupIntent;
 use crate::{
-    FileOperation, Linux, LinuxRequest, ObjectId, OpenId, OperationContext, Options, ROOM, Seen, Who,
+    CredentialId, FileOperation, Linux, LinuxRequest, ObjectId, OpenId, OperationContext, Options, ROOM, Seen,
 };
 
-/// Threads whose last name waits, at most.
+/// Maximum number of threads with a stored name.
 pub(crate) const WAITING_MAX: usize = 4096;
 
 /// A request that Linux would have sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// What, and why.
+    /// The request, and its cause.
     pub request: LinuxRequest,
-    /// For whom.
+    /// The context of the operation.
     pub context: OperationContext,
 }
 
-/// A name whose purpose is not known yet.
+/// A look-up whose purpose is not known yet.
 #[derive(Debug)]
 struct Waiting {
     context: OperationContext,
@@ -36,21 +36,21 @@ struct Waiting {
     at: Moment,
 }
 
-/// A Linux client that was mounted when it was made.
+/// A Linux client, mounted when this is created.
 #[derive(Debug)]
 pub struct LinuxClient {
     linux: Linux,
     /// By thread.
     waiting: HashMap<u32, Waiting>,
-    /// What the model knows to be open, so that it ignores a close of what was opened before it
-    /// began.
+    /// Open files known to the model, so that it ignores a close of a file that was opened before
+    /// it began.
     open: HashMap<OpenId, ObjectId>,
     seen: HashMap<ObjectId, Seen>,
     sent: Vec<Sent>,
 }
 
 impl LinuxClient {
-    /// A client that knows its root and nothing else.
+    /// A client whose cache contains only the root.
     #[must_use]
     pub fn new(options: Options, root: Seen) -> Self {
         Self {
@@ -62,25 +62,25 @@ impl LinuxClient {
         }
     }
 
-    /// How often everything was forgotten for want of room.
+    /// How often the cache was dropped because it was full.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         self.linux.forgotten()
     }
 
-    /// What would have been sent since the last time.
+    /// The requests since the last call.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
 
-    /// No operation follows: names that were looked up were looked up for their own sake.
+    /// No operation follows: stored look-ups have no other purpose.
     pub fn finish(&mut self) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {
             self.look_up(&waiting, LookupIntent::Use);
         }
     }
 
-    /// An operation that begins at `now`.
+    /// Performs an operation that begins at `now`.
     pub fn perform(&mut self, context: OperationContext, operation: &FileOperation<'_>, now: Moment) {
         let waiting = self.waiting.remove(&context.thread);
         let is_by_name = waiting.is_some_and(|waiting| {
@@ -106,14 +106,14 @@ impl LinuxClient {
                 self.waiting.insert(context.thread, waiting);
             }
             FileOperation::Open(id, open, truncate) => {
-                self.ask_to_open(context.who, id, is_by_name, now);
+                self.ask_to_open(context.credential, id, is_by_name, now);
                 self.opened(open, id, now);
                 if truncate {
-                    self.linux.set_attributes(&self.known(id), false, now);
+                    self.linux.set_attributes(&self.cached_state(id), false, now);
                 }
             }
-            FileOperation::OpenRefused(id) => self.ask_to_open(context.who, id, is_by_name, now),
-            FileOperation::Access(id) => self.linux.check_access(context.who, id, now),
+            FileOperation::OpenRefused(id) => self.ask_to_open(context.credential, id, is_by_name, now),
+            FileOperation::Access(id) => self.linux.check_access(context.credential, id, now),
             _ => self.on_object(operation, now),
         }
         self.account(context);
@@ -121,7 +121,7 @@ impl LinuxClient {
 
     fn look_up(&mut self, waiting: &Waiting, intent: LookupIntent) {
         self.linux.look_up(
-            waiting.context.who,
+            waiting.context.credential,
             waiting.directory,
             &waiting.name,
             waiting.found.as_ref(),
@@ -136,12 +136,12 @@ impl LinuxClient {
         self.sent.extend(sent.map(|request| Sent { request, context }));
     }
 
-    /// The requests before an open, whether it succeeds or not.
-    fn ask_to_open(&mut self, who: Who, id: ObjectId, is_by_name: bool, now: Moment) {
+    /// The requests before an open, successful or not.
+    fn ask_to_open(&mut self, credential: CredentialId, id: ObjectId, is_by_name: bool, now: Moment) {
         if !is_by_name {
-            self.linux.open_by_handle(&self.known(id), now);
+            self.linux.open_by_handle(&self.cached_state(id), now);
         }
-        self.linux.check_access(who, id, now);
+        self.linux.check_access(credential, id, now);
     }
 
     fn opened(&mut self, open: OpenId, id: ObjectId, now: Moment) {
@@ -149,14 +149,14 @@ impl LinuxClient {
         self.open.insert(open, id);
     }
 
-    /// An operation whose rules do not ask who performs it.
+    /// An operation that does not depend on the caller.
     fn on_object(&mut self, operation: &FileOperation<'_>, now: Moment) {
         match *operation {
             FileOperation::Getattr(seen) => {
                 self.note(seen);
                 self.linux.stat(&seen, now);
             }
-            FileOperation::Readlink(id) => self.linux.read_link(&self.known(id), now),
+            FileOperation::Readlink(id) => self.linux.read_link(&self.cached_state(id), now),
             FileOperation::Create {
                 request,
                 directory,
@@ -183,10 +183,10 @@ impl LinuxClient {
                 self.linux.set_attributes(&seen, rights, now);
             }
             FileOperation::Read(id, open, (offset, count)) => {
-                self.linux.read(open, &self.known(id), offset, count, now);
+                self.linux.read(open, &self.cached_state(id), offset, count, now);
             }
             FileOperation::ReadDirect(id, (offset, count)) => {
-                self.linux.read_direct(&self.known(id), offset, count, now);
+                self.linux.read_direct(&self.cached_state(id), offset, count, now);
             }
             FileOperation::Write(id, (offset, count), how) => self.linux.write(id, offset, count, how, now),
             FileOperation::Flush(id) => self.linux.make_durable(id, now),
@@ -201,7 +201,7 @@ impl LinuxClient {
             }
             FileOperation::Statfs => self.linux.statfs(),
             FileOperation::Refused(request, about, name) => self.linux.refused(request, about, name, now),
-            // They are done already.
+            // These were handled before.
             FileOperation::Lookup(..)
             | FileOperation::Open(..)
             | FileOperation::OpenRefused(_)
@@ -209,8 +209,8 @@ impl LinuxClient {
         }
     }
 
-    /// The object as it was last reported.
-    fn known(&self, id: ObjectId) -> Seen {
+    /// The object as last reported.
+    fn cached_state(&self, id: ObjectId) -> Seen {
         self.seen.get(&id).copied().unwrap_or(Seen {
             id,
             kind: FileKind::Regular,
@@ -227,7 +227,7 @@ impl LinuxClient {
     }
 }
 
-/// What a thread has looked a name up for, by its next operation.
+/// The purpose of a thread's look-up, by its next operation.
 fn intent(waiting: &Waiting, operation: &FileOperation<'_>) -> LookupIntent {
     let is_there =
         |directory: ObjectId, name: &[u8]| waiting.directory == directory && *waiting.name == *name;

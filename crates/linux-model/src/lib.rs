@@ -1,20 +1,19 @@
-//! What the Linux kernel's NFSv3 client would send: a model of its rules, beside which ours are
-//! laid.
+//! A model of the requests of the Linux kernel's NFSv3 client, for comparison.
 //!
-//! [`LinuxClient`] is told each operation of a program as the kernel's file system layer hands it
-//! down ([`FileOperation`]), with the time at which it began and what the server's answer would be,
-//! and says which requests Linux would have sent for it. `curt explain` feeds it with a command's
-//! FUSE operations, and the tests of `curt-bench` with recorded workloads.
+//! [`LinuxClient`] gets each operation of a program as passed down by the kernel's VFS
+//! ([`FileOperation`]), with its start time and the server's result, and returns the requests that
+//! Linux would have sent for it. `curt explain` feeds it with a command's FUSE operations, and the
+//! tests of `curt-bench` with recorded workloads.
 //!
-//! Owns a model of that client as far as its requests go: attributes with their timers, names with
-//! the directory's contents they were learned under, the access cache, pages and read-ahead,
-//! written bytes, listings. The rules are those of Linux 6.1 (fs/nfs: dir.c, inode.c, file.c,
-//! write.c; mm/readahead.c), described in `docs/decisions/explaining.md` with what is left out;
-//! they are held to the counts of a real kernel.
+//! The model includes attributes with their timers, dentries with the state of their directory, the
+//! access cache, pages and read-ahead, dirty pages, and listings. The rules are those of Linux 6.1
+//! (fs/nfs: dir.c, inode.c, file.c, write.c; mm/readahead.c), described in
+//! `docs/decisions/explaining.md` together with what is not covered; tests compare it with the
+//! counts of a real kernel.
 //!
-//! It shares with our client's `policy` only the types of mount options, times and objects. It has
-//! no clock and does no I/O, and its memory is bounded ([`ROOM`]): beyond, it forgets everything at
-//! once, as a kernel does that is short of memory, and says how often ([`LinuxClient::forgotten`]).
+//! It shares with `policy` only the types of mount options, times and objects. It has no clock and
+//! does no I/O, and its memory is bounded ([`ROOM`]): beyond it, the model drops its whole cache,
+//! like a kernel that is short of memory, and counts this ([`LinuxClient::forgotten`]).
 
 #![forbid(unsafe_code)]
 
@@ -44,52 +43,52 @@ use listing::LinuxReaddir;
 use object::{LinuxDentry, LinuxInode};
 use reading::LinuxReadahead;
 
-/// Objects that are remembered at most, and names.
+/// Maximum number of cached objects, and of cached names.
 pub const ROOM: usize = 1 << 20;
 
-/// An object, by a number that its server's file has for as long as the model lives.
+/// The number of an object, unique while the model exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u64);
 
-/// An open file or directory, by a number of the caller's choice.
+/// The number of an open file or directory, chosen by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpenId(pub u64);
 
-/// Somebody's rights, by a number: equal for equal user, group and groups.
+/// The number of a credential: equal for equal user, group and groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Who(pub u64);
+pub struct CredentialId(pub u64);
 
-/// What the server would say of an object.
+/// An object as the server would report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
+    /// Its number.
     pub id: ObjectId,
     /// Its type.
     pub kind: FileKind,
     /// Its length in bytes.
     pub size: u64,
-    /// What differs once it was changed.
+    /// A value that changes with the object.
     pub stamp: u64,
 }
 
-/// How the model's mount is made.
+/// Options of the model's mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The options of nfs(5); those that Linux does not have are not looked at.
+    /// The options of nfs(5); options that Linux does not have are ignored.
     pub cache: CacheOptions,
-    /// Bytes of a READ at most.
+    /// Maximum size of a READ in bytes.
     pub read_size: u64,
-    /// Bytes of a WRITE at most.
+    /// Maximum size of a WRITE in bytes.
     pub write_size: u64,
-    /// Bytes of a listing's reply that the server prefers (`dtpref` of FSINFO).
+    /// The server's preferred size of a READDIR in bytes (`dtpref` of FSINFO).
     pub list_size: u64,
-    /// Bytes of the server's file handles.
+    /// Size of the server's file handles in bytes.
     pub handle_size: u64,
     /// `sync`: each write is durable before it returns.
     pub sync: bool,
 }
 
-/// The rules, and what that client keeps.
+/// The rules, and the client's cache.
 #[derive(Debug)]
 struct Linux {
     options: Options,
@@ -100,12 +99,12 @@ struct Linux {
     listers: HashMap<OpenId, LinuxReaddir>,
     sent: Vec<LinuxRequest>,
     forgotten: u64,
-    /// Objects, and names, that are remembered at most.
+    /// Maximum number of cached objects, and of cached names.
     room: usize,
 }
 
 impl Linux {
-    /// A client that knows its root, `root`, since `now`, and nothing else.
+    /// A client whose cache contains only its root, `root`, since `now`.
     fn new(options: Options, root: Seen, now: Moment) -> Self {
         let mut linux = Self {
             options,
@@ -122,12 +121,12 @@ impl Linux {
         linux
     }
 
-    /// What would have been sent since the last time.
+    /// The requests since the last call.
     fn take_sent(&mut self) -> Vec<LinuxRequest> {
         std::mem::take(&mut self.sent)
     }
 
-    /// How often everything was forgotten for want of room.
+    /// How often the cache was dropped because it was full.
     const fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -136,7 +135,7 @@ impl Linux {
         self.sent.push(request);
     }
 
-    /// What is known of an object; what is not known yet is so from `now` on.
+    /// The cached object; a new one has been cached since `now`.
     fn object(&mut self, id: ObjectId, now: Moment) -> &mut LinuxInode {
         let interval = self.options.cache.interval(FileKind::Regular);
         self.objects.entry(id).or_insert_with(|| {
@@ -150,7 +149,7 @@ impl Linux {
         })
     }
 
-    /// The server's answer told of this object: its attributes are those of `now`.
+    /// The server's reply contained this object: its attributes are from `now`.
     fn learn(&mut self, seen: Seen, now: Moment) {
         self.make_room(now);
         let interval = self.options.cache.interval(seen.kind);
@@ -166,15 +165,15 @@ impl Linux {
         }
     }
 
-    /// The program was told of this object, by whatever request: the server has it so. What the
-    /// model believes of it does not change by that.
+    /// The result of an operation contained this object: the server has this state. The model's
+    /// cache does not change.
     fn see(&mut self, seen: &Seen) {
         if let Some(object) = self.objects.get_mut(&seen.id) {
             object.see(seen);
         }
     }
 
-    /// Forgets everything but the root, where there is too much of it.
+    /// Drops everything but the root if the cache is full.
     fn make_room(&mut self, now: Moment) {
         if self.objects.len() < self.room && self.names.len() < self.room {
             return;

@@ -1,10 +1,10 @@
-//! Listings: READDIRPLUS from the beginning, READDIR behind it unless the program looks at what it
-//! is told, and nothing while the directory is as it was when it was last listed to its end.
+//! Listings: READDIRPLUS from the beginning, then READDIR unless the program uses the attributes,
+//! and no request while the directory is unchanged since it was last listed to its end.
 //!
-//! Linux decides once for each getdents(2) which of the two it sends, and lets replies grow only
-//! when one call needs several. What is told of a listing here may come in other parts (the kernel
-//! asks FUSE for other amounts), so the calls are made up: each takes what the buffer of readdir(3)
-//! holds, whose size follows what the server prefers.
+//! For each getdents(2) Linux chooses between the two, and enlarges replies only if one call needs
+//! several. The model may see a listing in other parts (the kernel requests other amounts from
+//! FUSE), so it assumes calls with the buffer of readdir(3), whose size depends on the server's
+//! preference.
 
 use super::{
     Linux, LinuxRequest, ObjectId, OpenId,
@@ -12,59 +12,59 @@ use super::{
 };
 use curt_policy::{Moment, PlusMode};
 
-/// Bytes of the first reply.
+/// Size of the first reply in bytes.
 const REPLY_FIRST: u64 = 64 * 1024;
-/// Bytes of a reply at most.
+/// Maximum size of a reply in bytes.
 const REPLY_MAX: u64 = 1 << 20;
-/// What a server prefers is not believed below this, and then taken for the next.
+/// Minimum of a server's preferred size that is accepted; a smaller one is replaced.
 const DTPREF_MIN: u64 = 1024;
 const DTPREF_FALLBACK: u64 = 4096;
-/// Bytes of a reply besides its names: the directory's attributes, verifier and end.
+/// Size of a reply without its names: the directory's attributes, verifier and end.
 const REPLY_FRAME: u64 = 112;
-/// Bytes of a name's entry besides the name.
+/// Size of an entry without the name.
 const ENTRY_PLAIN: u64 = 24;
-/// Attributes, and a handle but for its bytes.
+/// Attributes, and a handle without its bytes.
 const ENTRY_ATTRIBUTES: u64 = 4 + 84 + 4 + 4;
-/// Names that were looked at since the last call, or had to be asked for, beyond which the next
-/// brings attributes.
+/// Number of names used since the last call, with or without a LOOKUP, above which the next call
+/// requests attributes.
 const LOOKUPS_FOR_PLUS: u32 = 8;
-/// Names that had to be asked for since the last call, beyond which what is kept of the listing is
-/// asked for again with attributes.
+/// Number of LOOKUPs since the last call, above which the cached listing is requested again with
+/// attributes.
 const MISSES_FOR_REREAD: u32 = 16;
-/// Bytes of the buffer of readdir(3) (glibc: the directory's st_blksize within these bounds).
+/// Minimum size of the buffer of readdir(3) (glibc: the directory's st_blksize within bounds).
 const BUFFER_MIN: u64 = 32 * 1024;
 const BUFFER_MAX: u64 = 1 << 20;
-/// Bytes of a name in that buffer besides the name and its zero (struct linux_dirent64), and what
-/// they are rounded up to.
+/// Size of an entry in that buffer without the name and its NUL (struct linux_dirent64), and its
+/// alignment.
 const DIRENT_FRAME: u64 = 19;
 const DIRENT_STEP: u64 = 8;
 
-/// An open directory.
+/// The state of an open directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinuxReaddir {
     directory: ObjectId,
-    /// Bytes of the next reply.
+    /// Size of the next reply.
     reply: u64,
-    /// Bytes that are left of the present one; `None` before the first.
+    /// Rest of the current reply; `None` before the first.
     left: Option<u64>,
-    /// The present reply has attributes.
+    /// Whether the current reply has attributes.
     with_attributes: bool,
-    /// The present call asks for attributes.
+    /// Whether the current call requests attributes.
     plus: bool,
-    /// Bytes that are left of the present call's buffer.
+    /// Rest of the current call's buffer.
     room: u64,
-    /// Names of the directory that were looked at since the call began, and those of them that had
-    /// to be asked for.
+    /// Number of the directory's names used since the call began, and of those that needed a
+    /// LOOKUP.
     looks: u32,
     misses: u32,
-    /// Replies that the present call has needed.
+    /// Number of replies that the current call has needed.
     fills: u32,
-    /// The contents in which the listing began, if they are not known to the end.
+    /// The state of the contents at the start of the listing, unless the whole listing is cached.
     began: Option<u64>,
 }
 
 impl Linux {
-    /// A part of a listing. Telling no name, it has found the end.
+    /// A part of a listing. Without names it is the end.
     pub(super) fn list(
         &mut self,
         open: OpenId,
@@ -82,7 +82,7 @@ impl Linux {
         }
         if names.is_empty() {
             if lister.left.is_none() && lister.began.is_some() {
-                self.ask_listing(&mut lister, now);
+                self.send_readdir(&mut lister, now);
             }
             let object = self.object(directory, now);
             if let Some(began) = lister.began.take() {
@@ -111,7 +111,7 @@ impl Linux {
         }
     }
 
-    /// The next call: the buffer of the last is full.
+    /// The next call: the buffer of the last one is full.
     fn go_on_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
         self.check_listing(lister.directory, now);
         lister.plus = match self.options.cache.plus {
@@ -127,16 +127,16 @@ impl Linux {
     }
 
     fn check_listing(&mut self, directory: ObjectId, now: Moment) {
-        if self.object(directory, now).must_be_asked(now) {
-            self.ask_attributes(directory, LinuxRequest::ListingCheck, now);
+        if self.object(directory, now).must_revalidate(now) {
+            self.send_getattr(directory, LinuxRequest::ListingCheck, now);
         }
     }
 
     fn emit(&mut self, lister: &mut LinuxReaddir, name: &[u8], now: Moment) {
-        // Whether a name still fits into the buffer is seen once it is there.
+        // Whether a name fits the buffer is known only after it was received.
         let in_reply = self.entry_bytes(name, lister.with_attributes);
         if lister.began.is_some() && lister.left.is_none_or(|left| left < in_reply) {
-            self.ask_listing(lister, now);
+            self.send_readdir(lister, now);
         }
         let in_buffer = (DIRENT_FRAME + name.len() as u64 + 1).next_multiple_of(DIRENT_STEP);
         if lister.room < in_buffer {
@@ -152,12 +152,12 @@ impl Linux {
         }
     }
 
-    /// Bytes of the buffer of readdir(3).
+    /// Size of the buffer of readdir(3).
     fn buffer(&self) -> u64 {
         self.reply_max().clamp(BUFFER_MIN, BUFFER_MAX)
     }
 
-    /// Bytes of a reply at most, by what the server prefers (nfs_server_set_fsinfo).
+    /// Maximum size of a reply, by the server's preference (nfs_server_set_fsinfo).
     fn reply_max(&self) -> u64 {
         let preferred = self.options.list_size;
         let preferred = if preferred < DTPREF_MIN {
@@ -169,7 +169,7 @@ impl Linux {
     }
 
     /// READDIRPLUS or READDIR.
-    fn ask_listing(&mut self, lister: &mut LinuxReaddir, now: Moment) {
+    fn send_readdir(&mut self, lister: &mut LinuxReaddir, now: Moment) {
         if lister.fills > 0 {
             lister.reply = (lister.reply * 2).min(self.reply_max());
         }
@@ -185,7 +185,7 @@ impl Linux {
         lister.fills += 1;
     }
 
-    /// Bytes of a name in a reply.
+    /// Size of a name's entry in a reply.
     fn entry_bytes(&self, name: &[u8], with_attributes: bool) -> u64 {
         let name = (name.len() as u64).next_multiple_of(4);
         let more = if with_attributes {
@@ -196,14 +196,14 @@ impl Linux {
         ENTRY_PLAIN + name + more
     }
 
-    /// READDIRPLUS told of a name.
+    /// Caches a name from READDIRPLUS.
     fn prime(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
         if matches!(name, b"." | b"..") {
             return;
         }
         let contents = self.object(directory, now).contents;
-        let known = self.names.get(&(directory, Box::from(name))).copied();
-        let leads = match known {
+        let cached_state = self.names.get(&(directory, Box::from(name))).copied();
+        let leads = match cached_state {
             Some(LinuxDentry {
                 leads: LinuxDentryTarget::Inode(id),
                 ..
@@ -216,7 +216,7 @@ impl Linux {
         self.keep_name(directory, name, leads, contents);
     }
 
-    /// A name of this directory was looked at; `asked`: the server had to be asked.
+    /// A name of this directory was used; `asked`: a LOOKUP was needed.
     pub(super) fn note_look(&mut self, directory: ObjectId, asked: bool) {
         for lister in self
             .listers

@@ -1,65 +1,66 @@
-//! Names and rights: what a step along a path asks.
+//! Names and access rights: the requests of one step of a path walk.
 
 use curt_policy::{LookupCache, Moment};
 use curt_types::FileKind;
 
 use super::{
-    Linux, LinuxRequest, ObjectId, Seen, Who,
+    CredentialId, Linux, LinuxRequest, ObjectId, Seen,
     object::{LinuxDentry, LinuxDentryTarget},
 };
 
-/// What a name is looked up for.
+/// The purpose of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupIntent {
-    /// To go on along the path, or for what needs no more than the object.
+    /// To continue the path walk, or for an operation that needs only the object.
     Use,
-    /// To open it: close-to-open looks at its attributes here.
+    /// To open it: close-to-open revalidates its attributes here.
     Open,
-    /// To make it, unless it is there (open(2) with O_CREAT).
+    /// To create it unless it exists (open(2) with O_CREAT).
     OpenOrMake,
-    /// To make it (mkdir(2), link(2), O_EXCL) or to move something there: the server decides.
+    /// To create it (mkdir(2), link(2), O_EXCL) or to rename to it: the server decides.
     Make,
 }
 
 impl Linux {
-    /// `who` looks `name` up in `directory`; the server has `found` there.
+    /// `credential` looks `name` up in `directory`; the server has `found` there.
     pub(super) fn look_up(
         &mut self,
-        who: Who,
+        credential: CredentialId,
         directory: ObjectId,
         name: &[u8],
         found: Option<&Seen>,
         intent: LookupIntent,
         now: Moment,
     ) {
-        self.check_access(who, directory, now);
+        self.check_access(credential, directory, now);
         if let Some(seen) = found {
             self.see(seen);
         }
         let key = (directory, Box::from(name));
         let Some(dentry) = self.names.get(&key).copied() else {
             if intent != LookupIntent::Make {
-                self.ask_name(directory, name, found, LinuxRequest::FirstUse, now);
+                self.send_lookup(directory, name, found, LinuxRequest::FirstUse, now);
             }
             return;
         };
         if dentry.leads == LinuxDentryTarget::Negative
             && matches!(intent, LookupIntent::Make | LookupIntent::OpenOrMake)
         {
-            // The server says whether it is there by now.
+            // The server decides whether it exists.
             return;
         }
-        if !self.is_believed(directory, dentry, now) {
+        if !self.is_dentry_valid(directory, dentry, now) {
             self.names.remove(&key);
             let was = match (dentry.leads, found) {
                 (LinuxDentryTarget::Inode(id), Some(seen)) => id == seen.id,
                 (LinuxDentryTarget::Inode(_) | LinuxDentryTarget::Listed(_), None) => false,
                 (LinuxDentryTarget::Listed(_), Some(_)) | (LinuxDentryTarget::Negative, _) => true,
             };
-            self.ask_name(directory, name, found, LinuxRequest::NameAgain, now);
+            self.send_lookup(directory, name, found, LinuxRequest::NameAgain, now);
             if !was {
-                // The name was asked about and led elsewhere: it is dropped and looked up anew.
-                self.ask_name(directory, name, found, LinuxRequest::NameAgain, now);
+                // The name was revalidated and refers to another object: it is dropped and looked
+                // up again.
+                self.send_lookup(directory, name, found, LinuxRequest::NameAgain, now);
             }
             return;
         }
@@ -77,22 +78,22 @@ impl Linux {
         }
     }
 
-    /// Close-to-open, where the name was known.
+    /// Close-to-open for a cached name.
     pub(super) fn check_open(&mut self, seen: &Seen, now: Moment) {
         let is_checked = matches!(seen.kind, FileKind::Regular | FileKind::Directory);
         if is_checked && self.options.cache.close_to_open {
-            self.ask_attributes(seen.id, LinuxRequest::OpenCheck, now);
+            self.send_getattr(seen.id, LinuxRequest::OpenCheck, now);
         }
     }
 
-    /// An object is opened without its name (the root, an object that was walked to already).
+    /// An object is opened without its name (the root, or an object that was looked up before).
     pub(super) fn open_by_handle(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         self.check_open(seen, now);
     }
 
-    /// LOOKUP, which brings the attributes of the directory and of what it finds.
-    fn ask_name(
+    /// LOOKUP, which returns the attributes of the directory and of the object.
+    fn send_lookup(
         &mut self,
         directory: ObjectId,
         name: &[u8],
@@ -127,15 +128,15 @@ impl Linux {
         contents: u64,
     ) {
         if self.names.len() >= self.room {
-            // The next object that is learned makes room; until then no further name is kept.
+            // The next new object makes room; until then no further name is cached.
             return;
         }
         self.names
             .insert((directory, Box::from(name)), LinuxDentry { contents, leads });
     }
 
-    /// Whether a name is believed: its directory is as it was, by attributes that are young enough.
-    fn is_believed(&mut self, directory: ObjectId, dentry: LinuxDentry, now: Moment) -> bool {
+    /// Whether a cached name is valid: its directory has not changed, by fresh attributes.
+    fn is_dentry_valid(&mut self, directory: ObjectId, dentry: LinuxDentry, now: Moment) -> bool {
         match (self.options.cache.names, dentry.leads) {
             (LookupCache::None, _) | (LookupCache::Positive, LinuxDentryTarget::Negative) => return false,
             (LookupCache::All | LookupCache::Positive, _) => {}
@@ -143,57 +144,57 @@ impl Linux {
         if self.object(directory, now).contents != dentry.contents {
             return false;
         }
-        if self.object(directory, now).must_be_asked(now) {
-            self.ask_attributes(directory, LinuxRequest::NameCheck, now);
+        if self.object(directory, now).must_revalidate(now) {
+            self.send_getattr(directory, LinuxRequest::NameCheck, now);
         }
         self.object(directory, now).contents == dentry.contents
     }
 
     /// GETATTR.
-    pub(super) fn ask_attributes(&mut self, id: ObjectId, request: LinuxRequest, now: Moment) {
+    pub(super) fn send_getattr(&mut self, id: ObjectId, request: LinuxRequest, now: Moment) {
         self.send(request);
         self.refresh(id, now);
     }
 
-    /// A reply to a request that changed nothing brought the attributes of `id`.
+    /// The reply to a request without changes contained the attributes of `id`.
     pub(super) fn refresh(&mut self, id: ObjectId, now: Moment) {
         let kind = self.object(id, now).kind;
         let interval = self.options.cache.interval(kind);
         self.object(id, now).refresh(now, interval);
     }
 
-    /// The rights of `who`: by the access cache, while the object's attributes are believed, or by
-    /// ACCESS.
-    pub(super) fn check_access(&mut self, who: Who, id: ObjectId, now: Moment) {
-        if self.object(id, now).may(who) && self.object(id, now).must_be_asked(now) {
-            self.ask_attributes(id, LinuxRequest::AttributesExpired, now);
+    /// The access rights of `credential`: from the access cache, while the object's attributes are
+    /// fresh, or by ACCESS.
+    pub(super) fn check_access(&mut self, credential: CredentialId, id: ObjectId, now: Moment) {
+        if self.object(id, now).may(credential) && self.object(id, now).must_revalidate(now) {
+            self.send_getattr(id, LinuxRequest::AttributesExpired, now);
         }
-        if !self.object(id, now).may(who) {
+        if !self.object(id, now).may(credential) {
             self.send(LinuxRequest::Access);
             self.refresh(id, now);
-            self.object(id, now).allow(who);
+            self.object(id, now).allow(credential);
         }
     }
 
-    /// stat(2): attributes while they are young, of a written file after its bytes were sent.
+    /// stat(2): attributes while they are fresh; for a file with dirty pages after a write-back.
     pub(super) fn stat(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
         self.send_written(seen.id, now);
-        let is_old = self.object(seen.id, now).must_be_asked(now);
+        let is_old = self.object(seen.id, now).must_revalidate(now);
         let parent = self.object(seen.id, now).parent;
         if is_old {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         if let Some(parent) = parent {
             self.note_look(parent, is_old);
         }
     }
 
-    /// readlink(2), or a link on the way.
+    /// readlink(2), or a link in a path walk.
     pub(super) fn read_link(&mut self, seen: &Seen, now: Moment) {
         self.see(seen);
-        if self.object(seen.id, now).must_be_asked(now) {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+        if self.object(seen.id, now).must_revalidate(now) {
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         let object = self.object(seen.id, now);
         if object.cached != Some(object.contents) {

@@ -1,12 +1,12 @@
-//! Names that are made, removed and moved. Each is one request; the directory's attributes of
-//! before and after it come with the reply, so that its other names stay believed.
+//! Names that are created, removed and renamed. Each is one request; the reply contains the
+//! directory's attributes before and after, so that its other names remain valid.
 
 use super::{Linux, LinuxRequest, ObjectId, Seen, object::LinuxDentryTarget};
 use curt_policy::Moment;
 
 impl Linux {
-    /// What makes `name` in `directory`: one of the requests that do. An exclusive creation is
-    /// followed by SETATTR, for the server kept the verifier in the times.
+    /// Creates `name` in `directory` by `request`. An exclusive creation is followed by SETATTR,
+    /// because the server stored the verifier in the times.
     pub(super) fn make(
         &mut self,
         request: LinuxRequest,
@@ -29,8 +29,8 @@ impl Linux {
         }
     }
 
-    /// The server refuses `request` about an object, or `name` in it: Linux leaves it to the server
-    /// to judge changes. A name that was not made is not known any more.
+    /// The server refuses `request` for an object, or `name` in it: Linux leaves decisions about
+    /// changes to the server. A name that was not created is no longer cached.
     pub(super) fn refused(
         &mut self,
         request: LinuxRequest,
@@ -63,7 +63,7 @@ impl Linux {
         self.keep_own_name(directory, name, LinuxDentryTarget::Inode(object.id), now);
     }
 
-    /// unlink(2). A file that is open is moved aside instead, and removed at its last close.
+    /// unlink(2). An open file is renamed (silly rename) instead, and removed at its last close.
     pub(super) fn unlink(&mut self, directory: ObjectId, name: &[u8], now: Moment) {
         self.remove_or_sillyrename((directory, name), now);
         self.keep_own_name(directory, name, LinuxDentryTarget::Negative, now);
@@ -100,7 +100,7 @@ impl Linux {
         }
     }
 
-    /// Removes a name's object, or has it wait under another name for its last close.
+    /// Removes a name's object, or renames it until its last close.
     fn remove_or_sillyrename(&mut self, at: (ObjectId, &[u8]), now: Moment) {
         let target = self.target(at);
         match target {

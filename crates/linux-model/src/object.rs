@@ -1,37 +1,37 @@
-//! What Linux keeps of one object and one name.
+//! The cached state of one object and one name.
 
 use curt_policy::{Moment, TimeoutRange};
 use curt_types::FileKind;
 
-use super::{ObjectId, Seen, Who, attributes::AttributeTimer, ranges::PageRanges};
+use super::{CredentialId, ObjectId, Seen, attributes::AttributeTimer, ranges::PageRanges};
 
-/// Whose rights are kept of one object at most; Linux keeps as many as there is memory for.
+/// Maximum number of cached access rights of one object; Linux has no limit.
 const RIGHTS_MAX: usize = 64;
 
-/// What is kept of one object.
+/// The cached state of one object.
 #[derive(Debug)]
 pub(super) struct LinuxInode {
     pub(super) kind: FileKind,
     pub(super) size: u64,
     timer: AttributeTimer,
-    /// The state that the client knows.
-    known: u64,
-    /// The state that the server has, as far as anybody told.
+    /// The state that the client has cached.
+    cached_state: u64,
+    /// The latest known state of the server.
     truth: u64,
-    /// A change of our own is not in `known` yet; the next state that is told is taken for its
-    /// outcome.
+    /// A change of our own is not in `cached_state` yet; the next reported state is taken as its
+    /// result.
     own_change: bool,
-    /// Attributes are to be asked for whatever their age.
+    /// Attributes must be requested, whatever their age.
     pub(super) doubtful: bool,
-    /// Counts the states of a directory's contents that are not our own doing.
+    /// Counts states of a directory's contents other than those of own changes.
     pub(super) contents: u64,
-    /// Who is known to have rights.
-    rights: Vec<Who>,
-    /// Pages that are kept.
+    /// Credentials with cached access rights.
+    rights: Vec<CredentialId>,
+    /// Cached pages.
     pub(super) pages: PageRanges,
-    /// Pages that were written and not sent.
+    /// Dirty pages.
     pub(super) dirty: PageRanges,
-    /// The link's text, or the whole listing, is known in this state of the contents.
+    /// The state of the contents for which the link's target, or the whole listing, is cached.
     pub(super) cached: Option<u64>,
     pub(super) opens: u32,
     /// It was removed while it was open.
@@ -46,7 +46,7 @@ impl LinuxInode {
             kind: seen.kind,
             size: seen.size,
             timer,
-            known: seen.stamp,
+            cached_state: seen.stamp,
             truth: seen.stamp,
             own_change: false,
             doubtful: false,
@@ -61,7 +61,7 @@ impl LinuxInode {
         }
     }
 
-    /// How the server has it now.
+    /// The server's current state.
     pub(super) fn see(&mut self, seen: &Seen) {
         self.kind = seen.kind;
         if self.dirty.is_empty() {
@@ -70,11 +70,11 @@ impl LinuxInode {
         self.truth = seen.stamp;
         if self.own_change {
             self.own_change = false;
-            self.known = seen.stamp;
+            self.cached_state = seen.stamp;
         }
     }
 
-    /// The object as the server would tell of it.
+    /// The object as the server would report it.
     pub(super) const fn seen(&self, id: ObjectId) -> Seen {
         Seen {
             id,
@@ -84,10 +84,10 @@ impl LinuxInode {
         }
     }
 
-    /// A reply brought attributes.
+    /// A reply contained attributes.
     pub(super) fn refresh(&mut self, now: Moment, interval: TimeoutRange) {
-        let changed = self.known != self.truth;
-        (self.known, self.doubtful) = (self.truth, false);
+        let changed = self.cached_state != self.truth;
+        (self.cached_state, self.doubtful) = (self.truth, false);
         if changed {
             self.timer.restart(now, interval);
             self.contents += 1;
@@ -99,8 +99,8 @@ impl LinuxInode {
         }
     }
 
-    /// A reply to a change of our own brought attributes of before and after it, which show that
-    /// nobody else has changed anything.
+    /// The reply to an own change contained attributes before and after it, which show no other
+    /// changes.
     pub(super) fn refresh_own(&mut self, now: Moment, interval: TimeoutRange) {
         self.refresh(now, interval);
         self.own_change = true;
@@ -109,20 +109,20 @@ impl LinuxInode {
         }
     }
 
-    /// Whether attributes have to be asked for before they are believed.
-    pub(super) fn must_be_asked(&self, now: Moment) -> bool {
+    /// Whether attributes must be requested before they are used.
+    pub(super) fn must_revalidate(&self, now: Moment) -> bool {
         self.doubtful || self.timer.is_expired(now)
     }
 
-    pub(super) fn may(&self, who: Who) -> bool {
-        self.rights.contains(&who)
+    pub(super) fn may(&self, credential: CredentialId) -> bool {
+        self.rights.contains(&credential)
     }
 
-    pub(super) fn allow(&mut self, who: Who) {
+    pub(super) fn allow(&mut self, credential: CredentialId) {
         if self.rights.len() >= RIGHTS_MAX {
             self.rights.remove(0);
         }
-        self.rights.push(who);
+        self.rights.push(credential);
     }
 
     pub(super) fn forget_rights(&mut self) {
@@ -130,19 +130,19 @@ impl LinuxInode {
     }
 }
 
-/// What is kept of one name.
+/// The cached state of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinuxDentry {
-    /// The directory's contents under which it was learned.
+    /// The state of the directory's contents when it was cached.
     pub(super) contents: u64,
     pub(super) leads: LinuxDentryTarget,
 }
 
-/// Where a name leads.
+/// The object of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinuxDentryTarget {
     Inode(ObjectId),
-    /// To an object that a listing told of, when it did; nobody has asked for it yet.
+    /// An object from a listing, with its time; it was not looked up yet.
     Listed(Moment),
     Negative,
 }

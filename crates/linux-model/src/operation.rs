@@ -1,36 +1,36 @@
-//! What the kernel's file system layer asks of a file system for programs.
+//! Operations of programs as the kernel's VFS passes them to a file system.
 
-use crate::{LinuxRequest, ObjectId, OpenId, Seen, Who};
+use crate::{CredentialId, LinuxRequest, ObjectId, OpenId, Seen};
 
-/// An operation, with what the server would answer.
+/// An operation, with the server's result.
 #[derive(Clone, Debug)]
 pub enum FileOperation<'a> {
-    /// A name is looked up: it leads to this, or to nothing. The next operation of the same thread
-    /// shows what for.
+    /// A look-up of a name, with its object if it exists. The next operation of the same thread
+    /// shows its purpose.
     Lookup(ObjectId, &'a [u8], Option<Seen>),
     /// stat(2).
     Getattr(Seen),
-    /// access(2), a directory on the way that may not be searched.
+    /// access(2), or a directory in a path walk that may not be searched.
     Access(ObjectId),
-    /// readlink(2), or a link on the way.
+    /// readlink(2), or a link in a path walk.
     Readlink(ObjectId),
-    /// open(2) of a file or a directory; and whether O_TRUNC empties it.
+    /// open(2) of a file or a directory; whether O_TRUNC truncates it.
     Open(ObjectId, OpenId, bool),
-    /// An open that is refused for want of rights.
+    /// An open that is refused for lack of permission.
     OpenRefused(ObjectId),
-    /// CREATE, MKDIR, SYMLINK or MKNOD of a name makes this.
+    /// CREATE, MKDIR, SYMLINK or MKNOD of a name.
     Create {
-        /// Which of the four requests does it.
+        /// Which of the four requests.
         request: LinuxRequest,
-        /// Where the name is.
+        /// The directory.
         directory: ObjectId,
         /// The name.
         name: &'a [u8],
-        /// What is made.
+        /// The new object.
         made: Seen,
         /// O_EXCL.
         exclusive: bool,
-        /// It is open afterwards.
+        /// The open file afterwards, if any.
         open: Option<OpenId>,
     },
     /// link(2).
@@ -39,38 +39,38 @@ pub enum FileOperation<'a> {
     Unlink(ObjectId, &'a [u8]),
     /// rmdir(2).
     Rmdir(ObjectId, &'a [u8]),
-    /// rename(2), from a name to another.
+    /// rename(2).
     Rename((ObjectId, &'a [u8]), (ObjectId, &'a [u8])),
-    /// chmod(2), utimes(2) and the like; and whether rights are set.
+    /// chmod(2), utimes(2) and similar; whether permissions are set.
     Setattr(Seen, bool),
-    /// read(2) of so many bytes from an offset.
+    /// read(2) of a number of bytes at an offset.
     Read(ObjectId, OpenId, (u64, u64)),
-    /// The same past the page cache (O_DIRECT).
+    /// The same with O_DIRECT.
     ReadDirect(ObjectId, (u64, u64)),
-    /// write(2) of so many bytes at an offset.
+    /// write(2) of a number of bytes at an offset.
     Write(ObjectId, (u64, u64), Writing),
     /// close(2) or fsync(2).
     Flush(ObjectId),
-    /// The same where the server does not take the bytes.
+    /// The same if the server does not accept the data.
     FlushFailed(ObjectId),
     /// The last close of an open file or directory.
     Release(OpenId),
-    /// getdents(2): whether it begins at the beginning, and the names; none at the end.
+    /// getdents(2): whether it is at the beginning, and the names; none at the end.
     Readdir(ObjectId, OpenId, bool, Vec<&'a [u8]>),
     /// statfs(2).
     Statfs,
-    /// The server refuses this request about an object, or a name in it.
+    /// The server refuses this request for an object, or a name in it.
     Refused(LinuxRequest, ObjectId, Option<&'a [u8]>),
 }
 
-/// For whom an operation is performed.
+/// The context of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationContext {
     /// The thread.
     pub thread: u32,
-    /// Its rights.
-    pub who: Who,
-    /// What the caller knows the operation's path by; 0 where nobody asks.
+    /// Its credential.
+    pub credential: CredentialId,
+    /// The caller's number of the path; 0 if unused.
     pub path: u32,
 }
 
@@ -81,6 +81,6 @@ pub struct Writing {
     pub durable: bool,
     /// It was opened with O_DIRECT.
     pub direct: bool,
-    /// It was opened to be read, too: a page that is written in part is read before.
+    /// It is also open for reading: partly written pages are read before.
     pub reads: bool,
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges of one object that are remembered at most: one read here and one there makes one each.
+/// Maximum number of cached ranges of one object: scattered reads add one each.
 pub(super) const RANGES_MAX: usize = 1 << 14;
 
-/// Pages, as ranges from a first to behind a last; those that touch are one.
+/// A set of pages as half-open ranges; adjacent ones are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageRanges(BTreeMap<u64, u64>);
 
@@ -14,7 +14,7 @@ impl PageRanges {
         self.0.is_empty()
     }
 
-    /// Whether there are more than may be remembered.
+    /// Whether there are more than the maximum.
     pub(super) fn is_too_many(&self) -> bool {
         self.0.len() > RANGES_MAX
     }
@@ -27,7 +27,7 @@ impl PageRanges {
         self.covered(page).is_some()
     }
 
-    /// Where the range ends that `page` is in.
+    /// The end of the range that contains `page`.
     fn covered(&self, page: u64) -> Option<u64> {
         let (_, end) = self.0.range(..=page).next_back()?;
         (page < *end).then_some(*end)
@@ -69,7 +69,7 @@ impl PageRanges {
         gaps
     }
 
-    /// All of it, which is empty afterwards.
+    /// Returns and removes all ranges.
     pub(super) fn take(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.0).into_iter().collect()
     }
@@ -79,7 +79,7 @@ impl PageRanges {
 mod tests {
     use super::*;
 
-    /// Every set of up to four ranges within eight pages is that of the pages one by one.
+    /// Sets of up to four ranges within eight pages equal sets of single pages.
     #[test]
     fn ranges_are_the_set_of_their_pages() {
         let all: Vec<(u64, u64)> = (0..8)

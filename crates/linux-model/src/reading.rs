@@ -1,19 +1,19 @@
-//! Reading: which pages are kept, and how far a sequential reader is read ahead of.
+//! Reading: cached pages, and read-ahead for sequential readers.
 //!
 //! The window is that of mm/readahead.c with Linux's 128 KiB for NFS: it begins at two to four
-//! times what is asked for, doubles while the reader goes on, and is filled anew when the reader
-//! reaches the page that marks it. A program that asks for more at once than the window gets what
-//! it asked for, up to a READ's size.
+//! times the requested size, doubles while the reader continues, and is filled again when the
+//! reader reaches the marked page. A request larger than the window is sent as it is, up to a
+//! READ's size.
 
 use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen};
 use curt_policy::Moment;
 
-/// Bytes of a page.
+/// Page size in bytes.
 const PAGE: u64 = 4096;
-/// Pages of the largest window.
+/// Maximum window in pages.
 const WINDOW_MAX: u64 = 32;
 
-/// What is remembered of one open file's reads.
+/// The read-ahead state of one open file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinuxReadahead {
     start: u64,
@@ -27,8 +27,8 @@ impl Linux {
     /// read(2) of `count` bytes at `offset`.
     pub(super) fn read(&mut self, open: OpenId, seen: &Seen, offset: u64, count: u64, now: Moment) {
         self.see(seen);
-        if self.object(seen.id, now).must_be_asked(now) {
-            self.ask_attributes(seen.id, LinuxRequest::AttributesExpired, now);
+        if self.object(seen.id, now).must_revalidate(now) {
+            self.send_getattr(seen.id, LinuxRequest::AttributesExpired, now);
         }
         let size = self.object(seen.id, now).size;
         let end = size.min(offset.saturating_add(count));
@@ -55,8 +55,8 @@ impl Linux {
         self.readers.insert(open, reader);
     }
 
-    /// read(2) of a file that was opened with O_DIRECT. Linux asks behind the end, too; whoever
-    /// reads up to the end comes once more to see that it is one.
+    /// read(2) of a file with O_DIRECT. Linux sends a READ beyond the end, too; a program that
+    /// reads up to the end reads once more to find it.
     pub(super) fn read_direct(&mut self, seen: &Seen, offset: u64, count: u64, now: Moment) {
         self.see(seen);
         self.make_durable(seen.id, now);
@@ -70,7 +70,7 @@ impl Linux {
         }
     }
 
-    /// READs for what is missing of some pages.
+    /// READs for the missing ones of some pages.
     fn fetch(&mut self, id: ObjectId, start: u64, end: u64, is_wanted: bool, now: Moment) {
         let per_read = (self.options.read_size / PAGE).max(1);
         for (from, to) in self.object(id, now).pages.gaps(start, end) {
@@ -86,7 +86,7 @@ impl Linux {
             let pages = &mut self.object(id, now).pages;
             pages.add(from, to);
             if pages.is_too_many() {
-                // As a kernel does that is short of memory.
+                // Like a kernel that is short of memory.
                 pages.clear();
                 pages.add(from, to);
                 self.forgotten += 1;
@@ -96,8 +96,8 @@ impl Linux {
 }
 
 impl LinuxReadahead {
-    /// The pages to be read when `page` is reached, `count` of which are wanted: missing, or marked
-    /// as the place to go on from.
+    /// The pages to read when `page` is reached, `count` of which are requested: missing, or marked
+    /// as the start of the next window.
     fn window(&mut self, page: u64, count: u64, is_missing: bool, read_pages: u64) -> (u64, u64) {
         let most = if count > WINDOW_MAX {
             WINDOW_MAX.max(count.min(read_pages))
@@ -119,7 +119,7 @@ impl LinuxReadahead {
                 self.size
             };
         } else {
-            // One page here, one there.
+            // Random access.
             return (page, page + count);
         }
         if page == self.start && self.size == self.left {
@@ -137,7 +137,7 @@ impl LinuxReadahead {
     }
 }
 
-/// The first window of a reader who wants so many pages.
+/// The first window for a request of this many pages.
 const fn first(wanted: u64, most: u64) -> u64 {
     let rounded = wanted.next_power_of_two();
     if rounded <= most / 32 {
@@ -149,7 +149,7 @@ const fn first(wanted: u64, most: u64) -> u64 {
     }
 }
 
-/// The window after one of so many pages.
+/// The window after one of this many pages.
 const fn next(size: u64, most: u64) -> u64 {
     if size < most / 16 {
         size * 4

@@ -1,28 +1,28 @@
-//! Requests, each with the reason that Linux has for it.
+//! Requests, each with its cause in Linux.
 
-/// What is sent, and why.
+/// A request and its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LinuxRequest {
     /// GETATTR at an open (close-to-open).
     OpenCheck,
-    /// GETATTR of a directory, to believe its names.
+    /// GETATTR of a directory, to validate its names.
     NameCheck,
-    /// GETATTR since attributes are too old.
+    /// GETATTR because attributes have expired.
     AttributesExpired,
-    /// GETATTR of a directory, to believe its listing.
+    /// GETATTR of a directory, to validate its listing.
     ListingCheck,
-    /// LOOKUP of a name that is not known.
+    /// LOOKUP of a name that is not cached.
     FirstUse,
-    /// LOOKUP of a known name whose directory has changed, or that an option does not let be
-    /// believed.
+    /// LOOKUP of a cached name whose directory has changed, or that an option does not allow to
+    /// use.
     NameAgain,
     /// ACCESS.
     Access,
     /// READLINK.
     LinkTarget,
-    /// READ for a reader that waits.
+    /// READ for a waiting reader.
     DataRead,
-    /// READ before anybody asks.
+    /// READ ahead of a reader.
     ReadAhead,
     /// WRITE.
     Write,
@@ -55,7 +55,7 @@ pub enum LinuxRequest {
 }
 
 impl LinuxRequest {
-    /// The number of the NFSv3 procedure (RFC 1813, section 3).
+    /// The number of the NFSv3 procedure (RFC 1813 section 3).
     #[must_use]
     pub const fn procedure(self) -> u32 {
         match self {

@@ -1,6 +1,6 @@
-//! Writing: bytes stay in memory until close(2), fsync(2) or somebody's stat(2), and then go in as
-//! few WRITEs as they fit into. A single one is durable by itself; more need a COMMIT. Where each
-//! write(2) has to be durable, or goes past the page cache, so it is with each.
+//! Writing: data stay dirty until close(2), fsync(2) or a stat(2), and are then sent in as few
+//! WRITEs as possible. A single one is FILE_SYNC; several are followed by COMMIT. If each write(2)
+//! has to be durable, or bypasses the page cache, this applies to each.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use curt_types::FileKind;
 
 use super::{Linux, LinuxRequest, ObjectId, OpenId, Seen, Writing};
 
-/// Bytes of a page.
+/// Page size in bytes.
 const PAGE: u64 = 4096;
 
 impl Linux {
@@ -39,12 +39,12 @@ impl Linux {
         if how.durable || self.options.sync || !self.options.cache.attribute_cache {
             self.make_durable(id, now);
         } else if is_too_many {
-            // A kernel has sent them long ago.
+            // A kernel would have sent them long before.
             self.send_written(id, now);
         }
     }
 
-    /// Past the page cache, of which nothing is left.
+    /// A write that bypasses the page cache, and drops all pages.
     fn write_direct(&mut self, id: ObjectId, count: u64, now: Moment) {
         self.make_durable(id, now);
         let writes = count.div_ceil(self.options.write_size.max(1));
@@ -58,8 +58,8 @@ impl Linux {
         self.object(id, now).pages.clear();
     }
 
-    /// READs for the first and last page of `range` where they hold other bytes, too, and are
-    /// not kept.
+    /// READs for the first and last page of `range` if they contain other bytes, too, and are not
+    /// cached.
     fn read_torn_pages(&mut self, id: ObjectId, range: Range<u64>, now: Moment) {
         let size = self.object(id, now).size;
         let is_torn = |page: u64| {
@@ -84,12 +84,12 @@ impl Linux {
         }
     }
 
-    /// The same, where the server does not take the bytes.
+    /// The same if the server does not accept the data.
     pub(super) fn fail_to_write(&mut self, id: ObjectId, now: Moment) {
         self.send_written(id, now);
     }
 
-    /// WRITEs for all that is not sent; how many.
+    /// WRITEs for all dirty pages; returns their number.
     pub(super) fn send_written(&mut self, id: ObjectId, now: Moment) -> u64 {
         let dirty = self.object(id, now).dirty.take();
         let per_write = (self.options.write_size / PAGE).max(1);
@@ -106,7 +106,7 @@ impl Linux {
         writes
     }
 
-    /// chmod(2), utimes(2), truncate(2) and the like. `rights`: owner, group or mode are set.
+    /// chmod(2), utimes(2), truncate(2) and similar. `rights`: owner, group or mode are set.
     pub(super) fn set_attributes(&mut self, seen: &Seen, rights: bool, now: Moment) {
         if seen.kind == FileKind::Regular {
             self.make_durable(seen.id, now);
@@ -115,8 +115,8 @@ impl Linux {
         self.refresh_own(seen.id, now);
         self.see(seen);
         let object = self.object(seen.id, now);
-        // Linux takes another ctime for another content, its own doing or not: after a chmod(2) or
-        // utimensat(2) a file is read again.
+        // Linux treats a new ctime as a change of content, even after an own change: after a
+        // chmod(2) or utimensat(2) a file is read again.
         object.pages.clear();
         if rights {
             object.forget_rights();
@@ -141,7 +141,7 @@ impl Linux {
         }
     }
 
-    /// A change of our own, whose reply brought the attributes of before and after it.
+    /// An own change, whose reply contained the attributes before and after it.
     pub(super) fn refresh_own(&mut self, id: ObjectId, now: Moment) {
         let kind = self.object(id, now).kind;
         let interval = self.options.cache.interval(kind);

@@ -1,4 +1,4 @@
-//! From a FUSE request to a client call and back; mount options and the mount helper.
+//! Mounts: FUSE requests to client calls and back, mount options and the mount helper.
 
 pub mod bridge;
 pub mod daemon;

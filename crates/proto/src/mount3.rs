@@ -1,5 +1,5 @@
-//! MOUNT version 3 (RFC 1813 appendix I), and what of version 1 (RFC 1094 appendix A) is laid out
-//! alike: all but MNT, whose version 1 handles are 32 bytes.
+//! MOUNT version 3 (RFC 1813 appendix I), and the procedures of version 1 (RFC 1094 appendix A)
+//! with the same layout: all but MNT, whose version 1 handles have 32 bytes.
 
 use core::fmt;
 
@@ -9,17 +9,17 @@ use crate::nfs3::NfsFh3;
 
 /// The RPC program number.
 pub const PROGRAM: u32 = 100_005;
-/// The version that goes with NFS version 3.
+/// The version for NFS version 3.
 pub const VERSION: u32 = 3;
-/// The version that old tools ask for lists with.
+/// The version with which old tools request lists.
 pub const VERSION_1: u32 = 1;
-/// Longest path, in bytes (`MNTPATHLEN`).
+/// Maximum length of a path in bytes (`MNTPATHLEN`).
 pub const PATH_MAX: usize = 1024;
-/// Longest name of a client, in bytes (`MNTNAMLEN`).
+/// Maximum length of a client's name in bytes (`MNTNAMLEN`).
 pub const NAME_MAX: usize = 255;
-/// Most entries that a list may have.
+/// Maximum number of entries of a list.
 pub const ENTRIES_MAX: usize = 65_536;
-/// Most security flavours of one export.
+/// Maximum number of authentication flavors of one export.
 pub const FLAVORS_MAX: usize = 64;
 
 macro_rules! procedures {
@@ -69,7 +69,7 @@ impl MountProcedure {
 
 macro_rules! statuses {
     ($($variant:ident = $number:literal, $name:literal, $meaning:literal;)*) => {
-        /// What became of a MNT (`mountstat3`).
+        /// The status of MNT (`mountstat3`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum MountStat3 {
@@ -139,18 +139,18 @@ pub struct ClientName<'a>(pub Opaque<'a, NAME_MAX>);
 /// MNT's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountReply {
-    /// The root of what was mounted.
+    /// The root of the export.
     Ok(MountOk),
     /// Any other status.
     Failed(MountStat3),
 }
 
-/// The root of what was mounted, and how to speak to it.
+/// The root of the export, and its authentication flavors.
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub struct MountOk {
     /// The root's handle.
     pub root: NfsFh3,
-    /// The RPC authentication flavours that the export takes, best first.
+    /// The RPC authentication flavors of the export, preferred ones first.
     pub flavors: VarArray<u32, FLAVORS_MAX>,
 }
 
@@ -180,12 +180,12 @@ impl Decode<'_> for MountReply {
     }
 }
 
-/// One line of DUMP: who has mounted what (`mountbody`).
+/// An entry of DUMP: a client and its mount (`mountbody`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MountBody<'a> {
     /// The client.
     pub client: ClientName<'a>,
-    /// The path it mounted.
+    /// The mounted path.
     pub path: DirPath<'a>,
 }
 
@@ -193,12 +193,12 @@ pub struct MountBody<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub struct MountList<'a>(pub OptionalList<MountBody<'a>, ENTRIES_MAX>);
 
-/// One line of EXPORT: what is exported to whom (`exportnode`). No groups means everybody.
+/// An entry of EXPORT: a path and its clients (`exportnode`). An empty list means all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub struct ExportNode<'a> {
     /// The path.
     pub path: DirPath<'a>,
-    /// Who may mount it.
+    /// The clients that may mount it.
     pub groups: OptionalList<ClientName<'a>, ENTRIES_MAX>,
 }
 

@@ -1,8 +1,8 @@
-//! The clock that this crate and its users are given.
+//! The clock of this crate and its users.
 //!
-//! Owns the only readings of the system's clocks. Whatever waits for a time computes how long that
-//! is by the clock it was given; the wait itself is the operating system's. So a test with a
-//! scripted clock decides what is overdue, and waits for nothing.
+//! Only this module reads the system's clocks. Code that waits computes the duration by its clock,
+//! and the operating system waits. So a test with a scripted clock determines which timeouts have
+//! expired, without waiting.
 
 use std::{
     sync::{
@@ -12,27 +12,27 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Where the time comes from. Cheap to clone; reading the system's clock through it costs a branch.
+/// Source of time. Cheap to clone; reading the system clock through it costs a branch.
 #[derive(Clone, Debug, Default)]
 pub enum TimeSource {
     /// The system's clocks.
     #[default]
     System,
-    /// A test's.
+    /// A clock set by a test.
     Scripted(Arc<ScriptedTime>),
 }
 
-/// Time that stands still until a test advances it.
+/// A time that changes only when a test advances it.
 #[derive(Debug)]
 pub struct ScriptedTime {
     start: Instant,
     wall_start: SystemTime,
-    /// Nanoseconds since then. Relaxed: the test orders what depends on it.
+    /// Nanoseconds since `start`. Relaxed: the test orders its accesses.
     elapsed: AtomicU64,
 }
 
 impl TimeSource {
-    /// The present time; it never goes back.
+    /// The current time; it never goes back.
     #[must_use]
     pub fn now(&self) -> Instant {
         match self {
@@ -41,7 +41,7 @@ impl TimeSource {
         }
     }
 
-    /// The present time of the wall clock, which may be set back.
+    /// The current time of the wall clock, which may be set back.
     #[must_use]
     pub fn wall_clock(&self) -> SystemTime {
         match self {
@@ -50,7 +50,7 @@ impl TimeSource {
         }
     }
 
-    /// The time of the monotonic clock, which all processes of this boot share.
+    /// The current time of the monotonic clock, which all processes of this boot share.
     #[must_use]
     pub fn since_boot(&self) -> Duration {
         match self {
@@ -63,13 +63,13 @@ impl TimeSource {
         }
     }
 
-    /// How long ago `moment` was.
+    /// The time since `moment`.
     #[must_use]
     pub fn since(&self, moment: Instant) -> Duration {
         self.now().saturating_duration_since(moment)
     }
 
-    /// How long it is until `deadline`; zero if it has passed.
+    /// The time until `deadline`; zero if it has passed.
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Duration {
         deadline.saturating_duration_since(self.now())
@@ -77,7 +77,7 @@ impl TimeSource {
 }
 
 impl ScriptedTime {
-    /// Time that begins now.
+    /// A time that starts now.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -87,13 +87,13 @@ impl ScriptedTime {
         })
     }
 
-    /// The clock that shows it.
+    /// The clock that returns this time.
     #[must_use]
     pub fn clock(self: &Arc<Self>) -> TimeSource {
         TimeSource::Scripted(Arc::clone(self))
     }
 
-    /// Lets `duration` pass.
+    /// Advances the time by `duration`.
     pub fn advance(&self, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.elapsed.fetch_add(nanoseconds, Ordering::Relaxed);

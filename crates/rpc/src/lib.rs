@@ -1,9 +1,10 @@
-//! ONC RPC (RFC 5531): records, calls, replies, credentials; what both ends of a connection have in
-//! common; the client's connections and the server's threads.
+//! ONC RPC (RFC 5531): records, calls, replies, credentials, the client's connections and the
+//! server's threads.
 //!
-//! Owns framing, message headers and the sockets below them. Must not know any program's
-//! procedures: arguments and results are bytes here. Invariants: nothing that a peer sends panics,
-//! hangs a caller that is not waiting for that peer, or makes this crate keep more memory than what
+//! This crate implements record marking, message headers and sockets. It does not depend on the
+//! procedures of a program: arguments and results are bytes. Invariants: nothing that a peer sends
+//! causes a panic, blocks a caller that does not wait for that peer, or makes this crate allocate
+//! more memory than was sent and allowed.
 //! was sent and allowed.
 
 pub mod client;

@@ -1,4 +1,4 @@
-//! A flavor that protects what is said, between record and header, on both ends of a connection.
+//! A flavor that protects messages, on both ends of a connection.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "fake/mod.rs"]
@@ -34,13 +34,13 @@ use curt_xdr::{DecodeError, Encode};
 use fake::*;
 use parking_lot::Mutex;
 
-/// A number that no flavor has.
+/// An unassigned flavor number.
 const FLAVOR: u32 = 0x4b53_554d;
 
 const ECHO: u32 = 1;
-/// Replies with a piece of a file if it may, and says whether it may.
+/// Replies with a range of a file if allowed, and states whether it is.
 const PIECE: u32 = 2;
-/// Calls the client back before the next call.
+/// Refuses the call.
 const REFUSE: u32 = 3;
 
 fn checksum(key: u64, bytes: &[u8]) -> u64 {
@@ -49,16 +49,16 @@ fn checksum(key: u64, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Signs the header and a sequence number, and puts a checksum before the rest, of which every bit
-/// is inverted.
+/// Signs the header and a sequence number, inverts all bits of the rest, and puts a checksum before
+/// it.
 struct Checksummed {
     key: u64,
     sequence: AtomicU32,
-    /// Whether arguments and results are changed as well.
+    /// Whether arguments and results are transformed as well.
     wraps: bool,
 }
 
-/// As RPCSEC_GSS has them: of a reply the call's sequence number is signed.
+/// As in RPCSEC_GSS: for a reply the call's sequence number is signed.
 const REPLY: &[u8] = b"reply";
 
 impl Checksummed {
@@ -246,7 +246,7 @@ fn call_by(
     Ok(reply.results().to_vec())
 }
 
-/// Counts what it is given, and takes it.
+/// Counts the results, and consumes them.
 #[derive(Default)]
 struct Sink(AtomicUsize);
 
@@ -274,7 +274,7 @@ fn calls_and_replies_pass_through_the_flavor_on_both_ends() {
         // A failure has a verifier as well.
         let refused = call_by(&transport, REFUSE, &credential, &[]);
         assert_eq!(refused, Err(CallError::ProcedureUnavailable));
-        // Other flavors are served beside it.
+        // Other flavors still work.
         assert!(call_by(&transport, ECHO, &RpcCredential::None, &[]).is_ok());
     }
 }
@@ -309,7 +309,7 @@ fn data_are_used_and_sent_from_where_they_are_only_if_nothing_is_wrapped() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_not_believed() {
+fn a_peer_with_another_key_is_refused() {
     let running = serve(&Contexts::new(7, true));
     let forged = Contexts::new(8, true).credential();
     let refused = call_by(&transport(running.1), ECHO, &forged, &[]);
@@ -321,7 +321,7 @@ fn who_has_another_key_is_refused_and_not_believed() {
     assert_eq!(unsigned, Err(CallError::Denied(AuthStatus::InvalidResponse)));
 }
 
-/// Passes the calls of one client on to `server`, with `change` done to the first record.
+/// A proxy to `server` for one client, which applies `change` to the first record.
 fn between(server: SocketAddr, change: fn(&mut Vec<u8>)) -> SocketAddr {
     let (listener, address) = listen();
     thread::spawn(move || {
@@ -373,7 +373,7 @@ fn a_call_that_is_sent_again_is_signed_again() {
     let (listener, address) = listen();
     let server = running.1;
     thread::spawn(move || {
-        // The first connection is lost after the server has seen the call.
+        // The first connection is lost after the server has received the call.
         let mut client = listener.accept().unwrap().0;
         let record = read_record(&mut client).unwrap();
         let mut to = std::net::TcpStream::connect(server).unwrap();
@@ -418,20 +418,20 @@ fn calls_of_the_server_pass_through_the_flavor_too() {
             _: &mut Vec<u8>,
         ) -> Result<(), CallFailure> {
             let (backchannel, credential) = (context.backchannel().unwrap(), self.0.credential());
-            let tell = self.1.clone();
+            let sender = self.1.clone();
             thread::spawn(move || {
                 let arguments = Bytes(&[6; 8]);
                 let request = request(ECHO, &credential, &arguments, &[]);
                 let reply = backchannel.call(&request, Duration::from_secs(60));
-                tell.send(reply.map(|reply| reply.results().to_vec()))
+                sender.send(reply.map(|reply| reply.results().to_vec()))
             });
             Ok(())
         }
     }
     let contexts = Contexts::new(7, true);
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let (listener, address) = listen();
-    let service = Arc::new(CallsBack(contexts.clone(), tell));
+    let service = Arc::new(CallsBack(contexts.clone(), sender));
     let server = RpcServer::new(vec![listener], service, Limits::default()).unwrap();
     let running = Running(server.handle(), address);
     thread::spawn(move || server.run());
@@ -444,5 +444,5 @@ fn calls_of_the_server_pass_through_the_flavor_too() {
     };
     let transport = TcpTransport::new(options, Arc::new(NoTransportEvents));
     assert!(call_by(&transport, ECHO, &RpcCredential::None, &[]).is_ok());
-    assert_eq!(told.recv().unwrap(), Ok(vec![6; 8]));
+    assert_eq!(receiver.recv().unwrap(), Ok(vec![6; 8]));
 }

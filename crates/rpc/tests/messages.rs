@@ -1,4 +1,4 @@
-//! Calls and replies: round trips, every status, and bytes that are none.
+//! Calls and replies: round trips, each status, and malformed bytes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use curt_rpc::{
@@ -69,7 +69,7 @@ proptest! {
     }
 }
 
-/// A call with `flavor` and `body` as its credential, announced as `length` bytes.
+/// A call with `flavor` and `body` as its credential, with the length `length`.
 fn with_credential(flavor: u32, length: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = words(&[7, 0, 2, 100_003, 3, 1, flavor, length]);
     bytes.extend_from_slice(body);
@@ -78,13 +78,12 @@ fn with_credential(flavor: u32, length: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn broken_credentials_are_told_apart_from_broken_messages() {
+fn broken_credentials_are_distinct_from_broken_messages() {
     let bad = Err(CallDecodeError::Authentication {
         xid: 7,
         status: AuthStatus::BadCredential,
     });
-    // 17 groups, a name of 256 bytes, a body that ends early, one that goes on, one above 400
-    // bytes.
+    // 17 groups; a name of 256 bytes; a body that is too short, too long, or above 400 bytes.
     let mut groups = words(&[0, 0, 1, 2, 17]);
     groups.resize(groups.len() + 17 * 4, 0);
     let mut name = words(&[0, 256]);

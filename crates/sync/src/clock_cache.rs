@@ -1,8 +1,8 @@
-//! A bounded, sharded cache with the CLOCK algorithm (second chance): when a shard is full, the
-//! values that were not used since it was last full are evicted.
+//! A bounded, sharded cache with the CLOCK algorithm (second chance): when a shard is full, it
+//! evicts the values that were not used since it was last full.
 //!
-//! A value holds its key. It is found by what hashes like the key, which may be borrowed in parts.
-//! Reading a value costs one lock of a shard, and no allocation.
+//! A value contains its key. A look-up takes a value that hashes like the key, so the key may be
+//! borrowed in parts. Reading a value takes the lock of a shard, and allocates no memory.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -22,7 +22,7 @@ pub struct ClockCache<T, S = RandomState> {
     hasher: S,
     shards: Box<[Shard<T>]>,
     per_shard_max: usize,
-    /// How many values there are. It orders no other memory.
+    /// Number of values. It orders no other memory.
     len: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ struct Slot<T> {
 }
 
 impl<T, S: BuildHasher + Default> ClockCache<T, S> {
-    /// Room for `most` values; below 16, for none.
+    /// A cache for at most `most` values; below 16 it caches none.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -46,11 +46,11 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<Slot<T>>> {
-        // The table uses the lowest bits and the highest.
+        // The hash table uses the lowest and the highest bits.
         self.shards[usize::try_from(hash >> 20).unwrap_or(0) % SHARDS].lock()
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -62,7 +62,7 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
         self.len() == 0
     }
 
-    /// Reads the value with this key, which `is` picks. That counts as a use of it.
+    /// Reads the value with this key for which `is` returns true, and marks it as used.
     pub fn read<R>(&self, key: impl Hash, is: impl Fn(&T) -> bool, read: impl FnOnce(&T) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
@@ -71,8 +71,8 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
         Some(read(&slot.value))
     }
 
-    /// Puts a value in the place of the one that `is` picks, if there is one. If all others in its
-    /// shard are in use, it is not kept. Returns whether it is the first in an empty cache.
+    /// Inserts a value, in place of the one for which `is` returns true. If all other values of its
+    /// shard are in use, the value is not cached. Returns whether the cache was empty before.
     pub fn put(&self, key: impl Hash, is: impl Fn(&T) -> bool, value: T) -> bool {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
@@ -98,7 +98,7 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
         is_first
     }
 
-    /// Removes the value that `is` picks.
+    /// Removes the value for which `is` returns true.
     pub fn remove(&self, key: impl Hash, is: impl Fn(&T) -> bool) {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
@@ -111,7 +111,7 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
         drop(removed);
     }
 
-    /// Removes all values that were not used since this was called last.
+    /// Removes all values that were not used since the last call.
     pub fn sweep(&self) {
         for shard in &self.shards {
             let unused = take_unused(&mut shard.lock());
@@ -128,7 +128,8 @@ impl<T, S: BuildHasher + Default> ClockCache<T, S> {
     }
 }
 
-/// Takes out what was not used since the last time. It is returned to be dropped without the lock.
+/// Removes the values that were not used since the last call. They are returned to be dropped
+/// without the lock.
 fn take_unused<T>(shard: &mut HashTable<Slot<T>>) -> Vec<Slot<T>> {
     shard.extract_if(|slot| !std::mem::take(&mut slot.used)).collect()
 }

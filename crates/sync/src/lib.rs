@@ -1,7 +1,7 @@
-//! Concurrent building blocks that several crates share.
+//! Concurrent data structures that several crates share.
 //!
-//! Must not know what is kept in them. No lock of theirs is held while a value is dropped, which
-//! may close a file.
+//! They do not depend on the type of their values. No lock is held while a value is dropped,
+//! because this may close a file.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The rights of ACCESS.
+//! The access rights of ACCESS.
 
 use crate::FileKind;
 
-/// A set of rights, with the bits of ACCESS (RFC 1813 §3.3.4).
+/// A set of access rights, with the bits of ACCESS (RFC 1813 section 3.3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u32);
 
@@ -21,10 +21,10 @@ impl Access {
     pub const DELETE: Self = Self(0x10);
     /// Execute a file.
     pub const EXECUTE: Self = Self(0x20);
-    /// Each bit that ACCESS knows.
+    /// All bits of ACCESS.
     pub const ALL: Self = Self(0x3f);
 
-    /// The set with these bits; others than ACCESS knows are dropped.
+    /// The set with these bits; unknown bits are dropped.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
@@ -36,13 +36,13 @@ impl Access {
         self.0
     }
 
-    /// Both sets.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both sets.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -54,20 +54,20 @@ impl Access {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of `other` is in this set.
+    /// Whether the set contains all of `other`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// What one ACCESS asks about an object of this kind: whatever could matter later, so that one
-    /// answer fills all.
+    /// The rights to request in one ACCESS for an object of this type: all that may be needed
+    /// later, so that one reply is sufficient.
     #[must_use]
     pub const fn worth_asking(kind: FileKind) -> Self {
         match kind {
@@ -78,8 +78,7 @@ impl Access {
         }
     }
 
-    /// The rights that access(2) means by its mask (bits R_OK 4, W_OK 2, X_OK 1) for an object of
-    /// this kind.
+    /// The rights for a mask of access(2) (bits R_OK 4, W_OK 2, X_OK 1) on an object of this type.
     #[must_use]
     pub const fn from_access_mask(mask: u32, kind: FileKind) -> Self {
         let mut rights = Self::NONE;

@@ -1,8 +1,8 @@
-//! What is known of an object, and what may be set (RFC 1813 §2.3 and §2.6).
+//! Attributes of an object, and attributes to be set (RFC 1813 sections 2.3 and 2.6).
 
 use crate::{ChangeStamp, Timestamp};
 
-/// The type of a file system object (RFC 1813 §2.3.3, ftype3).
+/// The type of a file system object (RFC 1813 section 2.3.3, ftype3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -17,16 +17,16 @@ pub enum FileKind {
     CharacterDevice,
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A socket.
     Socket,
 }
 
-/// The numbers of a device (specdata3).
+/// A device number (specdata3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// Its driver.
+    /// The major number.
     pub major: u32,
-    /// Which of the driver's.
+    /// The minor number.
     pub minor: u32,
 }
 
@@ -45,15 +45,15 @@ pub struct Attributes {
     pub gid: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Bytes of disk it takes.
+    /// Disk space in bytes.
     pub used: u64,
-    /// Its numbers if it is a device, else zeros.
+    /// The device number of a device, otherwise zeros.
     pub rdev: Device,
-    /// The file system it is in.
+    /// The number of its file system.
     pub fsid: u64,
     /// Its number, unique in its file system.
     pub fileid: u64,
-    /// Last read.
+    /// Last access.
     pub atime: Timestamp,
     /// Last change of the data.
     pub mtime: Timestamp,
@@ -77,7 +77,7 @@ impl Attributes {
     }
 }
 
-/// What an object was like just before an operation (wcc_attr).
+/// Attributes before an operation (wcc_attr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreOpAttr {
     /// Length in bytes.
@@ -151,19 +151,19 @@ pub struct Wcc {
     pub after: Option<Attributes>,
 }
 
-/// What to do with one of a file's times (set_atime, set_mtime).
+/// How to set one of a file's times (set_atime, set_mtime).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// Leave it.
+    /// Do not change it.
     #[default]
     Keep,
-    /// The server's present.
+    /// The server's current time.
     ServerTime,
     /// This time.
     Time(Timestamp),
 }
 
-/// Attributes to be set; what is `None` stays (sattr3).
+/// Attributes to be set; `None` leaves a value unchanged (sattr3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permission bits, set-id and sticky bits.
@@ -174,14 +174,14 @@ pub struct SetAttributes {
     pub gid: Option<u32>,
     /// Length in bytes.
     pub size: Option<u64>,
-    /// Last read.
+    /// Last access.
     pub atime: SetTime,
     /// Last change of the data.
     pub mtime: SetTime,
 }
 
 impl SetAttributes {
-    /// Sets nothing but the permission bits.
+    /// Sets only the permission bits.
     #[must_use]
     pub fn with_mode(mode: u32) -> Self {
         Self {
@@ -191,12 +191,13 @@ impl SetAttributes {
     }
 }
 
-/// How durable a WRITE is before it is answered (RFC 1813 §3.3.7, stable_how), weakest first.
+/// How durable a WRITE is when the server replies (RFC 1813 section 3.3.7, stable_how), weakest
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stability {
     /// The data may be lost until COMMIT.
     Unstable,
-    /// The data, and what is needed to read them back, are on stable storage.
+    /// The data, and metadata needed to read them, are on stable storage.
     DataSync,
     /// The data and all attributes are on stable storage.
     FileSync,

@@ -1,28 +1,28 @@
-//! The value by which two states of an object are told apart.
+//! A value that distinguishes states of an object.
 //!
-//! Only this file knows how good a stamp is: callers ask its methods, and take no stamp apart.
+//! Only this file depends on the precision of a stamp; callers use its methods.
 
 use crate::Timestamp;
 
-/// What tells two states of one object apart. It has 16 bytes.
+/// Distinguishes two states of one object. Its size is 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeStamp {
-    /// NFSv3: the times of the last change. Two changes within one step of the server's clock carry
+    /// NFSv3: the times of the last change. Two changes within one step of the server's clock leave
     /// the same stamp.
     Times {
-        /// Of the data; anybody who owns the object can set it.
+        /// Of the data; the owner can set it.
         mtime: Timestamp,
-        /// Of data or attributes; nobody can set it.
+        /// Of data or attributes; it cannot be set.
         ctime: Timestamp,
     },
-    /// NFSv4: the change attribute (RFC 8881 §5.8.1.4), which differs after every change of data or
-    /// attributes. Which of two came first it does not say.
+    /// NFSv4: the change attribute (RFC 8881 section 5.8.1.4), which differs after each change of
+    /// data or attributes. It has no order.
     Change(u64),
 }
 
 impl ChangeStamp {
-    /// Whether this state came after the other. `None` when the stamps cannot tell, among others
-    /// when they are equal.
+    /// Whether this state is newer than the other. `None` if the stamps do not show this, for
+    /// example because they are equal.
     #[must_use]
     pub fn later_than(self, other: Self) -> Option<bool> {
         match (self, other) {
@@ -34,7 +34,7 @@ impl ChangeStamp {
     }
 
     /// The server's time of the last change, if a further change within the same step of its clock
-    /// would leave the stamp as it is. `None` for a stamp that differs after every change.
+    /// would leave the same stamp. `None` for a stamp that differs after each change.
     #[must_use]
     pub const fn changed_at(self) -> Option<Timestamp> {
         match self {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn times_tell_the_order_and_a_change_attribute_does_not() {
+    fn times_are_ordered_and_change_attributes_are_not() {
         assert_eq!(times(1, 3).later_than(times(1, 2)), Some(true));
         assert_eq!(times(3, 2).later_than(times(1, 3)), Some(false));
         assert_eq!(times(1, 2).later_than(times(2, 2)), None);

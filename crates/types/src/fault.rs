@@ -1,7 +1,7 @@
 //! Why an operation failed.
 
-/// Why an operation on a file system failed: what NFS can tell of it, in any version (RFC 1813
-/// §2.6, RFC 8881 §15.1). The names are those of `NFS3ERR_*`.
+/// Why an operation on a file system failed, independent of the version of NFS (RFC 1813 section
+/// 2.6, RFC 8881 section 15.1). The names are those of `NFS3ERR_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// Only the owner or the superuser may do this.
@@ -26,7 +26,7 @@ pub enum Fault {
     Isdir,
     /// An invalid argument, or one not supported for this object.
     Inval,
-    /// The file would be larger than the server can keep.
+    /// The file would exceed the server's maximum size.
     Fbig,
     /// No space is left on the device.
     Nospc,
@@ -44,20 +44,20 @@ pub enum Fault {
     Stale,
     /// Too many levels of remote in the path.
     Remote,
-    /// The handle is none of this server's.
+    /// The handle is not one of this server.
     Badhandle,
     /// The guard of a SETATTR does not match.
     NotSync,
-    /// The directory position is not valid any more.
+    /// The directory cookie is no longer valid.
     BadCookie,
     /// The operation is not supported.
     Notsupp,
     /// The buffer or request is too small.
     Toosmall,
-    /// The server failed in a way no other status describes.
+    /// The server failed for a reason that no other status describes.
     Serverfault,
     /// The server cannot create objects of this type.
     Badtype,
-    /// The server began but needs time: ask again later.
+    /// The server has begun the operation but needs time: try again later.
     Jukebox,
 }

@@ -1,17 +1,17 @@
-//! The handle of a file, which only its server can interpret.
+//! A file handle, opaque to the client.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-/// The longest handle in bytes (RFC 8881 §3.1, NFS4_FHSIZE). NFSv3 allows 64 of them.
+/// Maximum size of a handle in bytes (RFC 8881 section 3.1, NFS4_FHSIZE). NFSv3 allows 64.
 pub const FILE_HANDLE_MAX: usize = 128;
 
-/// Handles of at most so many bytes take no memory beside the [`FileHandle`] itself. Those of knfsd
-/// have 28 to 40 bytes on ext4, XFS and btrfs, those of Ganesha and of our server hardly more.
+/// Handles up to this size are stored inline. Those of knfsd have 28 to 40 bytes on ext4, XFS and
+/// btrfs, those of Ganesha and of Curt hardly more.
 const INLINE_MAX: usize = 54;
 
-/// A file handle: 56 bytes for the short handles that servers use, and for a longer one an
-/// allocation. Equal bytes mean the same file; unequal bytes prove nothing.
+/// A file handle: 56 bytes for the short handles that servers use, and an allocation for longer
+/// ones. Equal bytes mean the same file; unequal bytes prove nothing.
 #[derive(Clone)]
 pub struct FileHandle(Storage);
 
@@ -21,7 +21,7 @@ enum Storage {
     Allocated(Box<[u8]>),
 }
 
-/// A handle has more than [`FILE_HANDLE_MAX`] bytes: so many.
+/// A handle has this many bytes, more than [`FILE_HANDLE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandleTooLong(pub usize);
 
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(FileHandle::new(&bytes[..129]), Err(HandleTooLong(129)));
     }
 
-    /// Millions of inodes have one each.
+    /// There are millions of inodes with one each.
     #[test]
     fn a_handle_has_56_bytes() {
         assert_eq!(size_of::<FileHandle>(), 56);

@@ -1,10 +1,10 @@
-//! The domain types that client, server and file systems share.
+//! Types that client, server and file systems share.
 //!
-//! Owns what an object, its attributes, its handle and a failed operation are, in terms that hold
-//! for NFSv3 and NFSv4 alike. Everything is a plain value. The wire types of a protocol version
-//! (`Fattr`, `NfsStat3`) are in `proto`, which converts them to these and back.
+//! Objects, attributes, handles and faults in terms that hold for NFSv3 and NFSv4. All are plain
+//! values. The wire types of a protocol version (`Fattr`, `NfsStat3`) are in `proto`, which
+//! converts between the two.
 //!
-//! Must not know: bytes on the wire, procedures, errno values, caches.
+//! Does not depend on wire formats, procedures, errno values or caches.
 
 #![forbid(unsafe_code)]
 

@@ -3,14 +3,14 @@
 use core::{fmt, num::NonZeroU64};
 
 /// A time in a file's attributes: nanoseconds since 1970-01-01 UTC, from 1678 to 2261. Times
-/// outside that range become its nearest end.
+/// outside that range are clamped.
 ///
-/// It has 8 bytes, and so has an `Option` of it, because an inode keeps several. NFSv3 itself ends
-/// in 2106 (RFC 1813 §2.5, nfstime3).
+/// Its size, and that of an `Option` of it, is 8 bytes, because an inode has several. NFSv3 times
+/// end in 2106 (RFC 1813 section 2.5, nfstime3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(
-    /// Nanoseconds with the sign bit inverted, so that they are in the order of the times. Zero
-    /// would be the least of all, which is out of range.
+    /// Nanoseconds with the sign bit inverted, so that the order is that of the times. Zero would
+    /// be out of range.
     NonZeroU64,
 );
 
@@ -22,8 +22,8 @@ const SECOND: i64 = 1_000_000_000;
 const NANOSECONDS_MAX: u32 = 999_999_999;
 
 impl Timestamp {
-    /// The time at these seconds since 1970 and nanoseconds within the second. Servers have been
-    /// seen to send more nanoseconds than a second has: those are cut to 999,999,999.
+    /// The time from seconds since 1970 and nanoseconds within the second. Some servers send more
+    /// than 999,999,999 nanoseconds: these are clamped.
     #[must_use]
     pub const fn new(seconds: i64, nanoseconds: u32) -> Self {
         const EARLIEST: i64 = i64::MIN / SECOND + 1;
@@ -43,7 +43,7 @@ impl Timestamp {
         Self::from_nanoseconds(seconds * SECOND + nanoseconds as i64)
     }
 
-    /// The time so many nanoseconds after 1970.
+    /// The time this many nanoseconds after 1970.
     #[must_use]
     pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
         match NonZeroU64::new(nanoseconds.cast_unsigned() ^ SIGN) {
@@ -76,7 +76,7 @@ impl Timestamp {
 }
 
 impl Default for Timestamp {
-    /// The beginning of 1970.
+    /// 1970-01-01.
     fn default() -> Self {
         Self::from_nanoseconds(0)
     }

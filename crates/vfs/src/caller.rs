@@ -1,15 +1,15 @@
 //! The caller of an operation.
 
-/// Whose rights an operation has: the ids after squashing.
+/// The credential of an operation, after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsCred<'a> {
-    /// The user.
+    /// The uid.
     pub uid: u32,
-    /// The main group.
+    /// The primary gid.
     pub gid: u32,
-    /// The other groups, in any order.
+    /// The supplementary groups, in any order.
     pub groups: &'a [u32],
-    /// Whether it has the rights of uid 0: an unsquashed root.
+    /// Whether it has the privileges of uid 0: an unsquashed root.
     pub privileged: bool,
 }
 
@@ -33,7 +33,7 @@ impl<'a> FsCred<'a> {
         }
     }
 
-    /// Whether the caller is in `gid`.
+    /// Whether the caller is a member of `gid`.
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

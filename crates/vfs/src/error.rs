@@ -1,4 +1,4 @@
-//! Why an operation failed: an errno, or one of four reasons that have none.
+//! Why an operation failed: an errno, or one of four reasons without an errno.
 
 use curt_types::Fault;
 use rustix::io::Errno;
@@ -6,19 +6,19 @@ use rustix::io::Errno;
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// What the operating system said, or would have said.
+    /// The operating system's error.
     #[error("{0}")]
     Os(Errno),
-    /// The handle is not one that this tree gives (RFC 1813: `NFS3ERR_BADHANDLE`).
+    /// The handle is not one of this tree (RFC 1813: `NFS3ERR_BADHANDLE`).
     #[error("not a handle of this tree")]
     BadHandle,
-    /// The cookie is not one that this directory gives (RFC 1813: `NFS3ERR_BAD_COOKIE`).
+    /// The cookie is not one of this directory (RFC 1813: `NFS3ERR_BAD_COOKIE`).
     #[error("not a cookie of this directory")]
     BadCookie,
     /// The guard of SETATTR does not match (RFC 1813: `NFS3ERR_NOT_SYNC`).
     #[error("the file changed meanwhile")]
     NotSync,
-    /// Data that had been answered as unstable may be lost ([`crate::Vfs::losses`] has changed).
+    /// Data that were reported as unstable may be lost ([`crate::Vfs::losses`] has changed).
     #[error("written data may be lost: {0}")]
     Lost(Errno),
 }
@@ -30,10 +30,10 @@ impl From<Errno> for Error {
 }
 
 impl Error {
-    /// The object is gone.
+    /// The object no longer exists.
     pub const STALE: Self = Self::Os(Errno::STALE);
 
-    /// The operating system's number, where there is one.
+    /// The errno, if there is one.
     #[must_use]
     pub const fn errno(self) -> Option<Errno> {
         match self {
@@ -47,8 +47,8 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
             Error::Os(errno) => of_errno(errno),
-            // The data are lost whatever the reason was: a client that is told e.g. "stale" would
-            // not report a lost write.
+            // The data are lost whatever the reason is: a client that gets another status, such as
+            // "stale", would not report a lost write.
             Error::Lost(errno) => match of_errno(errno) {
                 space @ (Self::Nospc | Self::Dquot | Self::Fbig) => space,
                 _ => Self::Io,
@@ -60,7 +60,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// What an error number means to a client: the one table.
+/// The status for each errno.
 fn of_errno(errno: Errno) -> Fault {
     match errno {
         Errno::PERM => Fault::Perm,
@@ -72,7 +72,7 @@ fn of_errno(errno: Errno) -> Fault {
         Errno::NODEV => Fault::Nodev,
         Errno::NOTDIR => Fault::Notdir,
         Errno::ISDIR => Fault::Isdir,
-        // ELOOP: a symbolic link where none may be; NFS has no word for it.
+        // ELOOP: a symbolic link where none is allowed; NFS has no status for it.
         Errno::INVAL | Errno::LOOP | Errno::DOM | Errno::RANGE => Fault::Inval,
         Errno::FBIG | Errno::OVERFLOW => Fault::Fbig,
         Errno::NOSPC => Fault::Nospc,
@@ -84,13 +84,13 @@ fn of_errno(errno: Errno) -> Fault {
         Errno::STALE => Fault::Stale,
         Errno::REMOTE => Fault::Remote,
         Errno::OPNOTSUPP | Errno::NOSYS => Fault::Notsupp,
-        // What passes by itself: the client is to ask again, not to fail (descriptors or memory
-        // that ran out for the moment).
+        // Temporary errors (lack of descriptors or memory): the client is to try again, not to
+        // fail.
         Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR => Fault::Jukebox,
-        // EBUSY is a mount point: it does not pass by itself, and the RFC has no status for it.
+        // EBUSY means a mount point: it is not temporary, and the RFC has no status for it.
         Errno::BUSY => Fault::Acces,
-        // ETXTBSY among them, for a file that is being executed here: the program may run for days,
-        // and clients would wait.
+        // Includes ETXTBSY, for a file that is being executed on the server: the program may run
+        // for days, and clients would wait.
         _ => Fault::Io,
     }
 }

@@ -1,10 +1,9 @@
 //! Node handles: identifiers of objects that survive renames and restarts.
 
-/// The most bytes that a handle's opaque part can have: what a 64-byte NFS handle leaves after a
-/// server's own 20.
+/// Maximum size of a handle's opaque part: a 64-byte NFS handle less the server's own 20 bytes.
 pub const HANDLE_BYTES_MAX: usize = 44;
 
-/// The scheme of a handle's bytes: who made them, and can decode them.
+/// The scheme of a handle's bytes, which determines how to decode them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HandleScheme {
@@ -12,7 +11,7 @@ pub enum HandleScheme {
     Memory = 1,
     /// The kernel (name_to_handle_at).
     Kernel = 2,
-    /// A table of our own, for where the kernel's cannot be used.
+    /// A table in the state directory, where the kernel's handles cannot be used.
     Table = 3,
 }
 
@@ -29,8 +28,8 @@ impl HandleScheme {
     }
 }
 
-/// Identifies an object of one [`crate::Vfs`]: the same bytes for the same object for as long as it
-/// exists, also over restarts, and never again for another one.
+/// Identifies an object of one [`crate::Vfs`]: the same bytes for the same object while it exists,
+/// also after restarts, and never used for another object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NodeHandle {
     scheme: HandleScheme,
@@ -41,7 +40,7 @@ pub struct NodeHandle {
 }
 
 impl NodeHandle {
-    /// A handle of these parts; none if `bytes` are more than [`HANDLE_BYTES_MAX`].
+    /// A handle of these parts; `None` if `bytes` exceed [`HANDLE_BYTES_MAX`].
     #[must_use]
     pub fn new(scheme: HandleScheme, kind: u8, bytes: &[u8]) -> Option<Self> {
         let length = u8::try_from(bytes.len()).ok()?;
@@ -55,7 +54,7 @@ impl NodeHandle {
         })
     }
 
-    /// Who made the bytes.
+    /// The scheme of the bytes.
     #[must_use]
     pub const fn scheme(&self) -> HandleScheme {
         self.scheme
@@ -67,7 +66,7 @@ impl NodeHandle {
         self.kind
     }
 
-    /// The bytes, which mean nothing outside of the `Vfs` that gave them.
+    /// The bytes, opaque outside of the `Vfs` that created them.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -75,7 +74,7 @@ impl NodeHandle {
 }
 
 impl core::hash::Hash for NodeHandle {
-    /// All in one: handles are hashed several times in each request.
+    /// In one call: each request hashes handles several times.
     fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
         let mut all = [0; HANDLE_BYTES_MAX + 4];
         let (head, bytes) = all.split_at_mut(4);

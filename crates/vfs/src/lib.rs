@@ -1,13 +1,13 @@
-//! What a name or a handle stands for on disk: the [`Vfs`] trait, local directories and memory.
+//! File systems that the server exports: the [`Vfs`] trait, local directories, and trees in memory.
 //!
-//! The server asks a [`Vfs`] in the words of NFS version 3 (RFC 1813) without its wire types: a
-//! [`NodeHandle`] names an object and survives a restart, a [`FsCred`] is who asks after squashing,
-//! and each answer carries the attributes that NFS replies need, taken in the same step as the
-//! operation. This crate knows nothing of exports, requests or signatures.
+//! The operations are those of NFS version 3 (RFC 1813) without its wire types: a [`NodeHandle`]
+//! identifies an object and survives a restart, an [`FsCred`] is the caller after squashing, and
+//! each result has the attributes that NFS replies need, obtained in the same step as the
+//! operation. This crate does not depend on exports, requests or signatures.
 //!
-//! Architecture invariants: before-attributes of a mutation are taken under this crate's own
-//! per-file lock, so they are atomic against every other request that comes through the same `Vfs`;
-//! nothing here follows a symbolic link; nothing here opens a device or a FIFO.
+//! Invariants: the attributes before a change are obtained under this crate's per-file lock, so
+//! they are atomic with respect to all other requests through the same `Vfs`; symbolic links are
+//! not followed; devices and FIFOs are not opened.
 
 mod caller;
 mod error;
@@ -36,22 +36,21 @@ pub use result::{
 };
 pub use time::{SystemTimeSource, TimeSource};
 
-/// How CREATE treats a name that exists (RFC 1813 §3.3.8, `createhow3`).
+/// How CREATE handles an existing name (RFC 1813 section 3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]
 pub enum CreateMode<'a> {
-    /// An existing regular file is taken as it is; of `attributes` only the size is then applied to
-    /// it.
+    /// An existing regular file is used; of `attributes` only the size is applied to it.
     Unchecked(&'a SetAttributes),
     /// An existing name is `EEXIST`.
     Guarded(&'a SetAttributes),
-    /// An existing name is `EEXIST` unless it was made by an exclusive create with this very
-    /// verifier, which is then a retry and succeeds. The verifier is kept in the new file's times,
+    /// An existing name is `EEXIST` unless an exclusive create with the same verifier made it; the
+    /// call is then a retransmission and succeeds. The verifier is stored in the new file's times,
     /// so it survives a restart; the caller sets the attributes afterwards (until then the mode is
     /// 0).
     Exclusive([u8; 8]),
 }
 
-/// What MKNOD makes (RFC 1813 §3.3.11).
+/// The object that MKNOD creates (RFC 1813 section 3.3.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialFile {
     /// A character device; only a privileged caller may.
@@ -60,24 +59,24 @@ pub enum SpecialFile {
     BlockDevice(Device),
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A socket.
     Socket,
 }
 
-/// Which operations on a tree may have to wait.
+/// Which operations on a tree may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayBlock {
     /// None: it is in memory.
     Never,
-    /// Those that need a disk of this machine: for data, and for the inodes of objects not used
-    /// recently ([`Vfs::is_in_memory`]).
+    /// Those that need a local disk: for data, and for the inodes of objects not used recently
+    /// ([`Vfs::is_in_memory`]).
     Data,
-    /// All may take milliseconds, even reading attributes: the tree is on another machine, or
-    /// served by a program.
+    /// All may take milliseconds, even reading attributes: the tree is on a network file system or
+    /// FUSE.
     Always,
 }
 
-/// What READDIR is to fetch for each entry.
+/// What READDIR returns for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaddirDetail {
     /// Name, fileid and cookie.
@@ -86,26 +85,26 @@ pub enum ReaddirDetail {
     Nodes,
 }
 
-/// A tree of files that can be served.
+/// A tree of files to export.
 ///
-/// All calls may come from any number of threads at once. Names are the bytes of one path
+/// All methods may be called on any number of threads at once. Names are the bytes of one path
 /// component: an empty one, one with `/` or NUL is `EINVAL`, one that is too long `ENAMETOOLONG`.
-/// In mutations `.` is `EINVAL` and `..` is `EEXIST` (RFC 1813 §3.3.13: "." and ".." are never made
-/// or removed). A handle that this tree could never have given is [`Error::BadHandle`], one of an
-/// object that is gone [`Error::Os`] with `ESTALE`. Permissions are those the kernel would decide
-/// for a process with the caller's ids, with two exceptions that NFS needs: the owner of a file may
-/// READ, WRITE and truncate it whatever its mode (it may have opened it before the mode changed),
-/// and who may execute may READ.
+/// In changes `.` is `EINVAL` and `..` is `EEXIST` (RFC 1813 section 3.3.13: "." and ".." are never
+/// created or removed). A handle that this tree cannot have created is [`Error::BadHandle`], that
+/// of an object that no longer exists [`Error::Os`] with `ESTALE`. Permissions are those that the
+/// kernel would decide for a process with the caller's ids, with two exceptions that NFS needs: the
+/// owner of a file may READ, WRITE and truncate it whatever its mode (it may have opened it before
+/// the mode changed), and a caller with execute permission may READ.
 pub trait Vfs: Send + Sync {
-    /// The handle of the root directory. It never changes, not over restarts either.
+    /// The handle of the root directory. It never changes, not even after restarts.
     fn root(&self) -> NodeHandle;
 
     /// A value that is the same after a restart for the same tree, and differs between file systems
-    /// as far as the system can tell (a hash of the file system's own id for local trees).
+    /// as far as possible (for local trees a hash of the file system's id).
     fn identity(&self) -> u64;
 
-    /// The attributes of `node`. Needs no permission. Their fsid is not the same after a restart
-    /// ([`Vfs::identity`] is).
+    /// The attributes of `node`. Needs no permission. Their fsid may change after a restart
+    /// ([`Vfs::identity`] does not).
     fn attributes(&self, node: &NodeHandle) -> Result<Attributes, Error>;
 
     /// Changes attributes (SETATTR). With `guard`, nothing changes unless it equals the ctime
@@ -113,8 +112,8 @@ pub trait Vfs: Send + Sync {
     ///
     /// Owner and group: as chown(2), clearing suid and sgid bits; size: for regular files
     /// (`EISDIR`, `EINVAL` otherwise); times: to the server's or the given time, owner or
-    /// privileged only, but "now" also for who may write. The mode of a symbolic link is left as it
-    /// is. [`Error::Lost`] as for [`Vfs::commit`].
+    /// privileged only, but the server's time also with write permission. The mode of a symbolic
+    /// link remains unchanged. [`Error::Lost`] as for [`Vfs::commit`].
     fn set_attributes(
         &self,
         caller: &FsCred<'_>,
@@ -123,13 +122,14 @@ pub trait Vfs: Send + Sync {
         guard: Option<Timestamp>,
     ) -> WccResult<()>;
 
-    /// Finds `name` in `directory` (needs search permission). `.` is the directory, `..` its
-    /// parent; the parent of the root is the root. No name leads out of the tree (one that would is
-    /// `ESTALE` or `EACCES`); a directory that others moved out of it keeps its handle, and its
-    /// names can still be looked up with that. The outcome's attributes are the directory's.
+    /// Looks up `name` in `directory` (needs search permission). `.` is the directory, `..` its
+    /// parent; the parent of the root is the root. No name leads out of the tree (such a name is
+    /// `ESTALE` or `EACCES`); a directory that a local process moved out of it keeps its handle,
+    /// and its names can still be looked up with that. The attributes of the result are the
+    /// directory's.
     fn lookup(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> PostOpResult<VfsNode>;
 
-    /// As [`Vfs::lookup`], but `None` where a disk or another machine might have to be waited for.
+    /// As [`Vfs::lookup`], but `None` if it might have to wait for a disk or another machine.
     fn lookup_nowait(
         &self,
         caller: &FsCred<'_>,
@@ -139,17 +139,17 @@ pub trait Vfs: Send + Sync {
         (self.may_block() == MayBlock::Never).then(|| self.lookup(caller, directory, name))
     }
 
-    /// Which of the rights in `asked` the caller has. Rights that make no sense for the kind of
-    /// `node` are not granted. A file system that is read-only grants no change. The owner
-    /// exception of READ and WRITE does not show here.
+    /// The rights in `asked` that the caller has. Rights that do not apply to the type of `node`
+    /// are not granted, nor are changes of a read-only file system. The owner exception of READ and
+    /// WRITE does not apply here.
     fn access(&self, caller: &FsCred<'_>, node: &NodeHandle, asked: Access) -> PostOpResult<Access>;
 
     /// Appends the target of a symbolic link to `target`. `EINVAL` for anything else.
     fn read_link(&self, caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> PostOpResult<()>;
 
     /// Appends up to `count` bytes from `offset` to `data`; fewer only at the end of the file.
-    /// `EISDIR` for directories, `EINVAL` for what is not a regular file. An offset at or beyond
-    /// the end appends nothing and says so.
+    /// `EISDIR` for directories, `EINVAL` for other objects that are not regular files. At an
+    /// offset at or beyond the end it appends nothing and returns `eof`.
     fn read(
         &self,
         caller: &FsCred<'_>,
@@ -159,9 +159,9 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> PostOpResult<ReadResult>;
 
-    /// As [`Vfs::read`], in other ways if `how` allows them: a large read may be answered with a
-    /// [`FileRange`]. Without [`FetchOptions::wait`] the answer is `None`, and `data` as it was,
-    /// where a disk would have to be waited for.
+    /// As [`Vfs::read`], with options: a large read may return a [`FileRange`]. Without
+    /// [`FetchOptions::wait`] the result is `None`, and `data` unchanged, if it would have to wait
+    /// for a disk.
     fn fetch(
         &self,
         caller: &FsCred<'_>,
@@ -172,36 +172,34 @@ pub trait Vfs: Send + Sync {
         data: &mut Vec<u8>,
     ) -> Option<PostOpResult<FetchResult>>;
 
-    /// Which operations on this tree may have to wait.
+    /// Which operations on this tree may block.
     fn may_block(&self) -> MayBlock;
 
-    /// Whether the attributes of `node`, rights to it, and the space of its file system can be read
-    /// without waiting, as far as that can be known beforehand.
+    /// Whether attributes of `node`, access checks, and the space of its file system are available
+    /// without waiting, as far as this is known beforehand.
     fn is_in_memory(&self, node: &NodeHandle) -> bool {
         let _ = node;
         self.may_block() != MayBlock::Always
     }
 
-    /// A number that grows by one whenever data that were answered as [`Stability::Unstable`] may
-    /// have been lost, and that starts elsewhere each time a tree is opened that outlives the
-    /// process. After a loss it changes before any commit that missed the loss is reported as
-    /// successful: so a write verifier made of it, read before a write and after a commit, never
-    /// hides one.
+    /// A counter that increments whenever data reported as [`Stability::Unstable`] may have been
+    /// lost, with a new start value each time a tree that outlives the process is opened. After a
+    /// loss it changes before any commit that missed the loss returns successfully. So a write
+    /// verifier derived from it, read before a write and after a commit, never hides a loss.
     fn losses(&self) -> u64;
 
-    /// Closes everything that is kept open only for speed and is not in use: for the end of an
-    /// export, or before the file system is unmounted.
+    /// Closes all cached descriptors that are not in use: at the end of an export, or before the
+    /// file system is unmounted.
     fn release_all(&self) {}
 
-    /// The counters of files kept open, where there are any.
+    /// The counters of the file cache, if there is one.
     fn file_cache(&self) -> Option<FileCacheCounters> {
         None
     }
 
-    /// Writes `data` at `offset`, clearing suid and sgid bits as write(2) does for a process
-    /// without privileges, and makes it as durable as asked before it returns. Fewer bytes than
-    /// given may have been written when space ends; an error means none. [`Error::Lost`] as for
-    /// [`Vfs::commit`].
+    /// Writes `data` at `offset`, clears suid and sgid bits as write(2) does for an unprivileged
+    /// process, and makes the data as durable as requested. May write fewer bytes if space runs
+    /// out; on an error nothing was written. [`Error::Lost`] as for [`Vfs::commit`].
     fn write(
         &self,
         caller: &FsCred<'_>,
@@ -211,8 +209,8 @@ pub trait Vfs: Send + Sync {
         stability: Stability,
     ) -> WccResult<WriteResult>;
 
-    /// As [`Vfs::write`] of [`Stability::Unstable`]; `None`, and nothing is written, where a disk
-    /// or a slow change of the same file might have to be waited for, as far as one can say
+    /// As [`Vfs::write`] with [`Stability::Unstable`]; `None`, and nothing is written, if it might
+    /// have to wait for a disk or a slow change of the same file, as far as this is known
     /// beforehand.
     fn write_nowait(
         &self,
@@ -225,16 +223,16 @@ pub trait Vfs: Send + Sync {
         (self.may_block() == MayBlock::Never).then(write)
     }
 
-    /// Makes everything written to `node` durable; the range may be widened, `count` 0 means to the
+    /// Makes all data written to `node` durable; the range may be extended, `count` 0 means to the
     /// end.
     ///
-    /// [`Error::Lost`]: data that were answered as [`Stability::Unstable`] could not be written and
-    /// may be gone. [`Vfs::losses`] has changed, so that clients send them again. It is told once
-    /// per failure.
+    /// [`Error::Lost`]: data reported as [`Stability::Unstable`] could not be written and may be
+    /// lost. [`Vfs::losses`] has changed, so that clients send them again. Reported once per
+    /// failure.
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
-    /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's.
-    /// [`Error::Lost`] as for [`Vfs::commit`], when a file that is taken gets another size.
+    /// Creates a regular file or uses an existing one, see [`CreateMode`]. The attributes are the
+    /// directory's. [`Error::Lost`] as for [`Vfs::commit`], if an existing file gets another size.
     fn create(
         &self,
         caller: &FsCred<'_>,
@@ -243,8 +241,8 @@ pub trait Vfs: Send + Sync {
         mode: CreateMode<'_>,
     ) -> WccResult<CreatedNode>;
 
-    /// Makes a directory. In a setgid directory it gets the group and the bit. The `Changed` is the
-    /// directory's.
+    /// Creates a directory. In a setgid directory it gets the group and the bit. The attributes are
+    /// the directory's.
     fn make_directory(
         &self,
         caller: &FsCred<'_>,
@@ -253,8 +251,8 @@ pub trait Vfs: Send + Sync {
         set: &SetAttributes,
     ) -> WccResult<CreatedNode>;
 
-    /// Makes a symbolic link to `target`, whose bytes are not looked at (an empty one is `EINVAL`,
-    /// one with NUL too).
+    /// Creates a symbolic link to `target`, which is not interpreted (`EINVAL` if it is empty or
+    /// contains NUL).
     fn make_symlink(
         &self,
         caller: &FsCred<'_>,
@@ -264,7 +262,7 @@ pub trait Vfs: Send + Sync {
         set: &SetAttributes,
     ) -> WccResult<CreatedNode>;
 
-    /// Makes a device (`EPERM` unless privileged), a FIFO or a socket's name.
+    /// Creates a device (`EPERM` unless privileged), a FIFO or a socket.
     fn make_special(
         &self,
         caller: &FsCred<'_>,
@@ -274,14 +272,14 @@ pub trait Vfs: Send + Sync {
         set: &SetAttributes,
     ) -> WccResult<CreatedNode>;
 
-    /// Removes a name that is not a directory's (`EISDIR`).
+    /// Removes a name that is not a directory (`EISDIR`).
     fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
 
     /// Removes an empty directory (`ENOTDIR`, `ENOTEMPTY`).
     fn remove_directory(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
 
-    /// Renames as rename(2): atomically, over an existing name of the same kind; two names of one
-    /// file: nothing happens.
+    /// Renames as rename(2): atomically, over an existing name of the same type; no effect if both
+    /// are names of one file.
     fn rename(
         &self,
         caller: &FsCred<'_>,
@@ -291,19 +289,19 @@ pub trait Vfs: Send + Sync {
         to_name: &[u8],
     ) -> RenameResult;
 
-    /// Gives `node` another name, as link(2): `EPERM` for directories, `EEXIST` for a name that is
-    /// taken.
+    /// Creates a hard link to `node`, as link(2): `EPERM` for directories, `EEXIST` for an existing
+    /// name.
     fn link(&self, caller: &FsCred<'_>, node: &NodeHandle, directory: &NodeHandle, name: &[u8])
     -> LinkResult;
 
-    /// Visits entries after `cookie` (0: from the start, `.` and `..` included) until the visitor
-    /// says [`Visit::Stop`] or the directory ends: the value is whether it ended. The entry at
-    /// which the visitor stops counts as not visited.
+    /// Calls `visit` for the entries after `cookie` (0: from the start, including `.` and `..`)
+    /// until it returns [`Visit::Stop`] or the directory ends; the value is whether it ended. The
+    /// entry at which the visitor stops is not consumed.
     ///
-    /// Cookies stay valid while the directory changes: an entry that is neither made nor removed
-    /// during a pass is visited exactly once (local: as far as the file system's d_off holds that).
-    /// [`Error::BadCookie`] for a cookie that cannot be one. No lock is held while the visitor
-    /// runs.
+    /// Cookies remain valid while the directory changes: an entry that is neither created nor
+    /// removed during a listing is returned exactly once (local trees: as far as the file system's
+    /// d_off guarantees this). [`Error::BadCookie`] for an invalid cookie. No lock is held while
+    /// `visit` runs.
     fn read_directory(
         &self,
         caller: &FsCred<'_>,
@@ -316,9 +314,9 @@ pub trait Vfs: Send + Sync {
     /// The space and inodes of the file system, as df shows them to the caller.
     fn space(&self, node: &NodeHandle) -> PostOpResult<FileSystemSpace>;
 
-    /// What the file system can do at `node` (FSINFO and PATHCONF): true values, not wishes.
+    /// Limits and properties of the file system at `node` (FSINFO and PATHCONF), as they are.
     fn limits(&self, node: &NodeHandle) -> PostOpResult<Limits>;
 
-    /// Makes everything durable (used at shutdown). [`Error::Lost`] as for [`Vfs::commit`].
+    /// Makes all data durable (used at shutdown). [`Error::Lost`] as for [`Vfs::commit`].
     fn sync_all(&self) -> Result<(), Error>;
 }

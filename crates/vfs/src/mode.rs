@@ -1,7 +1,7 @@
-//! Rules about permission bits that every tree shares.
+//! Rules for permission bits that all trees share.
 
-/// A mode that is set together with an owner or a group: what gives rights must not go to somebody
-/// else along with it.
+/// The mode to set together with an owner or a group, without set-id bits: these must not apply to
+/// a new owner.
 pub(crate) fn revoke(mode: u32) -> u32 {
     let without_suid = mode & !0o4000;
     if mode & 0o010 != 0 {
@@ -17,13 +17,13 @@ mod tests {
 
     #[test]
     fn a_new_owner_gets_no_bits_that_give_rights() {
-        for (asked, left) in [
+        for (requested, left) in [
             (0o6755, 0o755),
             (0o2745, 0o2745),
             (0o4711, 0o711),
             (0o1777, 0o1777),
         ] {
-            assert_eq!(revoke(asked), left, "{asked:o}");
+            assert_eq!(revoke(requested), left, "{requested:o}");
         }
     }
 }

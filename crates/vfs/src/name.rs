@@ -1,11 +1,11 @@
-//! Which bytes can be a name.
+//! Which bytes are a valid name.
 
 use rustix::io::Errno;
 
-/// The longest name in bytes; file systems may have lower limits of their own.
+/// Maximum length of a name in bytes; file systems may have lower limits.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// A name to look up: `.` and `..` are among them.
+/// Checks a name to look up, including `.` and `..`.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
         return Err(Errno::INVAL);
@@ -16,7 +16,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A name to make or to remove.
+/// Checks a name to create or to remove.
 pub(crate) fn check_new_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"." => Err(Errno::INVAL),
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_refused_as_the_contract_says() {
+    fn names_are_refused_as_documented() {
         let long = [b'n'; NAME_BYTES_MAX];
         let too_long = [b'n'; NAME_BYTES_MAX + 1];
         let rows: [(&[u8], Option<Errno>, Option<Errno>); 10] = [

@@ -1,5 +1,5 @@
-//! The results of operations: a value or an error, and the attributes that NFS replies carry in
-//! either case.
+//! The results of operations: a value or an error, and the attributes that NFS replies contain in
+//! both cases.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use curt_types::{Attributes, PreOpAttr, Stability};
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
-/// The result of an operation that changes nothing.
+/// The result of an operation without changes.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PostOpResult<T> {
     /// The attributes of the object (for lookup and listing: of the directory), whenever its handle
     /// resolves.
     pub attributes: Option<Attributes>,
-    /// What was asked for.
+    /// The result.
     pub value: Result<T, Error>,
 }
 
-/// The result of an operation that may change an object: `before` and `after` enclose this change
-/// alone, as far as other operations go through the same `Vfs`.
+/// The result of an operation that may change an object: `before` and `after` include only this
+/// change, as far as other operations use the same `Vfs`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WccResult<T> {
-    /// The object just before; none if that is not known for certain.
+    /// Attributes before; `None` if not known with certainty.
     pub before: Option<PreOpAttr>,
-    /// The object just after, also on failure, whenever the handle resolves.
+    /// Attributes after, also on failure, whenever the handle resolves.
     pub after: Option<Attributes>,
-    /// What was asked for.
+    /// The result.
     pub value: Result<T, Error>,
 }
 
@@ -38,11 +38,11 @@ pub struct WccResult<T> {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RenameResult {
-    /// The directory that the name was in: before and after.
+    /// The source directory: before and after.
     pub from: (Option<PreOpAttr>, Option<Attributes>),
-    /// The directory that the name went to: before and after.
+    /// The target directory: before and after.
     pub to: (Option<PreOpAttr>, Option<Attributes>),
-    /// Whether it was done.
+    /// The result.
     pub value: Result<(), Error>,
 }
 
@@ -50,13 +50,13 @@ pub struct RenameResult {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LinkResult {
-    /// The attributes of the object that was to get a name, whenever its handle resolves.
+    /// The attributes of the linked object, whenever its handle resolves.
     pub node: Option<Attributes>,
-    /// The directory: before, after, and whether it was done.
+    /// The directory: before, after, and the result.
     pub directory: WccResult<()>,
 }
 
-/// An object: its name and what is known of it.
+/// An object: its handle and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VfsNode {
     /// Its handle.
@@ -65,10 +65,10 @@ pub struct VfsNode {
     pub attributes: Attributes,
 }
 
-/// What was made, or taken by an unchecked create.
+/// A created object, or one used by an unchecked create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedNode {
-    /// The object, as it is once everything asked for was set.
+    /// The object, after all attributes were set.
     pub node: VfsNode,
     /// Whether it did not exist before.
     pub new: bool,
@@ -77,39 +77,39 @@ pub struct CreatedNode {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadResult {
-    /// How many bytes were appended.
+    /// Number of appended bytes.
     pub count: u32,
-    /// Whether the last of them is the file's last.
+    /// Whether the end of the file was reached.
     pub eof: bool,
 }
 
-/// How data may be fetched.
+/// How to fetch data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// A large read may be answered with a piece of a file instead of bytes.
+    /// A large read may return a range of the file instead of bytes.
     pub sendfile: bool,
-    /// A disk may be waited for.
+    /// May wait for a disk.
     pub wait: bool,
 }
 
 /// The result of a fetch.
 #[derive(Clone, Debug)]
 pub enum FetchResult {
-    /// Bytes, which were appended.
+    /// Bytes were appended.
     Copied(ReadResult),
-    /// Where the bytes are: nothing was appended.
+    /// A range of a file; no bytes were appended.
     FileRange(FileRange),
 }
 
-/// A piece of a file, to be sent from where it lies.
+/// A range of a file, to be sent by sendfile(2).
 #[derive(Clone, Debug)]
 pub struct FileRange {
-    /// The file, opened to be read with the caller's rights.
+    /// The file, opened for reading with the caller's permissions.
     pub file: Arc<OwnedFd>,
-    /// How many bytes from the offset asked for it has, at least 1, and whether the last of them is
-    /// the file's last.
+    /// The number of bytes from the requested offset, at least 1, and whether the end of the file
+    /// is reached.
     pub read: ReadResult,
-    /// To be set if the piece cannot be read: then this tree returns no more pieces, and clients
+    /// To be set if the range cannot be read: this tree then returns no more ranges, and clients
     /// get errors as replies.
     pub failed: Arc<AtomicBool>,
 }
@@ -117,68 +117,68 @@ pub struct FileRange {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteResult {
-    /// How many bytes were written, from the first on.
+    /// Number of bytes written, from the start.
     pub count: u32,
-    /// How durable they are: at least what was asked for.
+    /// How durable they are: at least as requested.
     pub stability: Stability,
 }
 
 /// One entry of a directory.
 #[derive(Clone, Debug)]
 pub struct VfsDirEntry<'a> {
-    /// The number of the object it names.
+    /// The object's fileid.
     pub fileid: u64,
-    /// Where to continue after this entry.
+    /// The cookie of the entry.
     pub cookie: u64,
     /// The name.
     pub name: &'a [u8],
-    /// The object, where it was wanted and the caller may know it.
+    /// The object, if requested and visible to the caller.
     pub node: Option<VfsNode>,
 }
 
 /// Whether a listing continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// The entry was taken: the next one.
+    /// The entry was consumed: return the next one.
     Continue,
-    /// The entry was not taken: end here.
+    /// The entry was not consumed: end here.
     Stop,
 }
 
-/// Space and inodes (RFC 1813 §3.3.18, FSSTAT).
+/// Space and inodes (RFC 1813 section 3.3.18, FSSTAT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemSpace {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes_total: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub bytes_free: u64,
-    /// Bytes free to callers without privileges.
+    /// Bytes available to unprivileged callers.
     pub bytes_available: u64,
-    /// Inodes in all; 0 where there is no such limit.
+    /// Total inodes; 0 without a limit.
     pub files_total: u64,
-    /// Inodes free.
+    /// Free inodes.
     pub files_free: u64,
-    /// Inodes free to callers without privileges.
+    /// Inodes available to unprivileged callers.
     pub files_available: u64,
 }
 
-/// What a file system can do (RFC 1813 §3.3.19 and §3.3.20, FSINFO and PATHCONF).
+/// Properties of a file system (RFC 1813 sections 3.3.19 and 3.3.20, FSINFO and PATHCONF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The size in bytes that no file can exceed.
+    /// Maximum file size in bytes.
     pub file_size_max: u64,
-    /// The step in which times are kept.
+    /// The step of times.
     pub time_delta: core::time::Duration,
-    /// How many names a file can have.
+    /// Maximum number of names of a file.
     pub link_max: u32,
-    /// How many bytes a name can have.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// Whether there are hard links.
+    /// Whether hard links are supported.
     pub links: bool,
-    /// Whether there are symbolic links.
+    /// Whether symbolic links are supported.
     pub symlinks: bool,
-    /// Whether names that differ in case alone are one.
+    /// Whether names are case-insensitive.
     pub case_insensitive: bool,
-    /// Whether names keep their case.
+    /// Whether names preserve case.
     pub case_preserving: bool,
 }

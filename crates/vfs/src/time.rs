@@ -1,11 +1,11 @@
-//! Where a tree in memory takes the time from.
+//! The source of time of a tree in memory.
 
 use curt_types::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Says what time it is.
+/// Returns the time.
 pub trait TimeSource: Send + Sync {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 

@@ -1,5 +1,5 @@
-//! A tree served by a process that has hardly any descriptors. One test, in a process of its own,
-//! whose limit it sets.
+//! A tree in a process with hardly any free descriptors. A single test, in its own process, because
+//! it sets the limit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
@@ -19,17 +19,17 @@ fn read(vfs: &LocalVfs, handle: &NodeHandle) -> Result<Vec<u8>, Error> {
 }
 
 fn open_descriptors() -> u64 {
-    // The listing itself has one open.
+    // One of them is that of the listing itself.
     std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1
 }
 
-/// Takes every descriptor that is left.
+/// Uses up all descriptors.
 fn take_all() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
 #[test]
-fn files_are_served_with_few_descriptors_and_without_any_the_answer_says_so() {
+fn files_are_served_with_few_descriptors_and_without_any_the_call_fails() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: not root");
         return;
@@ -67,7 +67,7 @@ fn files_are_served_with_few_descriptors_and_without_any_the_answer_says_so() {
     }
     let counters = vfs.file_cache().unwrap();
     assert!(counters.evictions > 0 && counters.allocations > 0, "{counters:?}");
-    // What is kept for speed is given up before a request fails.
+    // Cached descriptors are closed before a request fails.
     let others = take_all();
     assert!(!others.is_empty());
     assert_eq!(read(&vfs, &handles[0]), Ok(0_u32.to_be_bytes().to_vec()));

@@ -7,7 +7,7 @@
 //! - an enum marked `#[xdr(union)]`: each variant says its discriminant, `#[xdr(case = 1)]`, and at
 //!   most one, last, is `#[xdr(default)]`: its first field is then the discriminant itself.
 //!
-//! It knows syntax only; every rule about bytes is in `curt_xdr`.
+//! It generates syntax only; the rules of encoding are in `curt_xdr`.
 
 mod shape;
 

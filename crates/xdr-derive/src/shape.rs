@@ -1,4 +1,4 @@
-//! From a type's shape to the bodies of its two functions.
+//! Generates the bodies of the two functions from a type's definition.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -128,7 +128,7 @@ fn value_bodies(name: &Ident, data: &DataEnum) -> Result<Bodies> {
     })
 }
 
-/// Which discriminants choose a variant of a union.
+/// The discriminants that select a variant of a union.
 enum Arm {
     Case(Expr),
     Default,

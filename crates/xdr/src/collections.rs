@@ -1,17 +1,17 @@
-//! Values of variable length, each with its limit in its type.
+//! Values of variable length, with the limit in their type.
 
 use core::ops::Deref;
 
 use crate::encode::{put_length, put_opaque};
 use crate::{Decode, DecodeError, Decoder, Encode};
 
-/// Something is longer than its type allows.
+/// A value is longer than its type allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a length of {length} is above the limit of {limit}")]
 pub struct TooLong {
-    /// The length that was offered.
+    /// The length.
     pub length: usize,
-    /// The largest length the type allows.
+    /// The maximum length of the type.
     pub limit: usize,
 }
 
@@ -41,7 +41,7 @@ impl<'a, const MAX: usize> Opaque<'a, MAX> {
         }
     }
 
-    /// The bytes, with the lifetime of the message they came from.
+    /// The bytes, with the lifetime of the message.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.0
@@ -76,9 +76,9 @@ impl<const MAX: usize> Encode for Opaque<'_, MAX> {
     }
 }
 
-/// A counted array of at most `MAX` items (RFC 4506 section 4.13). Items must not be void: each is
-/// at least four bytes, which is how a count that the message cannot hold is refused before
-/// anything is allocated.
+/// A counted array of at most `MAX` items (RFC 4506 section 4.13). Items must not be void: each has
+/// at least four bytes, so that a count that exceeds the message is rejected before memory is
+/// allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VarArray<T, const MAX: usize>(Vec<T>);
 
@@ -119,7 +119,8 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for VarArray<T, MAX> {
         if count > present / 4 {
             return Err(DecodeError::Short);
         }
-        // An item may be larger in memory than on the wire: never take more memory than was sent.
+        // An item may be larger in memory than on the wire: never allocate more memory than was
+        // sent.
         let mut items = Vec::with_capacity(count.min(present / size_of::<T>().max(4)));
         for _ in 0..count {
             items.push(T::decode(decoder)?);
@@ -137,7 +138,7 @@ impl<T: Encode, const MAX: usize> Encode for VarArray<T, MAX> {
     }
 }
 
-/// A linked list of at most `MAX` items: each is announced by TRUE, the end by FALSE (RFC 4506
+/// A linked list of at most `MAX` items: TRUE precedes each, FALSE follows the last (RFC 4506
 /// section 4.19).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionalList<T, const MAX: usize>(Vec<T>);

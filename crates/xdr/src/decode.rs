@@ -1,36 +1,35 @@
-//! Reading: a cursor over borrowed bytes, and the trait of everything that can be read from it.
+//! Decoding: a cursor over borrowed bytes, and the trait of decodable values.
 
 use crate::padding;
 
-/// Why bytes were not the value that was expected. Carries no peer data beyond numbers, so it is
-/// `Copy`.
+/// Why bytes could not be decoded. It contains only numbers of the peer, so it is `Copy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the value does.
     #[error("the data end too early")]
     Short,
-    /// A length is above what its type allows.
+    /// A length exceeds the limit of its type.
     #[error("a length of {length} is above the limit of {limit}")]
     TooLong {
-        /// The length that was sent.
+        /// The encoded length.
         length: u32,
-        /// The largest length the type allows.
+        /// The maximum length of the type.
         limit: u32,
     },
-    /// A number is none of its type's values.
+    /// A number is not a value of its type.
     #[error("{value} is not a value of {name}")]
     BadValue {
-        /// The type whose value was expected.
+        /// The expected type.
         name: &'static str,
-        /// The number that was sent.
+        /// The encoded number.
         value: u32,
     },
-    /// Bytes are left after the value.
+    /// Bytes follow the value.
     #[error("{0} bytes follow the value")]
     Trailing(usize),
 }
 
-/// A cursor over the bytes of one message; what it returns borrows from them.
+/// A cursor over the bytes of one message; results borrow from them.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -43,7 +42,7 @@ impl<'a> Decoder<'a> {
         Self { rest: bytes }
     }
 
-    /// Reads any decodable value.
+    /// Decodes a value.
     ///
     /// # Errors
     /// Those of the value's type.
@@ -127,7 +126,7 @@ impl<'a> Decoder<'a> {
     /// Reads variable-length opaque bytes of at most `max` (RFC 4506 section 4.10).
     ///
     /// # Errors
-    /// [`DecodeError::TooLong`] above `max`, [`DecodeError::Short`] if fewer are there than
+    /// [`DecodeError::TooLong`] above `max`, [`DecodeError::Short`] if there are fewer bytes than
     /// announced.
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
@@ -153,13 +152,13 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// What has not been read yet.
+    /// The remaining bytes.
     #[must_use]
     pub const fn remaining(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Hands all that has not been read yet to a cursor of its own; this one is then at its end.
+    /// Moves the remaining bytes to a new cursor; this one is then at its end.
     #[must_use]
     pub const fn take_rest(&mut self) -> Self {
         let rest = self.rest;
@@ -167,7 +166,7 @@ impl<'a> Decoder<'a> {
         Self { rest }
     }
 
-    /// Ends the reading.
+    /// Ends decoding.
     ///
     /// # Errors
     /// [`DecodeError::Trailing`] if bytes are left.
@@ -179,20 +178,20 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// What can be read from XDR. `'a` is the lifetime of the message that the value may borrow from.
+/// A type that can be decoded from XDR. The value may borrow from the message with lifetime `'a`.
 pub trait Decode<'a>: Sized {
-    /// Reads one value and leaves the cursor behind it. After an error the cursor's place is
+    /// Decodes one value and advances the cursor. After an error the cursor's position is
     /// unspecified.
     ///
     /// # Errors
-    /// Whatever of [`DecodeError`] fits.
+    /// Any [`DecodeError`].
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError>;
 }
 
-/// Reads a value that must fill all of `bytes`.
+/// Decodes a value that must fill all of `bytes`.
 ///
 /// # Errors
-/// The value's own, and [`DecodeError::Trailing`].
+/// Those of the value, and [`DecodeError::Trailing`].
 pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut decoder = Decoder::new(bytes);
     let value = T::decode(&mut decoder)?;

@@ -1,8 +1,8 @@
-//! Writing: values append themselves to a buffer that the caller reuses.
+//! Encoding: values append themselves to a buffer that the caller reuses.
 
 use crate::padding;
 
-/// What can be written as XDR. Infallible: whatever could be too long was refused when it was made.
+/// A type that can be encoded as XDR. Infallible: constructors reject values that are too long.
 pub trait Encode {
     /// Appends the value to `out`.
     fn encode(&self, out: &mut Vec<u8>);
@@ -24,7 +24,7 @@ pub fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
     put_fixed(out, bytes);
 }
 
-/// Appends opaque bytes whose length both sides know: bytes, padding.
+/// Appends fixed-length opaque bytes: bytes, padding.
 #[inline]
 pub fn put_fixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! What XDR promises: round trips, exact bytes, and hostile lengths that cost nothing.
+//! Round trips, exact bytes, and false lengths that cost no memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use curt_xdr::{
@@ -87,7 +87,7 @@ proptest! {
         round_trip(&value, &mut Vec::new());
     }
 
-    /// Every strict prefix of a message is short, and nothing panics on the way.
+    /// Decoding any strict prefix of a message returns `Short`, and does not panic.
     #[test]
     fn a_message_cut_anywhere_is_an_error(cut in 0usize..44) {
         let value = (Opaque::<'_, 16>::new(b"abcde").unwrap(), 7u64, Some(1u32));
@@ -136,7 +136,7 @@ fn lengths_are_refused_one_above_their_bound_and_before_anything_is_allocated() 
         Err(DecodeError::TooLong { length: 5, limit: 4 }),
         "the limit is the type's, not the sender's"
     );
-    // Announced: 4 billion. There: nothing.
+    // The announced length is 4 billion, with no bytes.
     let huge = [0xff; 4];
     assert!(matches!(
         decode_all::<Opaque<'_, 4>>(&huge),

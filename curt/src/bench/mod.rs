@@ -1,5 +1,5 @@
-//! `curt bench`: what a server of the user's own costs, in requests and in time. What Curt itself
-//! costs is measured by `cargo xtask bench`.
+//! `curt bench`: requests and times of the user's own server. Curt's own benchmarks are in `cargo
+//! xtask bench`.
 
 mod list;
 mod wall;
@@ -17,7 +17,7 @@ use rustix::fs::Access;
 
 use crate::output;
 
-/// What `curt bench` takes.
+/// Arguments of `curt bench`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status of each: 0; 1 if a result was wrong, a bound was exceeded, or nothing could be measured; 2 for wrong arguments."
@@ -103,7 +103,7 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
             pages,
         } => {
             let pause = Duration::try_from_secs_f64(*pause).context("the pause")?;
-            // What was wrong is part of what is said, and no failure of this process.
+            // Wrong results are part of the output, not a failure of this process.
             let performed = curt_bench::child::perform(
                 *workload,
                 directory,
@@ -117,7 +117,7 @@ fn bench(bench: &BenchCommand) -> Result<bool> {
     }
 }
 
-/// Whether a picture could be written there, asked before what takes its time to be drawn.
+/// Checks that a picture can be written, before the measurement.
 pub(crate) fn check_picture(file: &Path) -> Result<()> {
     let parent = match file.parent() {
         Some(parent) if parent != "" => parent,
@@ -125,7 +125,7 @@ pub(crate) fn check_picture(file: &Path) -> Result<()> {
     };
     let written = match std::fs::metadata(file) {
         Ok(found) if found.is_dir() => anyhow::bail!("--svg {}: it is a directory", file.display()),
-        // What is there is written over, and needs nothing of its directory.
+        // An existing file is overwritten; its directory does not matter.
         Ok(_) => file,
         Err(_) => parent,
     };

@@ -1,5 +1,5 @@
-//! A workload through the client library, for machines where no FUSE mount is possible. The same
-//! client decides, sends and counts; only the kernel's part is played by this process.
+//! A workload through the client library, for machines without FUSE. The client is the same; only
+//! the kernel's side is simulated.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use curt_trace::control::MountReport;
 
 use super::workload::{WorkloadResult, WorkloadRun, title};
 
-/// Runs it on behalf of nobody, whoever runs this: root is a special case to every server.
+/// Runs it with the credential of nobody, because servers treat root specially.
 pub(crate) fn replay(run: &WorkloadRun<'_>, world: &Testbed) -> Result<WorkloadResult> {
     let plan = MountSpec {
         source: MountSource::parse(world.source()).with_context(|| world.source().to_owned())?,

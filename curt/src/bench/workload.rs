@@ -17,9 +17,9 @@ mod at;
 
 use crate::stat;
 
-/// Threads that make or compare a tree, where none are asked for: most of their time is waiting.
+/// Default number of threads that create or compare a tree: they mostly wait.
 const JOBS: usize = 8;
-/// What `curt bench page` and `curt bench build` take.
+/// Arguments of `curt bench page` and `curt bench build`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "JSON: {\"workload\",\"vers\",\"options\",\"server\",\"operations\",\"wrong\",\"seconds\",\"rpc\":{\"LOOKUP\":n,...,\"total\":n}};\n\
@@ -66,7 +66,7 @@ pub(crate) struct WorkloadArguments {
     json: bool,
 }
 
-/// Runs it; whether every result was right.
+/// Runs it; returns whether all results were right.
 pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<bool> {
     if arguments.make_tree && arguments.server.is_none() && arguments.at.is_none() {
         bail!("--make-tree needs --server or --at: an own server's tree is made anyway");
@@ -111,11 +111,11 @@ pub(super) fn run(workload: Workload, arguments: &WorkloadArguments) -> Result<b
     Ok(done.outcome.wrong == 0 && differing.is_none())
 }
 
-/// Makes the tree on a server, or sees that it is there, through a mount of its own that is not
+/// Creates the tree on a server, or checks that it exists, through a separate mount that is not
 /// counted.
 fn prepare(world: &mut Testbed, workload: Workload, arguments: &WorkloadArguments) -> Result<()> {
     let tree = workload.tree();
-    // The same options: they may say where the server listens.
+    // The same options: they may contain the server's ports.
     let mounted = world.mount(&arguments.vers, &arguments.options)?;
     if arguments.make_tree {
         let bar = progress_bar(&format!("making the tree of {workload} at {}", world.source()));
@@ -139,7 +139,7 @@ pub(crate) struct WorkloadRun<'a> {
     pub(crate) pause: Duration,
 }
 
-/// What it came to.
+/// The result of a run.
 pub(crate) struct WorkloadResult {
     pub(crate) outcome: ReplayOutcome,
     pub(crate) report: RunReport,
@@ -147,8 +147,8 @@ pub(crate) struct WorkloadResult {
 }
 
 impl WorkloadRun<'_> {
-    /// Mounts, replays and counts. With `compare`, afterwards and not counted, every file is
-    /// compared by so many threads; then the first difference is returned, too.
+    /// Mounts, replays and counts. With `compare`, each file is compared afterwards by this many
+    /// threads, without being counted; the first difference is returned, too.
     pub(crate) fn on(
         &self,
         world: &mut Testbed,
@@ -195,7 +195,7 @@ impl WorkloadRun<'_> {
     }
 }
 
-/// Options as a heading.
+/// Options as a title.
 pub(crate) fn title(options: &str) -> &str {
     if options.is_empty() { "defaults" } else { options }
 }

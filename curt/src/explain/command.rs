@@ -1,4 +1,4 @@
-//! A command that is run for somebody else: its signals, its children, its end.
+//! Runs a command: its signals, its children, its end.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
@@ -17,49 +17,48 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-/// Exit statuses as env(1) and timeout(1) have them.
+/// Exit statuses as in env(1) and timeout(1).
 pub(super) const NOT_EXPLAINED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// An exit status for a signal begins here.
+/// Exit statuses of signals begin here.
 const BY_SIGNAL: i32 = 128;
 
-/// How it ended.
+/// The outcome of a command.
 pub(super) enum CommandOutcome {
-    /// With this status.
+    /// The exit status.
     Ended(u8),
-    /// It was not run; the status for that, and why.
+    /// It was not run; the exit status for this, and the error.
     NotRun(u8, io::Error),
 }
 
-/// From now on processes that lose their parent below this one become its children, so that what a
-/// command leaves behind is still known to be its own.
+/// Makes this process a subreaper: orphans of the command become its children, so that they still
+/// belong to the command.
 pub(super) fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).context("cannot become a child subreaper")
 }
 
-/// What a command left behind.
+/// Processes that a command left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftProcesses {
-    /// Nothing that still runs.
+    /// None is running.
     Nothing,
-    /// Processes that go on.
+    /// Some are running.
     Running,
 }
 
-/// Whether processes that a command leaves behind are waited for.
+/// Whether to wait for processes that a command leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFor {
     ForCommand,
     ForAll,
 }
 
-/// How often it is looked whether what was left behind has ended.
+/// Interval of checks for processes that were left behind.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs it to its end, and then, if they are to be waited for, until those have ended that it left
-/// behind. Signals that come meanwhile are passed on to it; once it has ended, one ends the waiting
-/// for the others.
+/// Runs the command, and then waits, if requested, for processes that it left behind. Signals are
+/// passed on to the command; after its end, a signal ends the wait.
 pub(super) fn run(command: &[OsString], wait: WaitFor) -> (CommandOutcome, LeftProcesses) {
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]);
     let mut signals = match signals {
@@ -109,11 +108,11 @@ pub(super) fn run(command: &[OsString], wait: WaitFor) -> (CommandOutcome, LeftP
     (outcome, left)
 }
 
-/// Whom signals are for.
+/// The target of signals.
 struct SignalTarget {
-    /// The command, until it has ended: its number may be another's then.
+    /// The command, until it has ended: its process id may be reused then.
     command: Mutex<Option<Pid>>,
-    /// A signal came after that.
+    /// Whether a signal arrived after the command's end.
     is_enough: AtomicBool,
 }
 
@@ -121,10 +120,10 @@ impl SignalTarget {
     fn take(&self, signal: i32) {
         let command = self.command.lock();
         let Some(pid) = *command else {
-            // Relaxed: it is looked at again and again.
+            // Relaxed: it is checked repeatedly.
             return self.is_enough.store(true, Ordering::Relaxed);
         };
-        // A terminal's ^C and ^\ reach the command by themselves: it is in our process group.
+        // The command gets a terminal's ^C and ^\ itself, because it is in this process group.
         if io::stdin().is_terminal() && matches!(signal, SIGINT | SIGQUIT) {
             return;
         }
@@ -134,7 +133,7 @@ impl SignalTarget {
         }
     }
 
-    /// Waits for the command's end, and reaps whoever ends before it: orphans of its are ours.
+    /// Waits for the command's end, and reaps orphans that end before it.
     fn until_ended(&self, command: Pid) -> io::Result<WaitStatus> {
         loop {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -143,7 +142,7 @@ impl SignalTarget {
                 Err(error) => return Err(error.into()),
                 Ok(_) => {}
             }
-            // As long as it is not reaped its number is its own.
+            // Until it is reaped its process id is not reused.
             let mut target = self.command.lock();
             match wait(WaitOptions::NOHANG)? {
                 Some((pid, status)) if pid == command => {
@@ -156,7 +155,7 @@ impl SignalTarget {
     }
 }
 
-/// Reaps whoever has ended.
+/// Reaps all ended children.
 fn reap_all() -> LeftProcesses {
     loop {
         match wait(WaitOptions::NOHANG) {

@@ -1,5 +1,5 @@
-//! `curt explain COMMAND…`: runs a command and explains, of the requests that it caused on Curt
-//! mounts, why each was sent, what saved others, and what Linux would have sent.
+//! `curt explain COMMAND…`: runs a command and explains its requests on Curt mounts: their causes,
+//! the rules that saved others, and the requests of Linux.
 
 mod command;
 mod show;
@@ -20,7 +20,7 @@ use command::{CommandOutcome, LeftProcesses, NOT_EXPLAINED, WaitFor};
 
 use crate::errors;
 
-/// What `curt explain` takes.
+/// Arguments of `curt explain`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The explanation is printed on standard error when the command and all of its operations have ended; the command keeps standard output.\
@@ -75,16 +75,16 @@ pub(crate) struct ExplainArguments {
     command: Vec<std::ffi::OsString>,
 }
 
-/// How many paths of each cause are shown at most: the bound of a mount's answer.
+/// Maximum number of paths of each cause: limits the size of a mount's reply.
 const PATHS_MAX: usize = 1000;
 
-/// A mount, and what the command caused there.
+/// A mount and its explanation.
 pub(crate) struct MountExplained {
     pub(crate) mount: MountReport,
     pub(crate) explained: ExplainReport,
 }
 
-/// Runs it.
+/// Runs `curt explain`.
 pub(crate) fn run(arguments: &ExplainArguments) -> ExitCode {
     match explain(arguments) {
         Ok(status) => ExitCode::from(status),
@@ -102,8 +102,8 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     }
     for cause in &arguments.expand {
         if cause != "all" && Cause::named(cause).is_none() {
-            let known: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
-            bail!("unknown cause {cause}; the causes are: all, {}", known.join(", "));
+            let names: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+            bail!("unknown cause {cause}; the causes are: all, {}", names.join(", "));
         }
     }
     let mut output: Box<dyn Write> = match &arguments.output {
@@ -154,7 +154,7 @@ fn explain(arguments: &ExplainArguments) -> Result<u8> {
     Ok(status)
 }
 
-/// Those at these directories, or all.
+/// The mounts at these directories, or all.
 fn mounts(chosen: &[PathBuf]) -> Result<Vec<(PathBuf, MountReport)>> {
     let directory = control::directory();
     if chosen.is_empty() {
@@ -174,8 +174,8 @@ fn as_json(mount: &MountExplained) -> Result<serde_json::Value> {
     Ok(value)
 }
 
-/// Has every mount explain. One that ends meanwhile, explains something else, or is of another
-/// version, is left out with a word.
+/// Begins an explanation on each mount. A mount that ends meanwhile, explains another command, or
+/// has another version, is skipped with a message.
 fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'a (PathBuf, MountReport)>> {
     let mut begun = Vec::new();
     for mount in mounts {
@@ -196,7 +196,7 @@ fn begin<'a>(mounts: &'a [(PathBuf, MountReport)], linux: &str) -> Result<Vec<&'
     Ok(begun)
 }
 
-/// What was found out, of the mounts where the command did something.
+/// The explanations of mounts on which the command did something.
 fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExplained>> {
     let mut all = Vec::new();
     for (socket, mount) in begun {
@@ -210,7 +210,7 @@ fn end(begun: Vec<&(PathBuf, MountReport)>, paths: usize) -> Result<Vec<MountExp
                 }
             }
             Err(ControlError::Answer) => bail!("{}: {}", mount.mount_point.display(), ControlError::Answer),
-            // Unmounted by the command, perhaps.
+            // Possibly unmounted by the command.
             Err(error) => eprintln!("curt explain: {}: {error}", mount.mount_point.display()),
         }
     }

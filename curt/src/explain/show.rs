@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_was_sent_spared_and_would_have_been_sent() {
+    fn a_row_shows_sent_saved_and_expected_requests() {
         let text = text(&[mount()], "nocto", &[]);
         assert!(
             text.starts_with("nas:/export on /mnt: 7 requests, 13 spared; Linux (nocto) would have sent 20")
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_expanded_to_its_paths_if_asked_for() {
+    fn a_row_is_expanded_to_its_paths_on_request() {
         for expand in ["all", "open-check"] {
             let text = text(&[mount()], "", &[expand.to_owned()]);
             assert!(text.contains("5         6         1   /a/b\n"), "{text}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_data_are_mentioned() {
         let mut mount = mount();
         assert!(!text(std::slice::from_ref(&mount), "", &[]).contains("had not ended"));
         mount.explained.unfinished = true;

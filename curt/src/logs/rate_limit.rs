@@ -1,8 +1,7 @@
-//! A bound for the log: whoever can connect can have lines written, and must not fill a disk by
-//! that.
+//! A rate limit for the log: clients can cause log lines, and must not fill a disk.
 //!
-//! Invariants: each place in the program that tells something has its own bound, so that one that
-//! is driven by a peer costs no other its lines; that lines are left out is told, and how many.
+//! Invariants: each call site has its own limit, so that one caused by a peer does not suppress
+//! others; suppressed lines are counted and reported.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,16 +12,17 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one place that may come at once: a server may have as many exports to tell of.
+/// Number of lines of one call site that may be logged at once: a server may log one for each of
+/// many exports.
 const BURST: u32 = 1000;
-/// One line more is allowed each time this has passed.
+/// Interval after which another line is allowed.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Leaves out lines of a place that tells too much. What is asked for by `RUST_LOG` (debug and
-/// finer) is not bounded.
+/// Suppresses lines of a call site above its limit. Lines enabled by `RUST_LOG` (debug and finer)
+/// are not limited.
 pub(super) struct LogRateLimiter {
     places: Mutex<HashMap<Identifier, CallSiteLimit>>,
-    /// Tells that lines are left out.
+    /// Logs that lines are suppressed.
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -41,7 +41,7 @@ impl LogRateLimiter {
     }
 }
 
-/// What one place may still tell.
+/// The remaining limit of one call site.
 #[derive(Debug)]
 struct CallSiteLimit {
     lines: u32,
@@ -49,13 +49,13 @@ struct CallSiteLimit {
     left_out: u64,
 }
 
-/// What becomes of a line.
+/// The decision about a line.
 #[derive(Debug, PartialEq, Eq)]
 enum RateDecision {
     Logged,
-    /// Told, after so many that were not.
+    /// Logged, after this many suppressed lines.
     LoggedAfter(u64),
-    /// The first that is left out.
+    /// The first suppressed line.
     FirstSuppressed,
     Suppressed,
 }
@@ -85,7 +85,7 @@ impl CallSiteLimit {
             };
         }
         self.lines -= 1;
-        // Told of once there is room for some lines: not with each single one.
+        // Reported once there is room for several lines, not with each single one.
         if self.left_out > 0 && self.lines >= BURST / 10 {
             return RateDecision::LoggedAfter(std::mem::take(&mut self.left_out));
         }
@@ -100,14 +100,14 @@ impl<S: Subscriber> Layer<S> for LogRateLimiter {
             return true;
         }
         let now = Instant::now();
-        let verdict = {
-            // What a thread left that panicked is still a number of lines.
+        let decision = {
+            // The state is valid even if a thread panicked.
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             let allowance = places.entry(metadata.callsite());
             allowance.or_insert_with(|| CallSiteLimit::new(now)).ask(now)
         };
-        // The lock is free again: what is told here asks for its own allowance.
-        match verdict {
+        // The lock is released: the lines logged here have their own limit.
+        match decision {
             RateDecision::Logged => true,
             RateDecision::LoggedAfter(count) => {
                 (self.tell)(&format!("{count} messages like the next one were suppressed"));
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_tells_too_much_is_heard_less_and_how_much_is_told() {
+    fn too_many_lines_are_suppressed_and_their_number_is_logged() {
         let start = Instant::now();
         let mut allowance = CallSiteLimit::new(start);
         assert!((0..BURST).all(|_| allowance.ask(start) == RateDecision::Logged));
         assert_eq!(allowance.ask(start), RateDecision::FirstSuppressed);
         assert_eq!(allowance.ask(start), RateDecision::Suppressed);
-        // One for each interval, without a word about those between.
+        // One line per interval, without a report about those in between.
         let later = start + INTERVAL;
         assert_eq!(allowance.ask(later), RateDecision::Logged);
         assert_eq!(allowance.ask(later), RateDecision::Suppressed);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_that_tells_too_much_costs_no_other_its_lines() {
+    fn too_many_lines_of_one_callsite_suppress_no_lines_of_another() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -181,7 +181,7 @@ mod tests {
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let refused = text.lines().filter(|line| line.contains("refused")).count();
-        // A slow machine takes some intervals for it.
+        // A slow machine takes several intervals for it.
         assert!((1000..2000).contains(&refused), "{refused}");
         let notices = notices.lock().unwrap();
         assert!(

@@ -13,11 +13,11 @@ use curt_trace::events::RingLevel;
 use super::limits::LimitArguments;
 use crate::logs;
 
-/// NFS's own port.
+/// The registered port of NFS.
 pub(super) const NFS_PORT: u16 = 2049;
 
-/// With `--metrics` and without `--stages`, one request in this many is measured: rarely enough
-/// that the cost does not show.
+/// With `--metrics` and without `--stages`, one request in this many is measured: the cost is
+/// negligible.
 const MEASURED_FOR_FIGURES: u32 = 16;
 
 /// Export a directory, or the exports listed in exports(5) files
@@ -116,8 +116,8 @@ pub(crate) struct ServeArguments {
     pub(super) filecache: Switch,
 
     /// Save the last replies to calls that change names or attributes in the state directory:
-    /// clients that repeat such a call after the server was killed are told of no error by what
-    /// they did themselves. Costs two more system calls for each such call
+    /// clients that repeat such a call after the server was killed get no error because of their
+    /// own change. Costs two more system calls for each such call
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t = Switch::Off)]
     pub(super) save_replies: Switch,
 
@@ -163,14 +163,14 @@ impl ServeArguments {
         self.secure || !self.insecure
     }
 
-    /// One request in how many is measured; 0: none.
+    /// The N of "one request in N is measured"; 0: none.
     pub(super) fn measured(&self) -> u32 {
         let for_figures = self.metrics.as_ref().map_or(0, |_| MEASURED_FOR_FIGURES);
         self.stages.unwrap_or(for_figures)
     }
 }
 
-/// Whose ids are mapped to the anonymous user's.
+/// Users that are mapped to the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SquashChoice {
     Root,
@@ -178,7 +178,7 @@ pub(super) enum SquashChoice {
     All,
 }
 
-/// What the filter does with a system call that serving never needs.
+/// The action of the filter for other system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SeccompChoice {
     On,
@@ -193,7 +193,7 @@ pub(super) enum Switch {
     Off,
 }
 
-/// Where handles come from.
+/// The source of handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum HandlesChoice {
     Auto,
@@ -223,14 +223,14 @@ impl FromStr for BindAddress {
     }
 }
 
-/// A user's or group's id; the greatest number means "no id" to the system, as in exports(5).
+/// A user or group id; the maximum means "no id" to the system, as in exports(5).
 fn an_id() -> RangedI64ValueParser<u32> {
     RangedI64ValueParser::new().range(0..i64::from(u32::MAX))
 }
 
 fn export_name(text: &str) -> Result<String, String> {
-    let whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && text.len() < 1024;
-    if whole {
+    let is_valid = text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && text.len() < 1024;
+    if is_valid {
         Ok(text.into())
     } else {
         Err("expected an absolute path, such as /memory".into())

@@ -1,7 +1,7 @@
-//! A server's control socket: what it did, where its time goes, and one request as a call graph.
+//! A server's control socket: statistics, times of stages, and one request as a call graph.
 //!
-//! `PID.server` beside the sockets of mounts, for the server's own user and root alone: what
-//! clients ask for is nobody else's business.
+//! `PID.server` in the directory of the sockets of mounts. Only the server's user and root may use
+//! it, because it shows the clients' requests.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -18,26 +18,26 @@ use curt_trace::events::{RecordedProcess, time_of_day_offset};
 use curt_trace::stages::{CallGraph, StageTimes};
 use curt_trace::{PROCEDURES, ServerCounters};
 
-/// The ending of a server's socket.
+/// Suffix of a server's socket.
 const ENDING: &str = "server";
-/// How long a graph is waited for: less than who asks waits for the answer.
+/// Timeout of a graph: shorter than that of the client of the control socket.
 const GRAPH_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What a control socket speaks for.
+/// The state that a control socket reports.
 #[derive(Clone)]
 pub(super) struct ServerControl {
     service: Arc<NfsService>,
     counters: Arc<ServerCounters>,
     state: Option<PathBuf>,
     since: Instant,
-    /// Where the connections are, once there can be any.
+    /// The RPC server, once it exists.
     connections: Arc<OnceLock<RpcServerHandle>>,
 }
 
-/// Opens the control socket. A server without one serves as well: why there is none is logged.
-pub(super) fn listen(speaker: ServerControl) -> Option<ControlSocket> {
+/// Opens the control socket. If this fails, the error is logged and the server runs without one.
+pub(super) fn listen(control: ServerControl) -> Option<ControlSocket> {
     let path = control::directory().join(format!("{}.{ENDING}", std::process::id()));
-    let commands = ControlCommands::new(Arc::new(speaker), |server| origin(&server.service), |_, _| None)
+    let commands = ControlCommands::new(Arc::new(control), |server| origin(&server.service), |_, _| None)
         .on(|server, _, _: ReportServer| Ok(Box::new(server.report())))
         .on(|server, _, command: SetStages| {
             server.counters.stages.clear();
@@ -54,7 +54,7 @@ pub(super) fn listen(speaker: ServerControl) -> Option<ControlSocket> {
         .ok()
 }
 
-/// Whose events they are that this process tells of.
+/// The origin of this process's events.
 pub(super) fn origin(service: &NfsService) -> RecordedProcess {
     RecordedProcess {
         curt: env!("CARGO_PKG_VERSION").to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn origin(service: &NfsService) -> RecordedProcess {
 }
 
 impl ServerControl {
-    /// Speaks for a server that begins now.
+    /// The state of a server that starts now.
     pub(super) fn new(
         service: &Arc<NfsService>,
         counters: &Arc<ServerCounters>,
@@ -81,18 +81,18 @@ impl ServerControl {
         }
     }
 
-    /// Tells where the connections are of whom it speaks for.
+    /// Sets the RPC server.
     pub(super) fn set_connections(&self, handle: RpcServerHandle) {
         let first = self.connections.set(handle);
         debug_assert!(first.is_ok(), "a server has its connections in one place");
     }
 
-    /// Where the time of its requests goes.
+    /// The times of stages.
     pub(super) fn stages(&self) -> &StageTimes {
         &self.counters.stages
     }
 
-    /// What it did so far.
+    /// The current report.
     pub(super) fn report(&self) -> ServerReport {
         let file_cache = self.service.file_cache().unwrap_or_default();
         ServerReport {
@@ -136,11 +136,11 @@ impl ServerControl {
     }
 }
 
-/// Which server is meant: a process id, or a state directory. A directory that is called like a
-/// number is `./NUMBER`.
+/// Selects a server: by a process id, or a state directory. A directory whose name is a number is
+/// written `./NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerSelector {
-    /// The only one.
+    /// The only server.
     Any,
     Process(u32),
     State(PathBuf),
@@ -156,7 +156,7 @@ impl From<&str> for ServerSelector {
     }
 }
 
-/// The socket and the report of the server that is meant.
+/// The socket and the report of the selected server.
 pub(crate) fn find(which: &ServerSelector) -> Result<(PathBuf, Box<ServerReport>)> {
     let mut servers = control::call_all(&control::directory(), ENDING, &ReportServer {})?;
     let state = match which {

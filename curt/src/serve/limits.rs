@@ -63,13 +63,13 @@ pub(super) struct LimitArguments {
 }
 
 impl LimitArguments {
-    /// As the RPC server takes them.
+    /// The limits of the RPC server.
     pub(super) fn limits(&self) -> Limits {
         let threads = usize::from(self.threads);
         let seconds = |number: u32| Duration::from_secs(number.into());
         Limits {
             threads,
-            // At least one, and of few threads all but one.
+            // At least one, and with few threads all but one.
             threads_per_client: (threads - threads.div_ceil(4)).max(1),
             connections: count(self.max_connections),
             connections_per_client: count(self.max_connections_per_client),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_that_is_told_is_an_option() {
+    fn every_reported_limit_is_an_option() {
         let command = <LimitArguments as Args>::augment_args(clap::Command::new("serve"));
         for limit in ResourceLimit::ALL
             .into_iter()

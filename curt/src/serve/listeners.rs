@@ -1,4 +1,4 @@
-//! The sockets that clients connect to.
+//! The listening sockets.
 
 use std::{
     collections::BTreeSet,
@@ -17,22 +17,22 @@ use super::{
     socket_activation::InheritedSocket,
 };
 
-/// How many connections may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// All that is listened on, and what for.
+/// The listening sockets and their protocols.
 pub(super) struct Listeners {
     /// The sockets.
     pub(super) sockets: Vec<TcpListener>,
-    /// Where NFS is answered.
+    /// Addresses of NFS.
     pub(super) nfs: Vec<SocketAddr>,
-    /// Where MOUNT is answered.
+    /// Addresses of MOUNT.
     pub(super) mount: Vec<SocketAddr>,
 }
 
 impl Listeners {
-    /// Takes the sockets that a service manager opened, if any were `inherited`, or opens those
-    /// that `arguments` ask for. Without `--bind`, a machine without IPv6 is a warning.
+    /// Uses the sockets of a service manager, if any were `inherited`, or opens those of
+    /// `arguments`. Without `--bind`, a machine without IPv6 causes a warning.
     pub(super) fn open(arguments: &ServeArguments, inherited: Vec<InheritedSocket>) -> Result<Self> {
         if !inherited.is_empty() {
             ensure!(
@@ -65,7 +65,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Those that came from outside. MOUNT is answered where NFS is, if no socket is named for it.
+    /// The inherited sockets. MOUNT is served where NFS is, unless a socket has its name.
     fn of(inherited: Vec<InheritedSocket>) -> Result<Self> {
         let addresses = |for_mount| {
             let those = inherited.iter().filter(|one| one.is_for_mount == for_mount);
@@ -90,7 +90,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// MOUNT is answered on `port` of each address, or where NFS is.
+    /// MOUNT is served on `port` of each address, or where NFS is.
     fn add_mount(&mut self, port: Option<u16>) -> Result<()> {
         let addresses: BTreeSet<IpAddr> = self.nfs.iter().map(SocketAddr::ip).collect();
         let Some(port) = port.filter(|port| self.nfs.iter().any(|nfs| nfs.port() != *port)) else {
@@ -123,7 +123,7 @@ fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> 
         AddressFamily::INET6
     };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // The connections of a server that ended a moment ago do not keep its port.
+    // Connections of a server that has just ended do not block its port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -137,7 +137,7 @@ fn listen(address: SocketAddr) -> rustix::io::Result<(TcpListener, SocketAddr)> 
     Ok((listener, address))
 }
 
-/// What cannot be done, and what to do; the reason follows.
+/// The failed operation, and what to do; the error follows.
 fn advice(address: SocketAddr) -> String {
     let hint = match TcpListener::bind(address).map_err(|error| error.kind()) {
         Err(io::ErrorKind::AddrInUse) => format!(

@@ -1,9 +1,9 @@
-//! Whether requests are served: what a watchdog is told.
+//! The watchdog: whether calls are answered.
 //!
-//! Progress is that calls arrive and are answered. Where none arrived since the last look, one is
-//! made: NULL over a connection of our own, which passes through everything that a client's call
-//! passes through (accepting, waiting, the serving threads). A server all of whose threads are
-//! stuck fails this, and is started anew by whoever watches.
+//! If no call was answered since the last check, the server calls its own NULL procedure over a
+//! connection to itself, which passes all stages of a client's call (accepting, idle set, serving
+//! threads). If all threads of a server are blocked, this fails, and the service manager restarts
+//! the server.
 
 use std::{
     io::{self, Read, Write},
@@ -22,17 +22,18 @@ use curt_trace::{ServerCounter, ServerCounters};
 
 use super::systemd;
 
-/// The part of the watchdog's time after which it is told, so that one late message does no harm.
+/// The fraction of the watchdog's timeout after which it is notified, so that one late notification
+/// is harmless.
 const WATCHDOG_PART: u32 = 3;
 
-/// Our own call's number: any will do on a connection with one call.
+/// The xid of the call: any value for a connection with one call.
 const XID: u32 = 1;
 
-/// The length of the reply to NULL: its mark, and the header of an accepted call.
+/// The length of the reply to NULL: its record mark, and the header of an accepted call.
 const REPLY: usize = 4 + 24;
 
-/// Tells the service manager that requests are served for as long as they are, if it wants to know,
-/// until the server `stops`.
+/// Notifies the service manager while calls are answered, if it has a watchdog, until the server
+/// `stops`.
 pub(super) fn watch(
     address: SocketAddr,
     counters: Arc<ServerCounters>,
@@ -42,10 +43,10 @@ pub(super) fn watch(
         return Ok(());
     };
     let interval = limit / WATCHDOG_PART;
-    let mut pulse = LivenessProbe::new(reachable(address), counters);
+    let mut probe_state = LivenessProbe::new(reachable(address), counters);
     let watcher = move || {
         while !stops.load(Ordering::Relaxed) {
-            match pulse.look(interval) {
+            match probe_state.check(interval) {
                 Ok(()) => systemd::alive(),
                 Err(_) if stops.load(Ordering::Relaxed) => {}
                 Err(error) => tracing::error!("the server no longer answers calls: {error}"),
@@ -59,7 +60,7 @@ pub(super) fn watch(
     Ok(())
 }
 
-/// The last look.
+/// The state of the last check.
 struct LivenessProbe {
     address: SocketAddr,
     counters: Arc<ServerCounters>,
@@ -75,24 +76,24 @@ impl LivenessProbe {
         }
     }
 
-    /// Looks whether calls were served since the last look, or are within `patience`.
-    fn look(&mut self, patience: Duration) -> io::Result<()> {
+    /// Checks whether calls were answered since the last check, or are within `timeout`.
+    fn check(&mut self, timeout: Duration) -> io::Result<()> {
         let served = || self.counters.events.value(ServerCounter::Requests);
         let before = std::mem::replace(&mut self.answered, served());
         if self.answered != before {
             return Ok(());
         }
-        probe(self.address, patience)?;
+        probe(self.address, timeout)?;
         self.answered = self.counters.events.value(ServerCounter::Requests);
         Ok(())
     }
 }
 
-/// Makes a call of our own server and waits for its end.
-fn probe(address: SocketAddr, patience: Duration) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+/// Calls this server and waits for the reply.
+fn probe(address: SocketAddr, timeout: Duration) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     let mut call = Vec::new();
     let body = record::begin_record(&mut call);
     let null = nfs3::NfsProcedure::Null.number();
@@ -109,7 +110,7 @@ fn probe(address: SocketAddr, patience: Duration) -> io::Result<()> {
     stream.read_exact(&mut [0; REPLY])
 }
 
-/// Where this machine reaches a server that listens on `address`.
+/// A local address of a server that listens on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -149,24 +150,24 @@ mod tests {
     fn a_server_that_answers_lives_and_one_that_only_accepts_does_not() {
         let counters = Arc::new(ServerCounters::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut pulse = LivenessProbe::new(listener.local_addr().unwrap(), Arc::clone(&counters));
+        let mut probe_state = LivenessProbe::new(listener.local_addr().unwrap(), Arc::clone(&counters));
         let short = Duration::from_millis(50);
-        // The system accepts for it, and nobody answers.
-        assert!(pulse.look(short).is_err());
-        // Somebody else's calls are answered: that is enough.
+        // The system accepts the connection, and there is no reply.
+        assert!(probe_state.check(short).is_err());
+        // Calls of other clients are answered: this is sufficient.
         counters.count(ServerCounter::Requests);
-        assert!(pulse.look(short).is_ok());
-        assert!(pulse.look(short).is_err());
+        assert!(probe_state.check(short).is_ok());
+        assert!(probe_state.check(short).is_err());
         let service = Arc::new(Answers(Arc::clone(&counters)));
         let server = RpcServer::new(vec![listener], service, Limits::default()).unwrap();
         let handle = server.handle();
         thread::scope(|scope| {
             scope.spawn(|| server.run());
             let long = Duration::from_secs(60);
-            assert!((0..3).all(|_| pulse.look(long).is_ok()));
+            assert!((0..3).all(|_| probe_state.check(long).is_ok()));
             handle.shutdown();
         });
-        assert!(pulse.look(short).is_err(), "nobody listens any more");
+        assert!(probe_state.check(short).is_err(), "nobody listens any more");
     }
 
     #[test]

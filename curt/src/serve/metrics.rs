@@ -1,4 +1,4 @@
-//! A server's figures for Prometheus, by a thread that may do as little as those that serve.
+//! A server's Prometheus metrics, on a thread with the restrictions of serving threads.
 
 use std::io;
 
@@ -16,18 +16,18 @@ use super::{privileges, serving};
 
 use crate::errors;
 
-/// The bounds of what is measured of a stage, in nanoseconds: below those of round trips there are
-/// as many again.
+/// Bucket bounds of stages in nanoseconds, in addition to those of round trips.
 const STAGE_BOUNDS: [u64; 8] = [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
 
-/// Serves figures at the place that was asked for, if one was.
-pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Result<Option<MetricsServer>> {
-    let Some(place) = &arguments.metrics else {
+/// Serves metrics at the requested address, if any.
+pub(super) fn serve(arguments: &ServeArguments, control: ServerControl) -> Result<Option<MetricsServer>> {
+    let Some(metrics_address) = &arguments.metrics else {
         return Ok(None);
     };
-    let metrics = MetricsListener::bind(place).with_context(|| format!("--metrics {place}"))?;
-    tracing::info!("serving Prometheus metrics on {}", metrics.place());
-    let filters = serving::offence(arguments.seccomp)
+    let metrics =
+        MetricsListener::bind(metrics_address).with_context(|| format!("--metrics {metrics_address}"))?;
+    tracing::info!("serving Prometheus metrics on {}", metrics.address());
+    let filters = serving::violation_action(arguments.seccomp)
         .map(SeccompFilters::new)
         .transpose()?;
     let confine = move || {
@@ -40,7 +40,7 @@ pub(super) fn serve(arguments: &ServeArguments, speaker: ServerControl) -> Resul
             .into_iter()
             .chain(ROUND_TRIP_BOUNDS.into_iter().skip(1))
             .collect();
-        text(&speaker.report(), &speaker.stages().classes(&bounds), &bounds)
+        text(&control.report(), &control.stages().classes(&bounds), &bounds)
     };
     let serving = metrics.serve(confine, figures).context("--metrics")?;
     Ok(Some(serving))
@@ -96,7 +96,7 @@ fn text(report: &ServerReport, classes: &[BucketCounts], bounds: &[u64]) -> Stri
     out.text()
 }
 
-/// Linux's lines of the file cache: those of a moment, and sums.
+/// Linux's lines of the file cache: gauges and counters.
 fn file_cache(out: &mut Exposition, report: &ServerReport) {
     for (line, value) in &report.file_cache {
         let name = format!("curt_server_file_cache_{}", line.replace(' ', "_"));
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_tells_calls_events_caches_and_stages() {
+    fn a_server_reports_calls_events_caches_and_stages() {
         let counters = ServerCounters::default();
         counters.add(ServerCounter::ReadBytes, 4096);
         counters.procedures.count(6);
@@ -149,7 +149,10 @@ mod tests {
             "curt_server_request_seconds_count{procedure=\"READ\"} 3",
             "curt_server_stage_seconds_sum{procedure=\"READ\",stage=\"file_system\"} 0.000007",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(
+                text.lines().any(|present| present == line),
+                "{line} is not in\n{text}"
+            );
         }
     }
 }

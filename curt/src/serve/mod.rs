@@ -1,8 +1,7 @@
-//! `curt serve`: directories, or an empty tree in memory, exported over NFS version 3.
+//! `curt serve`: exports directories, or an empty tree in memory, over NFS version 3.
 //!
-//! Owns what a server needs around the protocol: addresses, registration, where state is kept,
-//! signals. The main thread keeps the rights that beginning and ending need; clients are served by
-//! threads that have fewer.
+//! This module handles addresses, registration, the state directory and signals. The main thread
+//! keeps the privileges that start and shutdown need; serving threads have fewer.
 
 mod arguments;
 pub(crate) mod control;
@@ -55,7 +54,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     }
 }
 
-/// Returns whether everything that was written is durable.
+/// Returns whether all written data are durable.
 fn serve(arguments: &ServeArguments) -> Result<bool> {
     logs::start(&logs::LogDestination::StandardError, &arguments.log_level).with_context(|| {
         format!(
@@ -63,7 +62,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
             arguments.log_level
         )
     })?;
-    // Before anything else opens a descriptor: theirs are known by their numbers.
+    // Before any other descriptor is opened: inherited ones are known by their numbers.
     let inherited = socket_activation::sockets()?;
     raise_descriptor_limit();
     privileges::keep_to_manage()?;
@@ -75,20 +74,20 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
         open_to_all,
     } = exported::open(arguments, Arc::clone(&counters))?;
     counters.stages.set_every(arguments.measured());
-    // Its thread is started before those that may do little: it has to make files.
+    // Started before privileges are dropped, because its thread creates files.
     let state = arguments
         .memory
         .is_none()
         .then(|| exported::state_directory(arguments));
-    let speaker = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
-    let _control = control::listen(speaker.clone());
-    let _metrics = metrics::serve(arguments, speaker.clone())?;
+    let control = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
+    let _control = control::listen(control.clone());
+    let _metrics = metrics::serve(arguments, control.clone())?;
     let ring = curt_trace::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = PortRouter::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);
     let server = RpcServer::new(sockets, by_port, arguments.limits.limits()).context("cannot serve")?;
-    speaker.set_connections(server.handle());
+    control.set_connections(server.handle());
     let stops = signals::watch(server.handle(), reload).context("cannot wait for signals")?;
     let registration = (!arguments.no_rpcbind)
         .then(|| RpcbindRegistration::register(&listeners))
@@ -103,7 +102,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     }
     let durable = served.is_ok() && service.sync_all();
     if !durable && let Some(ring) = ring {
-        // What led to this nobody has asked for.
+        // The ring is not needed after a normal end.
         ring.keep();
     }
     served?;
@@ -111,7 +110,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     Ok(durable)
 }
 
-/// Says what is served where, and to whom it is open.
+/// Logs the exports, the addresses, and a warning for exports that all clients may write.
 fn announce(summary: &str, open_to_all: Option<&str>, listeners: &Listeners) {
     tracing::info!("{summary}");
     for address in &listeners.nfs {
@@ -137,7 +136,7 @@ fn announce(summary: &str, open_to_all: Option<&str>, listeners: &Listeners) {
     }
 }
 
-/// As many connections and files as the system lets this process have.
+/// Raises the limit of descriptors to the maximum.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

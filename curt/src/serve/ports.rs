@@ -1,4 +1,4 @@
-//! Keeps NFS and MOUNT on the ports that they were given, where these differ.
+//! Restricts NFS and MOUNT to their ports, if these differ.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,7 +12,7 @@ use curt_trace::stages::StageTimes;
 
 use super::listeners::Listeners;
 
-/// A service of which each port answers its own programs only.
+/// A service that serves only the programs of each port.
 pub(super) struct PortRouter {
     service: Arc<dyn RpcService>,
     nfs: Vec<u16>,
@@ -20,7 +20,8 @@ pub(super) struct PortRouter {
 }
 
 impl PortRouter {
-    /// `service` with its programs on the ports of `listeners`; as it is, if they are the same.
+    /// `service` with its programs on the ports of `listeners`; unchanged if all ports have the
+    /// same programs.
     pub(super) fn of(service: Arc<dyn RpcService>, listeners: &Listeners) -> Arc<dyn RpcService> {
         let ports = |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::port).collect::<Vec<_>>();
         let (nfs, mount) = (ports(&listeners.nfs), ports(&listeners.mount));

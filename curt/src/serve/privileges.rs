@@ -1,10 +1,10 @@
-//! Which of root's rights are kept, and by which thread.
+//! Capabilities of the process and of its serving threads.
 //!
-//! The process gives up what no part of it needs before it opens anything that clients can
-//! influence; the threads that serve give up more. Each step is for good: permitted and effective
-//! sets shrink (the bounding set at the first step, which gives up the right to change it), ambient
-//! and inheritable ones are emptied, and no program that is run could regain anything
-//! (`no_new_privs`). A process without rights keeps what it has: none.
+//! The process drops capabilities that it does not need before it opens anything that clients can
+//! influence; serving threads drop more. Each step is permanent: permitted and effective sets
+//! shrink (the bounding set at the first step, which drops the capability to change it), ambient
+//! and inheritable sets are emptied, and an executed program could not regain any (`no_new_privs`).
+//! A process without capabilities is not affected.
 
 use anyhow::{Context, Result};
 use rustix::thread::{
@@ -12,10 +12,10 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// What threads that serve need: to work as each caller (SETUID, SETGID), to resolve handles
-/// (DAC_READ_SEARCH), to allow what root or a file's owner may (DAC_OVERRIDE, FOWNER, CHOWN, MKNOD,
-/// and FSETID for root's chmod). None of them lets quotas be exceeded, a mount be made, or a
-/// process be looked into.
+/// Capabilities of serving threads: to use each caller's ids (SETUID, SETGID), to resolve handles
+/// (DAC_READ_SEARCH), to allow operations of root or a file's owner (DAC_OVERRIDE, FOWNER, CHOWN,
+/// MKNOD, and FSETID for root's chmod). None of them permits to exceed quotas, to mount, or to
+/// inspect a process.
 const TO_SERVE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -25,37 +25,37 @@ const TO_SERVE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETUID);
 
-/// What of that is in force only while somebody has raised it for one call: it would let suid bits
-/// survive writes and every file be read.
+/// Capabilities of these that are effective only during single system calls: with them suid bits
+/// would survive writes, and all files could be read.
 const RAISED_TO_SERVE: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::FSETID);
 
-/// What the threads beside them need in addition: to see an export through a copy of its mount
-/// (SYS_ADMIN), now and at a reload, and to take leave of rpcbind from a reserved port
+/// Capabilities that the other threads need in addition: to clone the mount of an export
+/// (SYS_ADMIN), at the start and at a reload, and to unregister from rpcbind from a reserved port
 /// (NET_BIND_SERVICE).
 const TO_MANAGE: CapabilitySet = TO_SERVE
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// Keeps what the server as a whole needs. For the first thread, before it starts others.
+/// Keeps the capabilities of the whole server. For the first thread, before it starts others.
 pub(super) fn keep_to_manage() -> Result<()> {
     keep(TO_MANAGE, CapabilitySet::empty())
 }
 
-/// Keeps what serving needs. For the thread that starts those that serve: they begin as they are
-/// between requests.
+/// Keeps the capabilities of serving threads. For the thread that starts them: they inherit its
+/// sets.
 pub(super) fn keep_to_serve() -> Result<()> {
     keep(TO_SERVE, RAISED_TO_SERVE)
 }
 
-/// Keeps what is `wanted`, and of it what is to be `raised` for a moment out of the effective set.
+/// Keeps the capabilities `wanted`, and removes `raised` from the effective set.
 fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
-    let held = capabilities(None).context("cannot read the capabilities")?;
-    // The bounding set can only be changed by whoever may set capabilities.
-    if held.effective.contains(CapabilitySet::SETPCAP) {
+    let current = capabilities(None).context("cannot read the capabilities")?;
+    // Only with CAP_SETPCAP can the bounding set be changed.
+    if current.effective.contains(CapabilitySet::SETPCAP) {
         let unwanted = CapabilitySet::all().difference(wanted);
         for capability in unwanted.iter() {
-            // What this kernel does not know is in no set.
-            if capability_is_in_bounding_set(capability).is_ok_and(|held| held) {
+            // A capability that this kernel does not support is in no set.
+            if capability_is_in_bounding_set(capability).is_ok_and(|current| current) {
                 remove_capability_from_bounding_set(capability)
                     .context("cannot limit the capability bounding set")?;
             }
@@ -63,12 +63,12 @@ fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
     }
     // Old kernels have none.
     let _ = clear_ambient_capability_set();
-    let kept = CapabilitySets {
-        effective: held.effective & wanted.difference(raised),
-        permitted: held.permitted & wanted,
+    let reduced = CapabilitySets {
+        effective: current.effective & wanted.difference(raised),
+        permitted: current.permitted & wanted,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, kept).context("cannot drop capabilities")?;
+    set_capabilities(None, reduced).context("cannot drop capabilities")?;
     set_no_new_privs(true).context("cannot set no_new_privs")
 }
 
@@ -76,7 +76,7 @@ fn keep(wanted: CapabilitySet, raised: CapabilitySet) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Capabilities are each thread's own; the test's thread ends with it.
+    /// Capabilities are per thread; the test's thread ends with it.
     #[test]
     fn what_is_given_up_stays_so() {
         let test = || {

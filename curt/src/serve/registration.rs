@@ -1,7 +1,7 @@
-//! Telling rpcbind, or an old portmapper, which ports we answer on.
+//! Registration of ports with rpcbind, or an old portmapper.
 //!
-//! Nobody has to run one: clients can be told the ports. What is registered is withdrawn when the
-//! server ends.
+//! This is optional: clients can be given the ports. Registrations are removed when the server
+//! ends.
 
 use std::{
     io::{self, Read, Write},
@@ -28,22 +28,22 @@ use curt_xdr::{Decoder, Encode, Opaque, OptionalList, decode_all};
 
 use super::listeners::Listeners;
 
-/// rpcbind's local socket, on which it believes the kernel who we are.
+/// rpcbind's local socket, on which it gets this process's uid from the kernel.
 const LOCAL_SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
-/// rpcbind is on this machine: it answers at once or not at all.
+/// rpcbind is on this machine: it replies at once or not at all.
 const RPCBIND_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The longest answer: a list of everything that is registered.
+/// Maximum size of a reply: a list of all registrations.
 const ANSWER_MAX: usize = 256 << 10;
 
-/// The list of everything that is registered (`RPCBPROC_DUMP`, RFC 1833 section 2.2.1).
+/// The list of all registrations (`RPCBPROC_DUMP`, RFC 1833 section 2.2.1).
 const DUMP: u32 = 4;
 
-/// The most entries of that list that are looked at.
+/// Maximum number of entries of that list.
 const ENTRIES_MAX: usize = 1024;
 
-/// Something that is answered somewhere.
+/// A program, version and address to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RegisteredService {
     program: u32,
@@ -51,25 +51,25 @@ struct RegisteredService {
     address: SocketAddr,
 }
 
-/// What was registered, and with whom.
+/// The registrations, and the connection to rpcbind.
 pub(super) struct RpcbindRegistration {
     directory: RpcbindClient,
     answered: Vec<RegisteredService>,
 }
 
-/// The ways to rpcbind.
+/// Connections to rpcbind.
 enum RpcbindClient {
     /// rpcbind on its local socket: version 4.
     Local(UnixStream),
     /// rpcbind over TCP: version 4.
     Remote(TcpTransport),
-    /// A portmapper: version 2, which knows IPv4 alone.
+    /// A portmapper: version 2, which supports only IPv4.
     Portmap(TcpTransport),
 }
 
 impl RpcbindRegistration {
-    /// Registers what `listeners` answer. `None` if nobody keeps such a directory, or he refuses;
-    /// that is said, and no error.
+    /// Registers the services of `listeners`. `None` if there is no rpcbind, or it refuses; this is
+    /// logged and not an error.
     pub(super) fn register(listeners: &Listeners) -> Option<Self> {
         let Some(directory) = RpcbindClient::find() else {
             tracing::info!("rpcbind is not running: clients need port= and mountport=");
@@ -102,7 +102,7 @@ impl RpcbindRegistration {
         Some(registration)
     }
 
-    /// Withdraws it.
+    /// Removes the registrations.
     pub(super) fn withdraw(mut self) {
         for answered in std::mem::take(&mut self.answered) {
             if let Err(error) = self.directory.unset(answered) {
@@ -113,7 +113,7 @@ impl RpcbindRegistration {
     }
 }
 
-/// One address for each program, version and network: rpcbind keeps no more.
+/// One address for each program, version and network: rpcbind stores no more.
 fn all(listeners: &Listeners) -> Vec<RegisteredService> {
     let programs = [
         (nfs3::PROGRAM, nfs3::VERSION, &listeners.nfs),
@@ -161,7 +161,7 @@ impl RpcbindClient {
         if self.ask(PortmapProcedure::Set, answered)? {
             return Ok(true);
         }
-        // Left by a server that was killed, unless somebody answers there.
+        // Left by a killed server, unless the address accepts connections.
         if self.is_answered(answered)? || !self.unset(answered)? {
             return Ok(false);
         }
@@ -172,7 +172,7 @@ impl RpcbindClient {
         self.ask(PortmapProcedure::Unset, answered)
     }
 
-    /// Whether whoever is registered for the same can be connected to.
+    /// Whether the registered address of the same service accepts connections.
     fn is_answered(&mut self, answered: RegisteredService) -> Result<bool, RpcbindError> {
         let port = match self {
             Self::Portmap(_) => {
@@ -181,7 +181,7 @@ impl RpcbindClient {
                     .ok()
                     .and_then(|port| u16::try_from(port).ok())
             }
-            // A look-up would tell of the network by which rpcbind was asked, and that is the local
+            // A look-up would return the address for the network of the request, which is the local
             // one.
             Self::Local(_) | Self::Remote(_) => {
                 let results = self.call(DUMP, answered)?;
@@ -240,7 +240,7 @@ impl RpcbindClient {
                     protocol: portmap::PROTOCOL_TCP,
                     port: answered.address.port().into(),
                 };
-                // It knows nothing of IPv6: there is nothing to register, and nothing wrong.
+                // It does not support IPv6: nothing is registered, which is not an error.
                 if answered.address.is_ipv6() {
                     let mut yes = Vec::new();
                     true.encode(&mut yes);
@@ -252,7 +252,7 @@ impl RpcbindClient {
     }
 }
 
-/// Over TCP rpcbind believes only who connects from a reserved port of this machine.
+/// Over TCP rpcbind accepts registrations only from a local reserved port.
 fn connect() -> Option<TcpTransport> {
     let mut options = TcpOptions::new(
         ServerName::Address(Ipv4Addr::LOCALHOST.into()),
@@ -266,7 +266,7 @@ fn connect() -> Option<TcpTransport> {
     TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).ok()
 }
 
-/// Why rpcbind did not do what was asked.
+/// Why rpcbind refused or failed.
 #[derive(Debug, thiserror::Error)]
 enum RpcbindError {
     #[error(transparent)]
@@ -337,7 +337,7 @@ fn netid(address: SocketAddr) -> &'static [u8] {
     }
 }
 
-/// The name that rpcbind knows this process's user by.
+/// This process's user as rpcbind names it.
 fn owner() -> String {
     match rustix::process::geteuid() {
         root if root.is_root() => "superuser".into(),

@@ -1,22 +1,21 @@
-//! As whom callers work: the rules of the export from what was asked for and from what this process
-//! may do.
+//! The export rules from the command line and the privileges of this process.
 
 use anyhow::{Result, ensure};
 use curt_server::{ExportRules, Squash};
 
 use super::arguments::{ServeArguments, SquashChoice};
 
-/// Nobody's uid and gid.
+/// The anonymous uid and gid.
 const NOBODY: u32 = 65_534;
 
-/// The rules of the export. `only_user` is who alone can be served by a process that may not change
-/// its ids: then everybody works as that user, and nothing else can be asked for.
+/// The rules of the export. `only_user` is the only user for a process that may not change its ids:
+/// all callers are then mapped to that user, and other options are rejected.
 pub(super) fn rules(arguments: &ServeArguments, only_user: Option<(u32, u32)>) -> Result<ExportRules> {
     let (squash, anonymous_uid, anonymous_gid) = match only_user {
         Some((uid, gid)) => {
             let fits = matches!(arguments.squash, None | Some(SquashChoice::All))
-                && arguments.anonuid.is_none_or(|asked| asked == uid)
-                && arguments.anongid.is_none_or(|asked| asked == gid);
+                && arguments.anonuid.is_none_or(|configured| configured == uid)
+                && arguments.anongid.is_none_or(|configured| configured == gid);
             ensure!(
                 fits,
                 "not root: all clients act as uid {uid}, gid {gid}: leave out --squash, --anonuid and \
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_squashed_as_asked_and_to_the_only_user_there_is() {
+    fn callers_are_squashed_as_configured_and_to_the_only_available_user() {
         let rows = [
             ("", None, Some((Squash::Root, NOBODY, NOBODY))),
             ("--squash none", None, Some((Squash::None, NOBODY, NOBODY))),

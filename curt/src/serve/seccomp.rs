@@ -1,10 +1,10 @@
-//! Which system calls a thread that serves may make.
+//! The seccomp filter of serving threads.
 //!
-//! A list of what is allowed, made from what the server does: nothing on it starts a program, looks
-//! into a process, mounts, or makes a connection, so whoever takes a serving thread over by a fault
-//! of ours can do what NFS can do and little else. What is not on the list fails with EPERM or, if
-//! so asked, ends the process; the tests serve every procedure in the latter way. Memory is never
-//! executable unless it was from the start, and processes are never made, only threads.
+//! A list of allowed system calls, made from what the server does: none of them starts a program,
+//! inspects a process, mounts, or opens a connection. So an attacker who controls a serving thread
+//! can do little beyond NFS operations. Other calls fail with EPERM or, on request, end the
+//! process; the tests run each procedure in the latter mode. Memory cannot be made executable, and
+//! no processes can be created, only threads.
 
 use anyhow::{Context, Result};
 use seccompiler::{
@@ -12,16 +12,16 @@ use seccompiler::{
     TargetArch,
 };
 
-/// What becomes of a thread that makes another call.
+/// The action for other system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViolationAction {
     /// The call fails with EPERM.
     Fails,
-    /// The process ends, as by SIGSYS.
+    /// The process ends with SIGSYS.
     Ends,
 }
 
-/// Files and directories by handle, descriptor and name, and what is in them.
+/// Access to files and directories by handle, descriptor and name.
 const FILES: &[libc::c_long] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -66,7 +66,7 @@ const FILES: &[libc::c_long] = &[
     SYS_CACHESTAT,
 ];
 
-/// Bytes to and from files, and from files to clients.
+/// Reading and writing files, and sending files to clients.
 const DATA: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_readv,
@@ -84,7 +84,7 @@ const DATA: &[libc::c_long] = &[
     libc::SYS_readahead,
 ];
 
-/// Connections that were made by clients.
+/// Accepted connections.
 const CONNECTIONS: &[libc::c_long] = &[
     libc::SYS_accept4,
     libc::SYS_recvfrom,
@@ -106,7 +106,7 @@ const CONNECTIONS: &[libc::c_long] = &[
     libc::SYS_dup3,
 ];
 
-/// As whom a thread works.
+/// The credentials of a thread.
 const IDENTITY: &[libc::c_long] = &[
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
@@ -120,7 +120,7 @@ const IDENTITY: &[libc::c_long] = &[
     libc::SYS_getegid,
 ];
 
-/// What every thread of a program does: memory, locks, time, signals, its beginning and end.
+/// Memory, locks, time, signals, start and end of threads.
 const RUNTIME: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -151,15 +151,16 @@ const RUNTIME: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of Linux 6.5 and 6.6 that the libc crate has no name for; they have one number everywhere.
+/// Calls of Linux 6.5 and 6.6 without a name in the libc crate; their numbers are the same on all
+/// architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
 const SYS_FCHMODAT2: libc::c_long = 452;
 
-/// Asks for what the kernel told the program at its start, such as the size of a page (Linux 6.4;
-/// the libc crate has no name for it).
+/// Returns the auxiliary vector, such as the page size (Linux 6.4; without a name in the libc
+/// crate).
 const PR_GET_AUXV: i32 = 0x4155_5856;
 
-/// Older calls that some libraries still make on this processor.
+/// Older calls that some libraries use on this architecture.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
     libc::SYS_open,
@@ -173,16 +174,16 @@ const OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[libc::c_long] = &[];
 
-/// Filters that are ready to be put on threads.
+/// Compiled filters.
 pub(super) struct SeccompFilters {
-    /// clone3 does not exist: its flags could not be looked at, and glibc then uses clone.
+    /// clone3 returns ENOSYS, because its flags cannot be checked; glibc then uses clone.
     without_clone3: BpfProgram,
     allowed: BpfProgram,
 }
 
 impl SeccompFilters {
-    /// Makes them for this processor.
-    pub(super) fn new(offence: ViolationAction) -> Result<Self> {
+    /// Compiles them for this architecture.
+    pub(super) fn new(violation_action: ViolationAction) -> Result<Self> {
         let architecture = TargetArch::try_from(std::env::consts::ARCH)
             .context("no seccomp filter for this processor: use --seccomp off")?;
         let build = |rules: Vec<(libc::c_long, Vec<SeccompRule>)>, otherwise, listed| {
@@ -190,7 +191,7 @@ impl SeccompFilters {
                 .and_then(BpfProgram::try_from)
                 .context("making the filter of system calls")
         };
-        let offence = match offence {
+        let violation_action = match violation_action {
             ViolationAction::Fails => SeccompAction::Errno(errno(libc::EPERM)),
             ViolationAction::Ends => SeccompAction::KillProcess,
         };
@@ -200,11 +201,11 @@ impl SeccompFilters {
                 SeccompAction::Allow,
                 SeccompAction::Errno(errno(libc::ENOSYS)),
             )?,
-            allowed: build(allowed()?, offence, SeccompAction::Allow)?,
+            allowed: build(allowed()?, violation_action, SeccompAction::Allow)?,
         })
     }
 
-    /// Puts them on this thread, and so on those that it starts, for good.
+    /// Installs them on this thread; threads that it starts inherit them.
     pub(super) fn apply(&self) -> Result<()> {
         for program in [&self.without_clone3, &self.allowed] {
             seccompiler::apply_filter(program)
@@ -218,7 +219,7 @@ fn errno(number: i32) -> u32 {
     number.unsigned_abs()
 }
 
-/// Every call that is allowed, with the conditions on its arguments.
+/// All allowed calls, with the conditions on their arguments.
 fn allowed() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>> {
     let lists = [FILES, DATA, CONNECTIONS, IDENTITY, RUNTIME, OLD];
     let mut allowed: Vec<_> = lists
@@ -226,11 +227,11 @@ fn allowed() -> Result<Vec<(libc::c_long, Vec<SeccompRule>)>> {
         .into_iter()
         .map(|call| (call, Vec::new()))
         .collect();
-    // The first filter answers it; here it only must not be an offence.
+    // The first filter handles it; here it must only be allowed.
     allowed.push((libc::SYS_clone3, Vec::new()));
     let (thread, executable) = (mask(libc::CLONE_THREAD), mask(libc::PROT_EXEC));
     allowed.push((libc::SYS_clone, vec![masked(0, thread, thread)?]));
-    // A thread takes a umask of its own, and nothing else that it shared.
+    // A thread may unshare its umask, and nothing else.
     allowed.push((
         libc::SYS_unshare,
         vec![masked(0, u64::MAX, mask(libc::CLONE_FS))?],
@@ -253,7 +254,7 @@ fn mask(flag: i32) -> u64 {
     u64::from(flag.unsigned_abs())
 }
 
-/// That argument `index` has `value` in the bits of `mask`.
+/// The condition that argument `index` has `value` in the bits of `mask`.
 fn masked(index: u8, mask: u64, value: u64) -> Result<SeccompRule> {
     let operator = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(index, SeccompCmpArgLen::Qword, operator, value)
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
     use crate::serve::sys;
 
-    /// Filters are a thread's own, and end with it.
+    /// Filters are per thread, and end with it.
     fn filtered<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         let filters = SeccompFilters::new(ViolationAction::Fails).expect("a filter for this processor");
         thread::scope(|scope| {

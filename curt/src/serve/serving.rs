@@ -1,5 +1,4 @@
-//! The thread that waits for clients and starts those that serve them, with the rights that serving
-//! needs and no others.
+//! The thread that waits for clients and starts serving threads, with their restricted privileges.
 
 use std::{sync::mpsc, thread};
 
@@ -12,32 +11,34 @@ use super::{
     seccomp::{SeccompFilters, ViolationAction},
 };
 
-/// A server that runs.
+/// A running server.
 pub(super) struct ServingThread(thread::JoinHandle<()>);
 
-/// Has `server` run on a confined thread, from which all serving threads inherit. Returns once it
-/// is confined.
+/// Runs `server` on a restricted thread, whose restrictions all serving threads inherit. Returns
+/// once it is restricted.
 pub(super) fn start(server: RpcServer, seccomp: SeccompChoice) -> Result<ServingThread> {
-    let filters = offence(seccomp).map(SeccompFilters::new).transpose()?;
-    let (tell, told) = mpsc::channel();
-    // Found out by reading /proc when first asked for, which serving threads may not.
+    let filters = violation_action(seccomp).map(SeccompFilters::new).transpose()?;
+    let (sender, receiver) = mpsc::channel();
+    // Read from /proc at first use, which serving threads may not access.
     let _ = rustix::param::page_size();
     let run = move || {
         let confined =
             privileges::keep_to_serve().and_then(|()| filters.map_or(Ok(()), |filters| filters.apply()));
         let is_confined = confined.is_ok();
-        if tell.send(confined).is_ok() && is_confined {
+        if sender.send(confined).is_ok() && is_confined {
             server.run();
         }
     };
     let thread = thread::Builder::new().name("curt-accept".into()).spawn(run);
     let thread = thread.context("cannot start the serving thread")?;
-    told.recv().context("the serving thread ended during start")??;
+    receiver
+        .recv()
+        .context("the serving thread ended during start")??;
     Ok(ServingThread(thread))
 }
 
-/// What becomes of a call that is not on the list; `None`: there is no list.
-pub(super) const fn offence(seccomp: SeccompChoice) -> Option<ViolationAction> {
+/// The action for other system calls; `None`: no filter.
+pub(super) const fn violation_action(seccomp: SeccompChoice) -> Option<ViolationAction> {
     match seccomp {
         SeccompChoice::Off => None,
         SeccompChoice::On => Some(ViolationAction::Fails),
@@ -46,7 +47,7 @@ pub(super) const fn offence(seccomp: SeccompChoice) -> Option<ViolationAction> {
 }
 
 impl ServingThread {
-    /// Waits until it was stopped and everything that was begun is answered.
+    /// Waits until it was stopped and all calls are complete.
     pub(super) fn wait(self) -> Result<()> {
         self.0
             .join()

@@ -1,4 +1,4 @@
-//! What signals do to a server.
+//! Signals of a server.
 
 use std::{
     io,
@@ -19,24 +19,24 @@ use signal_hook::{
 
 use super::systemd;
 
-/// The exit status of a server that a second signal ended.
+/// The exit status after a second signal.
 const ENDED_AT_ONCE: i32 = 1;
 
-/// How long finishing and syncing may take before a service manager kills this process.
+/// Time for completing calls and syncing before a service manager may kill this process.
 const FINISHED_WITHIN: Duration = Duration::from_secs(120);
 
-/// What SIGHUP asks for: reads everything again that can change, and says in one line what is
-/// served now.
+/// The action of SIGHUP: reads the configuration again, and returns a summary of the exports in one
+/// line.
 pub(super) type Reload = Box<dyn FnMut() -> String + Send>;
 
-/// Has the first SIGTERM or SIGINT stop the server in order, the second end the process, and SIGHUP
-/// do `reload`.
+/// The first SIGTERM or SIGINT stops the server in order, the second ends the process, and SIGHUP
+/// calls `reload`.
 ///
-/// To be called before rights are given up for serving: its threads keep those that opening exports
-/// needs. Returns what tells that the server was told to stop.
+/// Called before privileges are dropped for serving: its threads keep those that opening exports
+/// needs. Returns a flag that shows whether the server was stopped.
 pub(super) fn watch(server: RpcServerHandle, reload: Reload) -> io::Result<Arc<AtomicBool>> {
-    // A file that grows beyond a limit is an error of that write, not the end of the server. The
-    // flag is of no use: a handler is what keeps the signal from killing.
+    // A write beyond a file size limit is an error of that write and must not end the server. The
+    // flag is not used: the handler prevents the default action.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let stops = Arc::new(AtomicBool::new(false));
@@ -46,7 +46,7 @@ pub(super) fn watch(server: RpcServerHandle, reload: Reload) -> io::Result<Arc<A
         for signal in signals.forever() {
             // Relaxed, here and where it is read: it orders nothing.
             match (signal, is_stopping.load(Ordering::Relaxed)) {
-                // Where one is asked for already, it finds what this one would find.
+                // A pending reload covers this one.
                 (SIGHUP, false) => drop(ask_for_reload.try_send(())),
                 (SIGHUP, true) => {}
                 (_, false) => {
@@ -66,9 +66,9 @@ pub(super) fn watch(server: RpcServerHandle, reload: Reload) -> io::Result<Arc<A
     Ok(stops)
 }
 
-/// Starts the thread that reloads when it is asked to. It is one of its own, for an exported
-/// directory or a name service that does not answer can hold it up for ever, and the signals that
-/// end the server must be heard meanwhile.
+/// Starts the thread that reloads. It is separate, because an exported directory or a name service
+/// that does not respond can block it without limit, and signals that end the server must still be
+/// handled.
 fn reloader(mut reload: Reload, stops: Arc<AtomicBool>) -> io::Result<SyncSender<()>> {
     let (ask, asked) = sync_channel(1);
     let run = move || {
@@ -129,7 +129,7 @@ mod tests {
         let stops = Arc::new(AtomicBool::new(true));
         let ask = reloader(reload, stops).expect("a thread");
         ask.try_send(()).expect("room for one");
-        // The thread ends, and with it what it would tell.
+        // The thread ends, and drops its sender.
         assert!(beginnings.recv_timeout(SOON) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
     }
 }

@@ -1,8 +1,7 @@
 //! Sockets that a service manager opened before it started this program (`LISTEN_FDS`,
 //! sd_listen_fds(3)).
 //!
-//! With them a restart refuses no connection, and the program need not be root to answer on port
-//! 2049.
+//! With them a restart refuses no connection, and the program need not be root to use port 2049.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -11,21 +10,20 @@ use rustix::net::{SocketType, sockopt};
 
 use super::sys;
 
-/// The name (`FileDescriptorName=`) of a socket that answers MOUNT alone. All others answer NFS.
+/// The name (`FileDescriptorName=`) of a socket that serves only MOUNT. All others serve NFS.
 const MOUNT_NAME: &str = "mount";
 
-/// The most sockets that are taken.
+/// Maximum number of sockets.
 const SOCKETS_MAX: usize = 64;
 
-/// A socket that was handed over.
+/// An inherited socket.
 pub(super) struct InheritedSocket {
     pub(super) socket: TcpListener,
     pub(super) address: SocketAddr,
     pub(super) is_for_mount: bool,
 }
 
-/// What was handed to this process, if anything. To be called once, before anything else opens
-/// descriptors on purpose.
+/// The inherited sockets, if any. Called once, before any other descriptor is opened.
 pub(super) fn sockets() -> Result<Vec<InheritedSocket>> {
     let handed = sd_notify::listen_fds_with_names().context("the sockets of the service manager")?;
     ensure!(

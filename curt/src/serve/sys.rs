@@ -1,7 +1,8 @@
-//! Descriptors that came by number; and for tests, system calls that must be refused.
+//! Inherited descriptors; and for tests, system calls that must be refused.
 //!
-//! JUSTIFICATION: a service manager tells the number of a descriptor in an environment variable; no
-//! safe function makes an owner of a number, and none makes the calls that a filter is to refuse.
+//! JUSTIFICATION: a service manager passes the number of a descriptor in an environment variable;
+//! no safe function takes ownership of a number, and none makes the system calls that a filter must
+//! refuse.
 #![allow(
     unsafe_code,
     reason = "ownership of a descriptor that is known by its number; raw calls in tests"
@@ -11,39 +12,37 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
-/// The first descriptor that is not standard input, output or error.
+/// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Makes this program the owner of a descriptor that it was given by its number, which must be
-/// open.
+/// Takes ownership of an inherited descriptor, which must be open.
 ///
-/// To be called once for a number, at a program's start: nobody else may own it.
+/// Called once for a number, at a program's start: it must have no other owner.
 pub(super) fn take_descriptor(number: RawFd) -> Result<OwnedFd, Errno> {
     if number < FIRST {
         return Err(Errno::BADF);
     }
-    // SAFETY: it is only asked for its flags, which fails if it is not open, and is not kept.
+    // SAFETY: it is only used for fcntl(2), which fails if it is not open, and is not stored.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(borrowed)?;
-    // SAFETY: it is open, and by the rule above nobody owns it.
+    // SAFETY: it is open, and by the rule above it has no owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A system call by itself.
+/// Makes a system call.
 #[cfg(test)]
 type Attempt = fn() -> Result<(), Errno>;
 
-/// System calls that no safe function makes, for the test that a filter refuses them. None would do
-/// anything if it were allowed.
+/// System calls without a safe function, for the test that a filter refuses them. None would have
+/// an effect if it were allowed.
 #[cfg(test)]
 pub(super) const FORBIDDEN: [(&str, Attempt); 4] = [
     ("ptrace", || {
-        // SAFETY: to be traced by oneself and to have no memory read: the arguments point to
-        // nothing.
+        // SAFETY: this process is not traced; the addresses are null.
         done(unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_PEEKDATA, 0, 0, 0) })
     }),
     ("process_vm_readv", || {
-        // SAFETY: no buffers, on either side.
+        // SAFETY: there are no buffers on either side.
         done(unsafe { libc::syscall(libc::SYS_process_vm_readv, std::process::id(), 0, 0, 0, 0, 0) })
     }),
     ("mount", || {
@@ -55,7 +54,7 @@ pub(super) const FORBIDDEN: [(&str, Attempt); 4] = [
             libc::PROT_READ | libc::PROT_EXEC,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: a new mapping, which nobody is told of.
+        // SAFETY: a new mapping, which is not used.
         done(unsafe { libc::syscall(libc::SYS_mmap, 0, 4096, protection, flags, -1, 0) })
     }),
 ];

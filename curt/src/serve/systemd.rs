@@ -1,19 +1,18 @@
-//! What a service manager is told: that the server is ready, reloads, stops, and lives
-//! (sd_notify(3)).
+//! Notifications to a service manager: ready, reloading, stopping, watchdog (sd_notify(3)).
 //!
-//! Without `NOTIFY_SOCKET` nobody listens and nothing is sent. A message that cannot be sent is a
-//! debug line: a server does not end for want of somebody to tell.
+//! Without `NOTIFY_SOCKET` nothing is sent. If a message cannot be sent, this is logged at level
+//! debug.
 
 use std::{io, time::Duration};
 
 use sd_notify::NotifyState;
 
-/// Tells that clients are served.
+/// Reports that clients are served.
 pub(super) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Tells that exports are read again; [`ready`] ends it.
+/// Reports that exports are read again; [`ready`] ends this state.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -21,19 +20,18 @@ pub(super) fn reloading() {
     }
 }
 
-/// Tells that what was begun is finished, and that `patience` may pass meanwhile.
-pub(super) fn stopping(patience: Duration) {
-    let patience = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);
-    notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(patience)]);
+/// Reports that the server completes its calls and ends, and that this may take `timeout`.
+pub(super) fn stopping(timeout: Duration) {
+    let timeout = u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX);
+    notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeout)]);
 }
 
-/// Tells that requests are served.
+/// Reports that calls are answered.
 pub(super) fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// How often it wants to hear that: the time after which it takes this process for hung. `None`:
-/// never.
+/// The watchdog's timeout; `None`: there is no watchdog.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero())
 }

@@ -1,4 +1,4 @@
-//! Mounts, reported on once or again and again: what each did, and which came, began again or went.
+//! Reports on mounts: the statistics of each, and which are new, restarted or gone.
 
 use std::path::PathBuf;
 
@@ -9,30 +9,30 @@ use serde::Serialize;
 use super::nfsiostat::MountRates;
 use super::{StatArguments, StatLayout, StatReport, StatSource, mountstats, nfsstat};
 
-/// What a row is of.
+/// The period of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum MountRowState {
-    /// All the time since it was mounted.
+    /// Since it was mounted.
     SinceMount,
-    /// The time since the last report.
+    /// Since the last report.
     SinceReport,
     /// It was mounted since the last report.
     New,
-    /// It was unmounted and mounted again since the last report, or its daemon is another: its
+    /// It was unmounted and mounted again since the last report, or has another daemon: its
     /// counters began at 0.
     Restarted,
-    /// It is not mounted any more.
+    /// It is no longer mounted.
     Gone,
 }
 
-/// A mount, and what it did in a time.
+/// A mount, and its statistics of a period.
 #[derive(Debug, Serialize)]
 struct MountRow {
     state: MountRowState,
-    /// The time, in seconds.
+    /// The period in seconds.
     seconds: f64,
-    /// Its rates over that time.
+    /// Its rates in that period.
     rates: MountRates,
     #[serde(flatten)]
     report: MountReport,
@@ -61,12 +61,12 @@ impl MountStatistics {
         }
     }
 
-    fn look(&self) -> Result<Vec<MountReport>, ControlError> {
+    fn sample(&self) -> Result<Vec<MountReport>, ControlError> {
         let directory = control::directory();
         match &self.mount {
             Some(mount) => match control::find(&directory, mount) {
                 Ok((_, report)) => Ok(vec![report]),
-                // It was there a moment ago.
+                // It existed at the last report.
                 Err(ControlError::NotMounted(_)) if self.before.is_some() => Ok(Vec::new()),
                 Err(error) => Err(error),
             },
@@ -108,7 +108,7 @@ impl MountStatistics {
             StatLayout::Nfsstat => nfsstat::mount(report, self.all),
             StatLayout::Nfsiostat => row.rates.text(report),
             StatLayout::Mountstats => mountstats::text(report, self.all),
-            // A line of ours would be one of the file.
+            // An additional line would become part of the file.
             StatLayout::Raw => return kernel::text(report),
         };
         if remark.is_empty() {
@@ -121,7 +121,7 @@ impl MountStatistics {
 
 impl StatSource for MountStatistics {
     fn report(&mut self) -> Result<StatReport> {
-        let now = self.look()?;
+        let now = self.sample()?;
         let rows = rows(self.before.as_deref(), &now);
         let text = self.render(&rows)?;
         let is_last = self.mount.is_some() && now.is_empty();
@@ -130,15 +130,15 @@ impl StatSource for MountStatistics {
     }
 }
 
-/// What happened to each mount between two looks, in the order of mount points, and then those that
-/// are gone.
+/// The rows between two reports, in the order of mount points, and then those of mounts that are
+/// gone.
 fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<MountRow> {
-    let known = before.unwrap_or_default();
+    let earlier_reports = before.unwrap_or_default();
     let same = |one: &MountReport, other: &MountReport| one.mount_point == other.mount_point;
     let mut rows: Vec<MountRow> = now
         .iter()
         .map(
-            |report| match known.iter().find(|earlier| same(earlier, report)) {
+            |report| match earlier_reports.iter().find(|earlier| same(earlier, report)) {
                 Some(earlier) if report.succession(earlier) == ReportContinuity::SameMount => {
                     row(MountRowState::SinceReport, report.since(earlier))
                 }
@@ -148,7 +148,7 @@ fn rows(before: Option<&[MountReport]>, now: &[MountReport]) -> Vec<MountRow> {
             },
         )
         .collect();
-    let gone = known
+    let gone = earlier_reports
         .iter()
         .filter(|earlier| !now.iter().any(|report| same(earlier, report)));
     rows.extend(gone.map(|earlier| row(MountRowState::Gone, earlier.since(earlier))));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_that_come_begin_again_and_go_are_told_apart() {
+    fn new_restarted_and_removed_mounts_are_distinguished() {
         let first = [
             report("/a", 1, 10.0),
             report("/b", 2, 10.0),

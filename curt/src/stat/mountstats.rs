@@ -1,4 +1,4 @@
-//! mountstats(8)'s layout: a mount's options, bytes and what each procedure cost.
+//! mountstats(8)'s layout: a mount's options, bytes and the statistics of each procedure.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use curt_trace::{OperationFigure, ProcedureFigures, TransportFigure};
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
 
-/// The words of the lines about bytes, in the order of the figures.
+/// The text of the lines about bytes, in the order of the values.
 const BYTES: [(&str, &str); 6] = [
     ("applications read", "via read(2)"),
     ("applications wrote", "via write(2)"),
@@ -19,7 +19,7 @@ const BYTES: [(&str, &str); 6] = [
     ("client wrote", "via NFS WRITE"),
 ];
 
-/// A mount's figures; `all`: what happened in the client, too.
+/// A mount's statistics; `all`: with the client's counters.
 pub(super) fn text(report: &MountReport, all: bool) -> String {
     let flavour = report.server.flavour;
     let mut text = format!(
@@ -37,8 +37,8 @@ pub(super) fn text(report: &MountReport, all: bool) -> String {
         }
     }
     text.push_str("\nNFS byte counts:\n");
-    for ((who, how), bytes) in BYTES.iter().zip(mountstats::bytes(report)) {
-        let _ = writeln!(text, "  {who} {bytes} bytes {how}");
+    for ((user, how), bytes) in BYTES.iter().zip(mountstats::bytes(report)) {
+        let _ = writeln!(text, "  {user} {bytes} bytes {how}");
     }
     let value = |figure| report.transport.value(figure);
     let sends = value(TransportFigure::Sends);
@@ -51,7 +51,7 @@ pub(super) fn text(report: &MountReport, all: bool) -> String {
     );
     let mut procedures: Vec<(&str, ProcedureFigures)> = report.operations.iter().collect();
     procedures.retain(|(_, figures)| figures.value(OperationFigure::Operations) > 0);
-    // The order of the procedures where they are equal.
+    // In the order of the procedures if they are equal.
     procedures.sort_by_key(|(_, figures)| std::cmp::Reverse(figures.value(OperationFigure::Operations)));
     let total = report.operations.total(OperationFigure::Operations);
     for (name, figures) in &procedures {
@@ -94,7 +94,7 @@ fn procedure(name: &str, figures: &ProcedureFigures, total: u64, text: &mut Stri
     );
 }
 
-/// `1 day, 2:03:04`, as mountstats(8) tells an age.
+/// An age in mountstats(8)'s format: `1 day, 2:03:04`.
 fn age(seconds: f64) -> String {
     let seconds = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
     let clock = format!(
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn procedures_stand_by_how_often_they_were_asked_for() {
+    fn procedures_are_sorted_by_number_of_calls() {
         let operations = OperationCounters::default();
         let request = |failed| CompletedRequest {
             transmissions: 1,

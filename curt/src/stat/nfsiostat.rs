@@ -1,4 +1,4 @@
-//! nfsiostat(8)'s layout: what passes in a second, and how long a READ and a WRITE take.
+//! nfsiostat(8)'s layout: rates per second, and times of READ and WRITE.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
 
-/// Bytes of what nfsiostat calls kB.
+/// Bytes per nfsiostat's kB.
 const KILOBYTE: f64 = 1024.0;
 
-/// The rates of a mount over a time.
+/// The rates of a mount in a period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct MountRates {
     ops_per_second: f64,
@@ -37,9 +37,9 @@ struct ProcedureRates {
 }
 
 impl MountRates {
-    /// Of what a mount did in `report.age_seconds`.
+    /// The rates of a mount in `report.age_seconds`.
     pub(super) fn of(report: &MountReport) -> Self {
-        // A mount may be younger than a clock tells.
+        // A mount may be younger than the clock's resolution.
         let seconds = if report.age_seconds > 0.0 {
             report.age_seconds
         } else {
@@ -126,7 +126,7 @@ impl ProcedureRates {
     }
 }
 
-/// A quotient, or 0 of nothing.
+/// A quotient, or 0 if the divisor is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part / whole }
 }

@@ -1,11 +1,11 @@
-//! nfsstat(8)'s layout: how often each procedure was called, and what was decided.
+//! nfsstat(8)'s layout: calls of each procedure, and the client's decisions.
 
 use std::fmt::Write as _;
 
 use curt_trace::control::MountReport;
 use curt_trace::{ClientSnapshot, Counter as _, ProcedureCalls};
 
-/// A mount's figures as text.
+/// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
     let mut text = format!(
         "{} mounted on {} (NFSv{}, {:.0} s)\n  {}\n\n",
@@ -38,8 +38,8 @@ pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
 }
 
-/// Words or numbers in nfsstat's columns of eleven characters; one that is as long as its column
-/// takes more, so that none run together.
+/// Words or numbers in nfsstat's columns of eleven characters; longer ones widen their column, so
+/// that none run together.
 pub(super) fn row(cells: &[impl std::fmt::Display]) -> String {
     let mut text: String = cells.iter().map(|cell| format!("{cell:<10} ")).collect();
     text.push('\n');

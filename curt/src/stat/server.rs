@@ -1,4 +1,4 @@
-//! `curt stat --server`: what a server did and remembered, and where its time goes.
+//! `curt stat --server`: a server's requests, caches and times of stages.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use super::nfsstat::{procedures, row as row_of};
 use super::{StatArguments, StatReport, StatSource};
 use crate::serve::control::{ServerReport, ServerSelector, find};
 
-/// The layers that remember something, with the counters of what was found and of what was not.
+/// The caches, with their counters of hits and misses.
 const LAYERS: [(&str, &str, &str); 3] = [
     ("token of the connection", "token_hits", "token_misses"),
     ("export decision", "export_hits", "export_misses"),
     ("identity", "identity_hits", "identity_misses"),
 ];
 
-/// Has a server measure one request of `every`; 0: none. Returns what to tell.
+/// Has a server measure one request of `every`; 0: none. Returns a message.
 pub(super) fn measure(which: &ServerSelector, every: u32) -> Result<String> {
     let (socket, report) = find(which)?;
     control::call(&socket, &SetStages { every })?;
@@ -30,7 +30,7 @@ pub(super) fn measure(which: &ServerSelector, every: u32) -> Result<String> {
     Ok(format!("server {} measures {measured}\n", report.pid))
 }
 
-/// A server, reported on once or again and again.
+/// Successive reports on a server.
 pub(super) struct ServerStatistics {
     which: ServerSelector,
     json: bool,
@@ -54,7 +54,7 @@ impl ServerStatistics {
 impl StatSource for ServerStatistics {
     fn report(&mut self) -> Result<StatReport> {
         let (_, now) = find(&self.which)?;
-        // From now on this one and no other that takes its place.
+        // From now on this server, not one that replaces it.
         self.which = ServerSelector::Process(now.pid);
         let shown = match &self.before {
             Some(before) => now.since(before),
@@ -101,7 +101,7 @@ fn text(report: &ServerReport, all: bool) -> String {
     text
 }
 
-/// The line that tells how often a file was open already.
+/// The line with the number of hits of the file cache.
 const CACHE_HITS: &str = "cache hits";
 /// Linux's lines (/proc/fs/nfsd/filecache), in its order.
 const FILE_CACHE_LINES: [&str; 9] = [
@@ -139,7 +139,7 @@ fn nfsstat(counters: &ServerSnapshot) -> String {
         + &procedures(&counters.requests)
 }
 
-/// What a layer remembered, and what not.
+/// Hits and misses of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheLayer {
     pub(crate) layer: &'static str,
@@ -147,7 +147,7 @@ pub(crate) struct CacheLayer {
     pub(crate) misses: u64,
 }
 
-/// All layers of a server.
+/// All caches of a server.
 pub(crate) fn server_layers(report: &ServerReport) -> Vec<CacheLayer> {
     let value = |name: &str| {
         let mut events = report.counters.events.iter();

@@ -1,4 +1,4 @@
-//! What is shown, and what keys change of it. It knows no terminal.
+//! The state of the screen, and its changes by keys. It does not depend on a terminal.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::sample::{Sample, SampleData};
 use super::table::{TableCell, TopTable};
 use super::tables::{seconds, tables};
 
-/// What a key led to.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOutcome {
     GoOn,
@@ -20,11 +20,11 @@ pub(super) struct App {
     before: Sample,
     now: Sample,
     tables: Vec<TopTable>,
-    /// Which table is shown.
+    /// The current table.
     tab: usize,
     /// The mount that is shown alone.
     only: Option<String>,
-    /// The column to sort by, where one was chosen.
+    /// The selected sort column.
     by: Option<usize>,
     ascending: bool,
     pub(super) first_row: usize,
@@ -34,7 +34,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// A screen that shows a first look.
+    /// A screen with a first sample.
     pub(super) fn new(first: Sample, has_colour: bool) -> Self {
         let mut app = Self {
             before: first.clone(),
@@ -53,31 +53,31 @@ impl App {
         app
     }
 
-    /// Another look was taken.
-    pub(super) fn take(&mut self, look: Sample) {
+    /// Adds another sample.
+    pub(super) fn take(&mut self, sample: Sample) {
         if self.is_paused {
             return;
         }
-        self.before = std::mem::replace(&mut self.now, look);
+        self.before = std::mem::replace(&mut self.now, sample);
         self.fill();
     }
 
     fn fill(&mut self) {
         let next = tables(&self.before, &self.now, self.only.as_deref());
-        // While nobody tells anything, what was told last stays.
+        // If a sample is empty, the last one remains.
         if !next.is_empty() {
             self.tables = next;
             self.tab = self.tab.min(self.tables.len() - 1);
         }
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> KeyOutcome {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if is_control => return KeyOutcome::End,
             KeyCode::Char('q') => return KeyOutcome::End,
-            // What is over the tables is put away first.
+            // An overlay is closed first.
             KeyCode::Esc if !self.helps => return KeyOutcome::End,
             KeyCode::Esc => self.helps = false,
             KeyCode::Char('?' | 'h') => self.helps = !self.helps,
@@ -135,17 +135,17 @@ impl App {
         self.fill();
     }
 
-    /// The tabs' names, and which is shown.
+    /// The names of the tabs, and the current one.
     pub(super) fn tabs(&self) -> (Vec<&'static str>, usize) {
         (self.tables.iter().map(|table| table.name).collect(), self.tab)
     }
 
-    /// The table that is shown.
+    /// The current table.
     pub(super) fn table(&self) -> Option<&TopTable> {
         self.tables.get(self.tab)
     }
 
-    /// The column by which it is sorted, and whether the least comes first.
+    /// The sort column, and whether the order is ascending.
     pub(super) fn order(&self) -> (usize, bool) {
         let by = self.by.or_else(|| self.table().map(|table| table.by));
         (by.unwrap_or(0), self.ascending)
@@ -161,7 +161,7 @@ impl App {
         rows.sort_by(|one, other| {
             let order = one[by].compare(&other[by]);
             let order = if ascending { order } else { order.reverse() };
-            // Who is equal keeps his place from look to look.
+            // Equal rows keep their order between samples.
             order.then_with(|| match one[0].compare(&other[0]) {
                 Ordering::Equal => Ordering::Equal,
                 order => order,
@@ -170,7 +170,7 @@ impl App {
         rows
     }
 
-    /// The line over the tables.
+    /// The line above the tables.
     pub(super) fn title(&self) -> String {
         let about = match &self.now.data {
             SampleData::Nobody(why) => return format!("curt top: {why}; what was told last:"),
@@ -196,13 +196,13 @@ impl App {
 pub(super) mod tests {
     use std::time::Instant;
 
-    use super::super::tables::tests::look;
+    use super::super::tables::tests::sample;
     use super::*;
 
     pub(in crate::top) fn app() -> App {
         let start = Instant::now();
-        let mut app = App::new(look(start, 10, 100), true);
-        app.take(look(start, 12, 150));
+        let mut app = App::new(sample(start, 10, 100), true);
+        app.take(sample(start, 12, 150));
         app
     }
 
@@ -227,7 +227,7 @@ pub(super) mod tests {
             "{:?}",
             app.rows()
         );
-        // By the name of the cache, the last first; and turned.
+        // By the name of the cache, descending; then reversed.
         press(&mut app, "S");
         assert_eq!(app.order(), (0, false));
         assert_eq!(app.rows()[0][0], TableCell::Text("permissions".to_owned()));
@@ -249,7 +249,7 @@ pub(super) mod tests {
     fn paused_nothing_changes_and_help_is_put_away_before_the_end() {
         let mut app = app();
         press(&mut app, "p");
-        app.take(look(Instant::now(), 20, 900));
+        app.take(sample(Instant::now(), 20, 900));
         assert!(app.title().contains("paused"));
         assert_eq!(app.table().unwrap().rows[0][8], TableCell::Count(150));
         press(&mut app, "?");
@@ -262,7 +262,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_told_last_stays_while_nobody_tells_anything() {
+    fn the_last_report_stays_while_no_new_one_arrives() {
         let mut app = app();
         app.take(Sample {
             at: Instant::now(),
@@ -271,7 +271,7 @@ pub(super) mod tests {
         assert!(app.title().contains("gone"));
         assert_eq!(app.rows().len(), 1);
         let before = app.rows().len();
-        app.take(look(Instant::now(), 30, 200));
+        app.take(sample(Instant::now(), 30, 200));
         assert_eq!(app.rows().len(), before);
     }
 }

@@ -1,11 +1,11 @@
-//! What a client remembers, and what that spares. Pure.
+//! The client's caches, and the requests that they save. Pure.
 
 use curt_trace::ClientCounter;
 
 use super::mounts::{KIBIBYTE, MountDelta};
 use super::table::{TableCell, TopTable, share};
 
-/// A cache, the counters of what it answered, those of what had to be asked, and the unit of both.
+/// A cache, its counters of hits and misses, and their unit.
 type CacheRow = (
     &'static str,
     &'static [ClientCounter],
@@ -13,7 +13,7 @@ type CacheRow = (
     f64,
 );
 
-/// What a client remembers.
+/// The caches of a client.
 macro_rules! caches {
     ($($name:literal $unit:expr, [$($hit:ident)*] [$($miss:ident)*];)*) => {
         [$(($name, &[$(ClientCounter::$hit),*], &[$(ClientCounter::$miss),*], $unit)),*]
@@ -31,7 +31,7 @@ const CACHES: [CacheRow; 8] = caches! {
     "data (KiB)" KIBIBYTE, [ReadHitBytes] [ReadBytes];
 };
 
-/// How much of what was wanted each cache answered, and what that spared.
+/// The hit rate of each cache, and the requests saved.
 pub(super) fn caches(meant: &[&MountDelta<'_>]) -> TopTable {
     let row = |(name, hits, misses, unit): &CacheRow| {
         let rate = |counters: &[ClientCounter]| -> f64 {

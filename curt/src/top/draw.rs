@@ -9,10 +9,10 @@ use ratatui::widgets::{Block, Cell as Shown, Clear, Paragraph, Row, Table};
 use super::app::App;
 use super::table::TableCell;
 
-/// Columns of numbers are at least so wide.
+/// Minimum width of numeric columns.
 const NUMBER: u16 = 8;
 
-/// What keys do.
+/// The keys and their effects.
 const KEYS: &[(&str, &str)] = &[
     ("q, Esc, Ctrl-C", "end"),
     ("Tab, ->, <-, 1 to 9", "choose the table"),
@@ -71,7 +71,7 @@ fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         let nothing = Paragraph::new("No data yet.");
         return frame.render_widget(nothing, area);
     };
-    // A screen too small for one row shows the head.
+    // A screen too small for one row shows the header.
     let room = usize::from(area.height.saturating_sub(1));
     let last = rows.len().saturating_sub(room.max(1));
     let first_row = app.first_row.min(last);
@@ -116,12 +116,12 @@ fn table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     app.first_row = first_row;
 }
 
-/// A column's name for people.
+/// A column's title.
 fn title(column: &str) -> String {
     column.replace("_per_s", "/s").replace('_', " ")
 }
 
-/// Numbers stand to the right.
+/// Numbers are right-aligned.
 fn cell(text: String, is_text: bool) -> Shown<'static> {
     let alignment = if is_text {
         Alignment::Left
@@ -131,7 +131,7 @@ fn cell(text: String, is_text: bool) -> Shown<'static> {
     Shown::from(Line::from(text).alignment(alignment))
 }
 
-/// What a name says must not move the cursor.
+/// Control characters in a name must not move the cursor.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|character| {
@@ -242,7 +242,7 @@ mod tests {
                 screen(&mut app, size);
             }
         }
-        // Beyond the last row there is nothing.
+        // There are no rows beyond the last one.
         app.first_row = 1000;
         screen(&mut app, (80, 24));
         assert_eq!(app.first_row, 0);

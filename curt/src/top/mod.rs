@@ -1,9 +1,9 @@
-//! `curt top`: mounts or a server on a screen, with rates per second, what caches save, and who
-//! causes requests.
+//! `curt top`: mounts or a server on a screen, with rates per second, requests saved by caches, and
+//! the processes and paths that cause requests.
 //!
-//! `look` takes a sample from the daemons, `tables` computes rates from two samples (of `mounts`
-//! with their `caches`, or of a `server`), `app` holds the state that keys change, `draw` draws
-//! both, `terminal` owns the terminal's state. Only `look` and `terminal` have side effects.
+//! `sample` gets samples from the daemons, `tables` computes rates from two samples (of `mounts`
+//! with their `caches`, or of a `server`), `app` has the state that keys change, `draw` draws both,
+//! `terminal` has the terminal's state. Only `sample` and `terminal` have side effects.
 
 mod app;
 mod caches;
@@ -35,10 +35,10 @@ use terminal::Screen;
 
 use crate::output;
 
-/// How often a signal is looked for while no key is pressed.
+/// Interval of checks for signals while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What `curt top` takes.
+/// Arguments of `curt top`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Keys: q quits, Tab and 1 to 9 choose the table, s and S the column to sort by, r reverses the order, m chooses the mount, p pauses, ? shows help.\n\
@@ -64,7 +64,7 @@ pub(crate) struct TopArguments {
     json: bool,
 }
 
-/// Shows it.
+/// Runs `curt top`.
 pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     let shown = if arguments.once {
         once(arguments)
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     }
 }
 
-fn subject(arguments: &TopArguments) -> SampleSource {
+fn source(arguments: &TopArguments) -> SampleSource {
     match &arguments.server {
         Some(which) => SampleSource::Server(which.as_str().into()),
         None => SampleSource::Mounts(arguments.mount.clone()),
@@ -85,10 +85,10 @@ fn subject(arguments: &TopArguments) -> SampleSource {
 }
 
 fn once(arguments: &TopArguments) -> Result<()> {
-    let subject = subject(arguments);
-    let before = subject.sample()?;
+    let source = source(arguments);
+    let before = source.sample()?;
     std::thread::sleep(Duration::from_secs(arguments.interval.into()));
-    let now = subject.sample()?;
+    let now = source.sample()?;
     let tables = tables(&before, &now, None);
     let text = if arguments.json {
         let mut json = serde_json::to_string_pretty(&tables::json(&before, &now, &tables))?;
@@ -106,9 +106,9 @@ fn watch(arguments: &TopArguments) -> Result<()> {
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
         "not a terminal; use curt top --once"
     );
-    let subject = subject(arguments);
-    // What is not there is said before the screen is taken.
-    let first = subject.sample()?;
+    let source = source(arguments);
+    // Errors are reported before the screen is used.
+    let first = source.sample()?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGTERM,
@@ -118,20 +118,20 @@ fn watch(arguments: &TopArguments) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let interval = Duration::from_secs(arguments.interval.into());
-    let looking = Sampler::start(subject, interval)?;
+    let sampler = Sampler::start(source, interval)?;
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut app = App::new(first, has_colour);
     let _screen = Screen::take(std::io::stdout())?;
     let mut terminal = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
     while !ended.load(Ordering::Relaxed) {
-        while let Some(look) = looking.next() {
-            app.take(look);
+        while let Some(sample) = sampler.next() {
+            app.take(sample);
         }
         terminal.draw(|frame| draw::draw(frame, &mut app))?;
         if !event::poll(TICK)? {
             continue;
         }
-        // A change of size is drawn by the next round.
+        // A change of size is drawn in the next round.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
             && app.key(key) == KeyOutcome::End

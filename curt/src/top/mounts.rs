@@ -1,4 +1,4 @@
-//! Two reports of each mount made into tables. Pure.
+//! Converts two reports of each mount to tables. Pure.
 
 use curt_trace::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
 use curt_trace::{ClientCounter, OperationFigure, TransportFigure};
@@ -12,7 +12,7 @@ const MILLISECOND: f64 = 1e6;
 /// Bytes of a KiB.
 pub(super) const KIBIBYTE: f64 = 1024.0;
 
-/// A mount's figures between two samples, and its totals.
+/// A mount's statistics between two samples, and its totals.
 pub(super) struct MountDelta<'a> {
     pub(super) now: &'a MountActivity,
     pub(super) done: MountReport,
@@ -142,9 +142,9 @@ fn causers(
 ) -> TopTable {
     let mut rows = Vec::new();
     for one in meant {
-        let known = one.before.map(of).unwrap_or_default();
+        let before = one.before.map(of).unwrap_or_default();
         for causer in of(one.now) {
-            let earlier = known.iter().find(|earlier| earlier.name == causer.name);
+            let earlier = before.iter().find(|earlier| earlier.name == causer.name);
             // A count that is new in the table may include `error` requests of others.
             let done = match earlier {
                 Some(earlier) => causer.requests.saturating_sub(earlier.requests),

@@ -1,4 +1,4 @@
-//! What daemons tell at one moment, and a thread that asks them again and again.
+//! Samples of daemons, and a thread that gets them periodically.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,34 +11,34 @@ use curt_trace::control::{self, ControlError, MountActivity, WatchMount};
 use crate::errors;
 use crate::serve::control::{ServerReport, ServerSelector, find};
 
-/// Whom to ask.
+/// The source of samples.
 #[derive(Clone, Debug)]
 pub(super) enum SampleSource {
-    /// All mounts, or the one at this place.
+    /// All mounts, or the one at this directory.
     Mounts(Option<PathBuf>),
     Server(ServerSelector),
 }
 
-/// What was told.
+/// A sample.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) data: SampleData,
 }
 
-/// By whom.
+/// Its data.
 #[derive(Clone, Debug)]
 pub(super) enum SampleData {
     Mounts(Vec<MountActivity>),
     Server(Box<ServerReport>),
-    /// Nobody, and why.
+    /// No data, and why.
     Nobody(String),
 }
 
 impl SampleSource {
-    /// Asks once.
+    /// Gets a sample.
     pub(super) fn sample(&self) -> Result<Sample> {
-        let told = match self {
+        let result = match self {
             Self::Server(which) => SampleData::Server(find(which)?.1),
             Self::Mounts(Some(mount)) => {
                 let (socket, _) = control::find(&control::directory(), mount)?;
@@ -48,7 +48,7 @@ impl SampleSource {
         };
         Ok(Sample {
             at: Instant::now(),
-            data: told,
+            data: result,
         })
     }
 }
@@ -56,7 +56,8 @@ impl SampleSource {
 fn all() -> Result<Vec<MountActivity>, ControlError> {
     let mounts = control::list(&control::directory())?.into_iter();
     let watched = mounts.map(|(socket, report)| {
-        // Who goes while he is asked, or does not tell who causes his requests, is shown as he was.
+        // A mount that ends meanwhile, or whose causes are not available, is shown with its last
+        // values.
         let watched = control::call(&socket, &WatchMount {}).map(|watched| *watched);
         watched.unwrap_or_else(|_| MountActivity {
             report,
@@ -66,34 +67,34 @@ fn all() -> Result<Vec<MountActivity>, ControlError> {
     Ok(watched.collect())
 }
 
-/// A thread that looks, so that a daemon that does not answer keeps no key waiting. It ends with
-/// this value.
+/// A thread that gets samples, so that keys work while a daemon does not respond. It ends with this
+/// value.
 pub(super) struct Sampler(Receiver<Sample>);
 
 impl Sampler {
-    /// Looks every `interval`.
-    pub(super) fn start(subject: SampleSource, interval: Duration) -> std::io::Result<Self> {
+    /// Gets a sample in each `interval`.
+    pub(super) fn start(source: SampleSource, interval: Duration) -> std::io::Result<Self> {
         let (sender, receiver) = sync_channel(1);
         thread::Builder::new()
             .name("looking".to_owned())
-            .spawn(move || look_on(&subject, interval, &sender))?;
+            .spawn(move || sample_repeatedly(&source, interval, &sender))?;
         Ok(Self(receiver))
     }
 
-    /// The next look, if there is one.
+    /// The next sample, if there is one.
     pub(super) fn next(&self) -> Option<Sample> {
         self.0.try_recv().ok()
     }
 }
 
-fn look_on(subject: &SampleSource, interval: Duration, sender: &SyncSender<Sample>) {
+fn sample_repeatedly(source: &SampleSource, interval: Duration, sender: &SyncSender<Sample>) {
     loop {
         thread::sleep(interval);
-        let look = subject.sample().unwrap_or_else(|error| Sample {
+        let sample = source.sample().unwrap_or_else(|error| Sample {
             at: Instant::now(),
             data: SampleData::Nobody(errors::line(&error)),
         });
-        if let Err(TrySendError::Disconnected(_)) = sender.try_send(look) {
+        if let Err(TrySendError::Disconnected(_)) = sender.try_send(sample) {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! Two reports of a server made into tables. Pure.
+//! Converts two reports of a server to tables. Pure.
 
 use curt_trace::stages::RequestStage;
 use curt_trace::{Counter as _, PROCEDURES};
@@ -7,7 +7,7 @@ use super::table::{TableCell, TopTable, share};
 use crate::serve::control::ServerReport;
 use crate::stat::server_layers;
 
-/// What a server did between two reports.
+/// A server's statistics between two reports.
 pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable> {
     let done = if before.pid == now.pid {
         now.since(before)

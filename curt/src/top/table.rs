@@ -1,17 +1,17 @@
-//! A table and its cells, as text, as JSON and in order. Pure.
+//! A table and its cells, as text, as JSON and sorted. Pure.
 
 use curt_bench::report::lay_out;
 use serde_json::{Value, json};
 
-/// One table: what a tab shows.
+/// A table: the contents of a tab.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TopTable {
-    /// Its name: the tab's, and in JSON.
+    /// Its name, for the tab and in JSON.
     pub(super) name: &'static str,
-    /// The columns' names; the first is what a row is about.
+    /// The names of the columns; the first identifies a row.
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Vec<TableCell>>,
-    /// The column to sort by at first.
+    /// The initial sort column.
     pub(super) by: usize,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct TopTable {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TableCell {
     Text(String),
-    /// A rate, a time or a share.
+    /// A rate, a time or a percentage.
     Rate(f64),
     Count(u64),
     /// No value.
@@ -38,7 +38,7 @@ impl TableCell {
         }
     }
 
-    /// Orders numbers by value and above everything else, which is ordered as text.
+    /// Orders numbers by value and above all others, which are ordered as text.
     pub(super) fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let number = |cell: &Self| match cell {
             Self::Rate(rate) => Some(*rate),
@@ -93,7 +93,7 @@ impl TopTable {
     }
 }
 
-/// The share of `part` in the sum of both, in percent.
+/// The percentage of `part` in the sum of both.
 pub(super) fn share(part: f64, rest: f64) -> TableCell {
     if part + rest > 0.0 {
         TableCell::Rate(part * 100.0 / (part + rest))

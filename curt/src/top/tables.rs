@@ -1,4 +1,4 @@
-//! Two samples made into tables of rates. Pure.
+//! Converts two samples to tables of rates. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -33,7 +33,7 @@ pub(super) fn seconds(before: &Sample, now: &Sample) -> f64 {
 pub(super) fn tables(before: &Sample, now: &Sample, only: Option<&str>) -> Vec<TopTable> {
     match (&before.data, &now.data) {
         (SampleData::Mounts(before), SampleData::Mounts(now)) => mounts::tables(before, now, only),
-        // There is no earlier sample: rates since they were mounted.
+        // There is no earlier sample: rates since mounting.
         (_, SampleData::Mounts(now)) => mounts::tables(&[], now, only),
         (SampleData::Server(before), SampleData::Server(now)) => server::tables(before, now),
         (_, SampleData::Server(now)) => server::tables(now, now),
@@ -52,9 +52,9 @@ pub(super) mod tests {
     use super::super::table::TableCell;
     use super::*;
 
-    /// A sample of a mount that has sent `lookups` requests in `age` seconds; for each, known names
-    /// saved two more.
-    pub(in crate::top) fn look(start: Instant, age: u32, lookups: u64) -> Sample {
+    /// A sample of a mount that has sent `lookups` requests in `age` seconds; for each, cached
+    /// names saved two more.
+    pub(in crate::top) fn sample(start: Instant, age: u32, lookups: u64) -> Sample {
         let (operations, counters) = (OperationCounters::default(), ClientCounters::default());
         for _ in 0..lookups {
             operations.ended(
@@ -101,7 +101,7 @@ pub(super) mod tests {
     #[test]
     fn rates_are_of_the_time_between_two_looks() {
         let start = Instant::now();
-        let (before, now) = (look(start, 10, 100), look(start, 12, 150));
+        let (before, now) = (sample(start, 10, 100), sample(start, 12, 150));
         let tables = tables(&before, &now, None);
         let table = |name: &str| tables.iter().find(|table| table.name == name).unwrap();
         let cell = |name: &str, row: usize, column: &str| {
@@ -125,17 +125,17 @@ pub(super) mod tests {
         assert_eq!(cell("caches", 1, "spared"), TableCell::Rate(300.0));
         assert_eq!(cell("processes", 0, "requests_per_s"), TableCell::Rate(25.0));
         assert_eq!(cell("paths", 0, "of_them_uncertain"), TableCell::Count(1));
-        let told = json(&before, &now, &tables);
-        assert_eq!(told["seconds"], 2.0);
-        assert_eq!(told["processes"][0]["process"], "42 make");
-        assert_eq!(told["mounts"][0]["rtt_ms"], 2.0);
+        let result = json(&before, &now, &tables);
+        assert_eq!(result["seconds"], 2.0);
+        assert_eq!(result["processes"][0]["process"], "42 make");
+        assert_eq!(result["mounts"][0]["rtt_ms"], 2.0);
         assert!(table("caches").text().starts_with("caches:\ncache "));
     }
 
     #[test]
     fn one_mount_is_shown_alone_and_a_mount_that_is_new_since_it_began() {
         let start = Instant::now();
-        let now = look(start, 10, 100);
+        let now = sample(start, 10, 100);
         let empty = Sample {
             at: start,
             data: SampleData::Mounts(Vec::new()),

@@ -1,4 +1,4 @@
-//! The terminal's state: taken for the screen, given back however that ends.
+//! The terminal's state: changed for the screen, and restored in all cases.
 
 use std::io::{self, Write};
 use std::panic;
@@ -9,14 +9,14 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-/// A terminal that shows a screen of ours and hands over single keys; dropped, it is as it was.
+/// A terminal in screen mode that returns single keys; restored when dropped.
 pub(super) struct Screen<W: Write> {
     out: W,
 }
 
 impl<W: Write> Screen<W> {
-    /// Takes the terminal. From now on a fault of ours gives it back before it is told, for it
-    /// would be told where nobody sees it.
+    /// Switches the terminal to screen mode. From now on a panic restores it before its message,
+    /// which would otherwise not be visible.
     pub(super) fn take(mut out: W) -> io::Result<Self> {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |fault| {
@@ -24,7 +24,7 @@ impl<W: Write> Screen<W> {
             before(fault);
         }));
         enable_raw_mode()?;
-        // Dropped from here on, it is given back.
+        // From here on it is restored when dropped.
         if let Err(error) = execute!(out, EnterAlternateScreen, Hide) {
             give_back(&mut out);
             return Err(error);
@@ -39,7 +39,7 @@ impl<W: Write> Drop for Screen<W> {
     }
 }
 
-/// Nothing can be done about a terminal that is gone.
+/// Errors are ignored: the terminal may be gone.
 fn give_back(out: &mut impl Write) {
     let _ = execute!(out, Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
@@ -49,7 +49,7 @@ fn give_back(out: &mut impl Write) {
 mod tests {
     use super::*;
 
-    /// Leaves the alternate screen, in the words of xterm.
+    /// xterm's sequence to leave the alternate screen.
     const LEFT: &[u8] = b"\x1b[?1049l";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where events go that are shown: lines, JSON, a recording, a trace of Chrome's format.
+//! The output of events: lines, JSON, a recording, or a trace in Chrome's format.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Stdout, Write};
@@ -10,7 +10,7 @@ use curt_trace::events::formatter::EventFormatter;
 use curt_trace::events::recording::RecordingHead;
 use curt_trace::events::{EventFilter, EventRecord, RecordSubject, RecordingWriter};
 
-/// As what events are shown, and where.
+/// The format and destination of events.
 #[derive(Debug, Clone)]
 pub(super) enum OutputTarget {
     Text,
@@ -19,14 +19,14 @@ pub(super) enum OutputTarget {
     Perfetto(PathBuf),
 }
 
-/// Which are shown, and how many.
+/// Which events are shown, and how many.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     pub(super) filter: EventFilter,
     pub(super) count: u64,
 }
 
-/// Shows events.
+/// Writes events.
 pub(super) struct EventOutput {
     head: RecordingHead,
     limits: Limits,
@@ -42,7 +42,7 @@ enum EventSink {
 }
 
 impl EventOutput {
-    /// Begins.
+    /// Begins the output.
     pub(super) fn begin(head: &RecordingHead, target: &OutputTarget, limits: &Limits) -> Result<Self> {
         let create = |path: &PathBuf| {
             let file = File::create(path).with_context(|| path.display().to_string())?;
@@ -71,7 +71,7 @@ impl EventOutput {
         })
     }
 
-    /// Takes note of a thread's name.
+    /// Records a thread's name.
     pub(super) fn name_thread(&mut self, thread: u32, name: String) {
         if let EventSink::Record(_, writer) = &mut self.sink {
             writer.name(RecordSubject::Thread(thread), name.as_bytes());
@@ -79,7 +79,7 @@ impl EventOutput {
         self.report.name_thread(thread, name);
     }
 
-    /// Takes note of an object's path.
+    /// Records an object's path.
     pub(super) fn name_object(&mut self, object: u64, path: Vec<u8>) {
         if let EventSink::Record(_, writer) = &mut self.sink {
             writer.name(RecordSubject::Object(object), &path);
@@ -87,7 +87,7 @@ impl EventOutput {
         self.limits.filter.name_object(object, path);
     }
 
-    /// Shows an event if it is one of those that are wanted.
+    /// Writes an event if it is selected.
     pub(super) fn add(&mut self, record: &EventRecord) -> Result<()> {
         let Some(shape) = self.head.events.get(record.event) else {
             return Ok(());
@@ -108,12 +108,12 @@ impl EventOutput {
         Ok(())
     }
 
-    /// Whether as many were shown as were asked for.
+    /// Whether the requested number of events was written.
     pub(super) fn is_enough(&self) -> bool {
         self.shown >= self.limits.count
     }
 
-    /// Lets whoever reads see what was shown until now.
+    /// Flushes the output.
     pub(super) fn flush(&mut self) -> Result<()> {
         if let EventSink::Lines { out, .. } = &mut self.sink {
             out.flush()?;
@@ -121,7 +121,7 @@ impl EventOutput {
         Ok(())
     }
 
-    /// Ends, with so many lost; returns how many were shown.
+    /// Ends the output, with the number of lost events; returns the number of written ones.
     pub(super) fn end(self, lost: u64) -> Result<u64> {
         match self.sink {
             EventSink::Lines { mut out, .. } => out.flush()?,

@@ -1,4 +1,4 @@
-//! Events of a process that runs, as they happen.
+//! Live events of a running process.
 
 use std::io::BufReader;
 use std::net::Shutdown;
@@ -15,16 +15,16 @@ use super::TraceArguments;
 use super::event_output::EventOutput;
 use crate::serve::control as server;
 
-/// Events that wait for earlier ones of other threads, at most.
-const HELD_MAX: usize = 100_000;
+/// Maximum number of events that wait for earlier ones of other threads.
+const PENDING_MAX: usize = 100_000;
 
-/// Shows events until whoever asked has enough, or the process ends.
+/// Shows events until the limit is reached, or the process ends.
 pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
-    // Said here, before anybody is asked.
+    // Errors are reported before the process is contacted.
     let patterns = arguments.chosen.patterns();
     events::select(&patterns)?;
     let limits = arguments.chosen.limits();
-    // What is not shown says to whom that belongs which is.
+    // Events that are not shown may have the path or user of those that are.
     let needs_all = limits.filter.needs_all_events();
     let stream = connect(arguments, if needs_all { "*".to_owned() } else { patterns })?;
     stream.get_ref().set_read_timeout(None)?;
@@ -35,7 +35,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     let output = EventOutput::begin(recording.head(), &target, &limits)?;
     let mut shown = EventReorderer {
         output,
-        held: Vec::new(),
+        pending: Vec::new(),
     };
     let lost = loop {
         match recording.next_item() {
@@ -51,7 +51,7 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
             }
             Ok(Some(RecordingItem::End { lost, .. })) => break Some(lost),
             Ok(None) | Err(RecordingError::CutOff) => break None,
-            // A process that is killed may end the connection so.
+            // A killed process may end the connection in this way.
             Err(RecordingError::Io(_)) => break None,
             Err(error) => return Err(error.into()),
         }
@@ -65,35 +65,34 @@ pub(super) fn watch(arguments: &TraceArguments) -> Result<()> {
     Ok(())
 }
 
-/// Events in the order of time: what one thread says may be heard before what another one said
-/// earlier.
+/// Orders events by time: events of one thread may be received before earlier ones of another.
 struct EventReorderer {
     output: EventOutput,
-    held: Vec<EventRecord>,
+    pending: Vec<EventRecord>,
 }
 
 impl EventReorderer {
     fn hold(&mut self, record: EventRecord) -> Result<()> {
-        self.held.push(record);
-        if self.held.len() > HELD_MAX {
+        self.pending.push(record);
+        if self.pending.len() > PENDING_MAX {
             self.output_until(u64::MAX)
         } else {
             Ok(())
         }
     }
 
-    /// Shows what happened until this time.
+    /// Outputs the events until this time.
     fn output_until(&mut self, until: u64) -> Result<()> {
-        self.held.sort_by_key(|record| record.time);
-        let told = self.held.partition_point(|record| record.time <= until);
-        for record in self.held.drain(..told) {
+        self.pending.sort_by_key(|record| record.time);
+        let ready = self.pending.partition_point(|record| record.time <= until);
+        for record in self.pending.drain(..ready) {
             self.output.add(&record)?;
         }
         Ok(())
     }
 }
 
-/// Asks the process that is meant; its events follow on what is returned.
+/// Connects to the selected process; its events follow on the returned stream.
 fn connect(arguments: &TraceArguments, patterns: String) -> Result<BufReader<UnixStream>> {
     let directory = control::directory();
     let socket = match (&arguments.server, &arguments.mount) {
@@ -118,14 +117,13 @@ fn only<T>(mut mounts: Vec<(T, MountReport)>) -> Result<(T, MountReport)> {
     bail!("choose a mount: {}", all.join(", "))
 }
 
-/// Tells the process that nothing more is wanted; it then says how many were lost, and ends the
-/// connection.
+/// Ends the watch; the process then sends the number of lost events, and closes the connection.
 fn enough(stream: &UnixStream) {
     // It fails only if the connection has ended already.
     let _ = stream.shutdown(Shutdown::Write);
 }
 
-/// Has enough after `seconds`, and when a signal says so; a second signal ends at once.
+/// Ends the watch after `seconds`, and at a signal; a second signal ends the process at once.
 fn stop_on_signal(stream: &UnixStream, seconds: Option<u64>) -> Result<()> {
     if let Some(seconds) = seconds {
         let stream = stream.try_clone()?;

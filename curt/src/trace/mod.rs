@@ -1,5 +1,5 @@
-//! `curt trace`: live events of a mount or server, recordings of them, what a crash left behind,
-//! and one request of a server as a call graph.
+//! `curt trace`: live events of a mount or server, recordings, events before a crash, and one
+//! request of a server as a call graph.
 
 mod event_output;
 mod graph;
@@ -17,7 +17,7 @@ use self::event_output::{Limits, OutputTarget};
 use crate::output;
 use crate::serve::control::ServerSelector;
 
-/// What `curt trace` takes.
+/// Arguments of `curt trace`.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -62,23 +62,23 @@ pub(crate) struct TraceArguments {
     graph: Option<String>,
 }
 
-/// Which events are shown, and how.
+/// Selection and format of events.
 #[derive(Debug, clap::Args)]
 struct EventSelection {
     /// Only events whose names match this pattern, with * and ?; may be repeated
     #[arg(long, value_name = "GLOB")]
     event: Vec<String>,
-    /// Only events about this path or what is below it, counted from the root of the mount, as
-    /// 'curt top' shows it; of a server: calls on this export or exports below it
+    /// Only events about this path or paths below it, relative to the root of the mount, as in
+    /// 'curt top'; for a server: calls on this export or exports below it
     #[arg(long, value_name = "PREFIX", value_parser = absolute)]
     path: Option<OsString>,
-    /// Only what programs of this user cause, given by its number
+    /// Only events caused by programs of this user, given by its uid
     #[arg(long, value_name = "N")]
     uid: Option<u32>,
-    /// Only the ends of what took at least MS milliseconds
+    /// Only the ends of operations that took at least MS milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     slower: Option<u64>,
-    /// What earlier versions had.
+    /// Options of earlier versions.
     #[arg(long, alias = "events", hide = true, value_parser = former_syntax)]
     filter: Option<String>,
     /// Print each event as a JSON object on a line of its own

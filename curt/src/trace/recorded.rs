@@ -1,5 +1,4 @@
-//! Events that were kept: in a recording, or in the ring of a process that was killed or has
-//! failed.
+//! Stored events: in a recording, or in the ring of a process that was killed or has failed.
 
 use std::fs::File;
 use std::path::Path;
@@ -54,7 +53,7 @@ pub(super) fn report(path: &Path, target: &OutputTarget, limits: &Limits) -> Res
     Ok(())
 }
 
-/// Tells which rings were left behind.
+/// Lists the rings of ended processes.
 pub(super) fn list(json: bool) -> Result<()> {
     let directory = control::directory();
     let rings = ring::left_behind(&directory).with_context(|| directory.display().to_string())?;
@@ -64,7 +63,7 @@ pub(super) fn list(json: bool) -> Result<()> {
     }
     let mut text = String::new();
     for path in &rings {
-        let told = match read(path) {
+        let result = match read(path) {
             Ok(left) => {
                 let last = left.last_time_ns;
                 let ago = last.map(|time| since(time.saturating_add(left.origin.time_of_day_offset)));
@@ -74,7 +73,7 @@ pub(super) fn list(json: bool) -> Result<()> {
             }
             Err(error) => error.to_string(),
         };
-        text += &format!("{}  {told}\n", path.display());
+        text += &format!("{}  {result}\n", path.display());
     }
     if rings.is_empty() {
         text += "No process of this user has left events behind.\n";
@@ -82,12 +81,12 @@ pub(super) fn list(json: bool) -> Result<()> {
     print(&text)
 }
 
-/// What a file says of itself must not move the cursor.
+/// Control characters in a file must not move the cursor.
 fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
 
-/// What a process left behind.
+/// The ring of an ended process.
 #[derive(serde::Serialize)]
 struct LeftRing {
     origin: RecordedProcess,
@@ -126,7 +125,7 @@ fn as_json(path: &Path) -> serde_json::Value {
     value
 }
 
-/// How long ago a time of day was, in nanoseconds since 1970.
+/// The time since a time of day in nanoseconds since 1970.
 fn since(time: u64) -> Duration {
     let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(time);
     // The clock may have been set back.

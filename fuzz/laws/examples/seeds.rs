@@ -1,6 +1,5 @@
-//! Writes the seeds from which fuzzing begins into `fuzz/corpus`: one good message of each kind,
-//! made by our own encoders. `cargo run -p curt-fuzz-laws --example seeds`; what is there already
-//! is kept.
+//! Writes the initial inputs of fuzzing to `fuzz/corpus`: a valid message of each kind, encoded by
+//! Curt. `cargo run -p curt-fuzz-laws --example seeds`; existing files are kept.
 
 use std::path::Path;
 
@@ -106,8 +105,7 @@ fn mount() -> Vec<Seed> {
     seeds
 }
 
-/// Arguments of each procedure that mean something, with the word that stands for a handle of the
-/// root.
+/// Meaningful arguments of each procedure, with the word that stands for a handle of the root.
 fn arguments(procedure: NfsProcedure) -> Vec<u8> {
     const ROOT: u32 = 0xffff_ff00;
     const FILE: u32 = 0xffff_ff01;
@@ -190,7 +188,7 @@ fn exports() -> Vec<Seed> {
         .to_vec()
 }
 
-/// A user, a time, and events: which, the thread and object, and the numbers in it.
+/// A user, a time, and events with thread, object and numbers.
 fn filters() -> Vec<Seed> {
     let event = |event: Event| u8::try_from(event.index()).expect("a small table");
     let operation = [
@@ -218,7 +216,7 @@ fn filters() -> Vec<Seed> {
     ]
 }
 
-/// Records as they are in memory, a short recording of its own words, and lanes.
+/// Records as in memory, a short recording with its own text, and shards.
 fn events() -> Vec<Seed> {
     let lookup = Event::NfsLookupExit.index();
     let first = |words: u64, event: usize| words | (event as u64) << 16 | 42 << 32;
@@ -268,7 +266,7 @@ fn events() -> Vec<Seed> {
         9,
     ];
     let own = [head(described), bytes(&short)].concat();
-    // One shard of 32 words: locked by nobody, some words written, none taken.
+    // One shard of 32 words: unlocked, some words written, none consumed.
     let shard = |records: &[u64]| {
         let mut shard = vec![0; 16 + 32];
         shard[1] = records.len() as u64;

@@ -1,14 +1,14 @@
-//! exports(5): whatever a file says, what is understood of it is understood the same when it is
-//! written down again.
+//! exports(5): whatever a file contains, its entries are the same after formatting and parsing them
+//! again.
 
 use std::path::Path;
 
 use curt_server::{ClientSpec, EXPORTS_MAX, ParsedExports, Severity};
 
-/// The bytes are a file; its lines are also taken for words that name clients.
+/// The bytes are a file; its lines are also parsed as client names.
 ///
 /// # Panics
-/// If an entry that is written down reads as another, or a problem does not say where it is.
+/// If a formatted entry is parsed differently, or a problem has no position.
 pub fn exports(bytes: &[u8]) {
     let mut parsed = ParsedExports::default();
     parsed.read(Path::new("exports"), bytes);

@@ -1,5 +1,5 @@
-//! `curt trace --path`, `--uid` and `--slower`: whatever the order of events, what one flag shows
-//! is shown without it, and two flags show what each of them shows.
+//! `curt trace --path`, `--uid` and `--slower`: for any order of events, one flag shows a subset of
+//! all events, and two flags show the intersection.
 
 use curt_trace::events::recording::RecordedValue;
 use curt_trace::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEvent};
@@ -7,7 +7,7 @@ use curt_trace::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEve
 /// The bytes are flags, and events of few threads and objects: three bytes each.
 ///
 /// # Panics
-/// If a filter of two flags does not show what both of them do alone.
+/// If a filter of two flags does not show the intersection of both.
 pub fn filter(bytes: &[u8]) {
     let [uid, slower, events @ ..] = bytes else { return };
     let path = || Some(b"/1".to_vec());

@@ -1,15 +1,15 @@
-//! Handles: what the server did not give out is refused, however like it looks.
+//! Handles: the server rejects handles that it did not create, however similar.
 
 use curt_proto::nfs3::{Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3};
 use curt_xdr::decode_all;
 
 use crate::world::{World, bytes};
 
-/// Taken for a handle as they are, and for changes of a good one: pairs of a position and what is
-/// flipped there.
+/// The bytes are used as a handle, and as changes of a valid one: pairs of a position and bits to
+/// flip.
 ///
 /// # Panics
-/// If a handle is taken that the server did not give out.
+/// If a handle is accepted that the server did not create.
 pub fn handle(input: &[u8]) {
     let world = World::new();
     if let Ok(forged) = NfsFh3::new(input) {
@@ -18,7 +18,7 @@ pub fn handle(input: &[u8]) {
     let mut changed = world.handles[0].as_bytes().to_vec();
     for pair in input.chunks_exact(2) {
         match usize::from(pair[0]) {
-            // Another length, too.
+            // Also another length.
             255 => changed.truncate(usize::from(pair[1])),
             254 => changed.push(pair[1]),
             at => {

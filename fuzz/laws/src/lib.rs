@@ -1,9 +1,9 @@
-//! What holds for any bytes at all: one function for each place where bytes of a peer, or of an
-//! operator, are understood.
+//! Properties that hold for any input: one function for each parser of bytes from a peer or an
+//! operator.
 //!
-//! Each takes the bytes and panics where its law is broken. The fuzz targets (`fuzz/targets`) hand
-//! over what libFuzzer thinks of; the tests of this crate what was found worth keeping
-//! (`fuzz/corpus`), and random bytes, with any compiler.
+//! Each takes the bytes and panics if its property is violated. The fuzz targets (`fuzz/targets`)
+//! pass libFuzzer's inputs; the tests of this crate pass the stored inputs (`fuzz/corpus`) and
+//! random bytes, with any compiler.
 
 mod control;
 mod exports;
@@ -30,10 +30,10 @@ pub use ring::ring;
 pub use service::{mount_service, service};
 pub use words::{mount_words, nfs_words, portmap_words};
 
-/// A law, by which the bytes go in.
+/// A property as a function of the bytes.
 pub type Law = fn(&[u8]);
 
-/// Every target with its law; the names are those of the binaries and of the corpora.
+/// All targets with their properties; the names are those of the binaries and of the corpora.
 pub const LAWS: [(&str, Law); 14] = [
     ("record", record),
     ("message", message),

@@ -1,5 +1,4 @@
-//! Headers of calls and replies: what is understood can be said again, and is then understood as
-//! the same.
+//! Headers of calls and replies: a decoded header is the same after encoding and decoding it again.
 
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, OpaqueAuth, RpcCredential};
 use curt_rpc::message::{
@@ -8,10 +7,10 @@ use curt_rpc::message::{
 };
 use curt_xdr::{Decoder, put_fixed};
 
-/// The bytes are taken for a call, and for a reply.
+/// The bytes are decoded as a call, and as a reply.
 ///
 /// # Panics
-/// If a message changes on its way through our own words.
+/// If a message changes by encoding and decoding it.
 pub fn message(bytes: &[u8]) {
     if let Ok(call) = CallMessage::decode(bytes) {
         call_survives(&call);
@@ -31,7 +30,7 @@ fn call_survives(call: &CallMessage<'_>) {
             gid: sys.gid,
             groups: AuthSysGids::first_of(&sys.groups),
         }),
-        // We never send another.
+        // Curt never sends another flavor.
         OpaqueAuth::Other { .. } => return,
     };
     let mut bytes = Vec::new();
@@ -47,7 +46,7 @@ fn call_survives(call: &CallMessage<'_>) {
     let again = CallMessage::decode(&bytes).expect("our own call is understood");
     let mut expected = *call;
     if let OpaqueAuth::Sys(sys) = &mut expected.credential {
-        // Arbitrary, and ours is 0.
+        // Arbitrary; Curt sends 0.
         sys.stamp = 0;
     }
     let padded = again.arguments.len().next_multiple_of(4) == again.arguments.len();

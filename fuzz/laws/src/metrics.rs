@@ -1,15 +1,14 @@
-//! What is heard where figures are served: one answer, whole, however the request is cut into
-//! pieces.
+//! The metrics server: one complete response, however the request is split.
 
 use curt_trace::control::metrics::answer;
 
-/// What is served.
+/// The served text.
 const FIGURES: &str = "curt_requests_total 7\n";
 
 /// The bytes are a request.
 ///
 /// # Panics
-/// If the answer depends on when the bytes come, is no answer of HTTP, or repeats what was asked.
+/// If the response depends on the splitting, is not valid HTTP, or repeats the request.
 pub fn metrics_request(bytes: &[u8]) {
     let answered = answer(bytes, || FIGURES.to_owned());
     for length in 0..bytes.len() {

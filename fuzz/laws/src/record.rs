@@ -1,24 +1,23 @@
-//! Record marking: however a stream comes in pieces, the same records come out, and those that the
-//! RFC describes.
+//! Record marking: however a stream is split, the records are the same, as defined by the RFC.
 
 use curt_rpc::record::{FRAGMENTS_MAX, MARK_SIZE, RecordAssembler, RecordError, RecordProgress};
 
-/// The longest record here: short, so that the limit is met.
+/// Maximum record size here: small, so that it is reached.
 const LIMIT: usize = 600;
-/// The bit that marks a record's last fragment (RFC 5531 section 11).
+/// The bit of a record's last fragment (RFC 5531 section 11).
 const LAST: u32 = 1 << 31;
 
-/// What a stream is: whole records, and how it ends.
+/// A decoded stream: complete records, and its end.
 #[derive(Debug, PartialEq, Eq)]
 struct Understood {
     records: Vec<Vec<u8>>,
     error: Option<RecordError>,
 }
 
-/// The first byte says in pieces of which length the rest comes.
+/// The first byte is the size of the pieces in which the rest is received.
 ///
 /// # Panics
-/// If what comes out depends on the pieces or is not what the marks say.
+/// If the records depend on the pieces or differ from the record marks.
 pub fn record(bytes: &[u8]) {
     let Some((&piece, stream)) = bytes.split_first() else {
         return;
@@ -27,7 +26,7 @@ pub fn record(bytes: &[u8]) {
     assert_eq!(understood, by_the_book(stream), "pieces of {piece} bytes");
 }
 
-/// As a connection does it: what is received is appended, and looked at after each piece.
+/// As on a connection: received bytes are appended, and decoded after each piece.
 fn in_pieces(stream: &[u8], piece: usize) -> Understood {
     let mut understood = Understood {
         records: Vec::new(),
@@ -64,7 +63,7 @@ fn in_pieces(stream: &[u8], piece: usize) -> Understood {
     understood
 }
 
-/// The same from the whole stream at once, straight from the RFC's text and our two limits.
+/// The reference: decodes the whole stream at once, by the RFC's text and the two limits.
 fn by_the_book(mut stream: &[u8]) -> Understood {
     let mut understood = Understood {
         records: Vec::new(),

@@ -1,4 +1,4 @@
-//! Recordings: whatever a file says, what is read of it can be shown, written and read again.
+//! Recordings: whatever a file contains, its records can be shown, written and read again.
 
 use curt_trace::events::chrome::ChromeTraceWriter;
 use curt_trace::events::formatter::EventFormatter;
@@ -8,11 +8,10 @@ use curt_trace::events::{EventRecord, RecordedProcess, RecordingReader, Recordin
 #[path = "../../../crates/trace/src/events/chrome/check.rs"]
 mod check;
 
-/// The bytes are a recording, and what follows the description of a good one.
+/// The bytes are a recording, and records after the header of a valid one.
 ///
 /// # Panics
-/// If what was read is not what is read of it when it is written, or breaks the rules of what it is
-/// shown as.
+/// If the records change by writing and reading them again, or the output violates its format.
 pub fn recording(bytes: &[u8]) {
     check_recording(bytes);
     let head = RecordingHead::new(RecordedProcess::default());
@@ -33,7 +32,7 @@ pub(crate) fn check_recording(bytes: &[u8]) {
     }
 }
 
-/// What is understood, up to the first thing that makes no sense.
+/// The records up to the first invalid one.
 fn read(bytes: &[u8]) -> (RecordingHead, Vec<EventRecord>) {
     let mut records = Vec::new();
     let Ok(mut recording) = RecordingReader::open(bytes) else {
@@ -45,7 +44,7 @@ fn read(bytes: &[u8]) -> (RecordingHead, Vec<EventRecord>) {
             records.push(record);
         }
     }
-    // A record has three words at least.
+    // A record has at least three words.
     assert!(records.len() <= bytes.len() / 24);
     if head.ring.is_some() {
         assert!(records.is_sorted_by_key(|record| record.time));
@@ -56,7 +55,7 @@ fn read(bytes: &[u8]) -> (RecordingHead, Vec<EventRecord>) {
     (head, records)
 }
 
-/// As lines, as JSON and as a trace of Chrome's format.
+/// As lines, as JSON and in Chrome's format.
 fn shown(head: &RecordingHead, mut records: Vec<EventRecord>) {
     records.sort_by_key(|record| record.time);
     let mut report = EventFormatter::new(head);

@@ -1,16 +1,16 @@
-//! The file of a ring: whatever became of it, what is read are whole events in order.
+//! The file of a ring: whatever it contains, the result are complete events in order.
 
 use curt_trace::events::recording::{RecordingHead, RingLayout};
 use curt_trace::events::{RecordedProcess, RecordingWriter};
 
-/// Bytes of a page, at which the memory begins.
+/// Page size, at which the memory begins.
 const PAGE: usize = 4096;
 
-/// The bytes are a ring, and the shards of a good one: the first byte says how many there are, the
-/// second how long each is.
+/// The bytes are a ring, and the shards of a valid one: the first byte is their number, the second
+/// the size of each.
 ///
 /// # Panics
-/// If an event is read that is none.
+/// If an invalid event is returned.
 pub fn ring(bytes: &[u8]) {
     super::recording::check_recording(bytes);
     let [shards, length, rest @ ..] = bytes else {

@@ -1,4 +1,4 @@
-//! Whole calls, executed: whatever the arguments, the reply is one that the procedure may give.
+//! Complete calls, executed: whatever the arguments, the reply is valid for the procedure.
 
 use curt_proto::mount3::{self, ExportList, MountList, MountReply};
 use curt_proto::nfs3::NfsProcedure;
@@ -8,17 +8,17 @@ use curt_xdr::decode_all;
 use crate::words::is_result;
 use crate::world::{World, bytes};
 
-/// Most calls of one input.
+/// Maximum number of calls of one input.
 const CALLS_MAX: usize = 16;
-/// A word of arguments with these first three bytes stands for a handle that the server gave:
+/// A word of arguments with these first three bytes stands for a handle from the server, because
 /// fuzzers cannot forge them.
 const HANDLE_WORD: [u8; 3] = [0xff, 0xff, 0xff];
 
-/// Calls to NFSv3, one after another: procedure, number of words of arguments, caller (even: root),
-/// a byte that is not used, then the words.
+/// Successive calls to NFSv3: procedure, number of argument words, caller (even: root), an unused
+/// byte, then the words.
 ///
 /// # Panics
-/// If a reply is not one of the procedure's.
+/// If a reply is not valid for the procedure.
 pub fn service(bytes: &[u8]) {
     let world = World::new();
     let mut rest = bytes;
@@ -39,7 +39,7 @@ pub fn service(bytes: &[u8]) {
     }
 }
 
-/// The arguments with the words that stand for handles replaced by these.
+/// The arguments with the placeholder words replaced by handles.
 fn with_handles(world: &World, arguments: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for word in arguments.chunks(4) {
@@ -58,7 +58,7 @@ fn with_handles(world: &World, arguments: &[u8]) -> Vec<u8> {
 /// arguments.
 ///
 /// # Panics
-/// If a reply is not one of the procedure's.
+/// If a reply is not valid for the procedure.
 pub fn mount_service(bytes: &[u8]) {
     let Some(([number, version], arguments)) = bytes.split_first_chunk::<2>() else {
         return;
@@ -70,8 +70,8 @@ pub fn mount_service(bytes: &[u8]) {
         mount3::VERSION_1
     };
     let world = World::new();
-    let asked = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
-    let results = match asked {
+    let outcome = world.call((mount3::PROGRAM, version, procedure.number()), 0, arguments);
+    let results = match outcome {
         Ok(results) => results,
         Err(CallFailure::GarbageArguments) => return,
         Err(failure) => panic!("{procedure:?}: {failure:?}"),

@@ -1,18 +1,18 @@
-//! Arguments and results of every program: what decodes encodes to as many bytes, and decodes to
-//! the same again.
+//! Arguments and results of all programs: a decoded value is encoded to the same number of bytes,
+//! and decoded to the same value again.
 
 use curt_proto::mount3::{self, DirPath, ExportList, MountList, MountReply};
 use curt_proto::nfs3::*;
 use curt_proto::portmap::{self, format_universal_address, parse_universal_address};
 use curt_xdr::{Encode, decode_all};
 
-/// The law for one type.
+/// The property for one type.
 macro_rules! survives {
     ($bytes:expr, $($word:ty),+) => {{$(
         if let Ok(value) = decode_all::<$word>($bytes) {
             let mut out = Vec::new();
             value.encode(&mut out);
-            // Padding may differ: what peers put there is not looked at.
+            // Padding may differ, because it is ignored when decoding.
             assert_eq!(out.len(), $bytes.len(), "{value:?}");
             let again: $word = decode_all(&out).expect("our own words are understood");
             assert_eq!(value, again);
@@ -20,14 +20,14 @@ macro_rules! survives {
     )+}};
 }
 
-/// Walks a listing to its end, however it ends.
+/// Iterates over a listing to its end.
 macro_rules! walks {
     ($bytes:expr, $entry:ty) => {
         if let Ok(NfsResult::Ok(listing)) =
             decode_all::<NfsResult<ReaddirOk<'_, $entry>, Option<Fattr>>>($bytes)
         {
             let mut entries = listing.entries;
-            // An entry takes 24 bytes at least.
+            // An entry has at least 24 bytes.
             let most = $bytes.len() / 24 + 1;
             assert!(entries.by_ref().count() <= most, "more entries than bytes");
             assert!(entries.next().is_none(), "a listing goes on after its end");
@@ -35,10 +35,10 @@ macro_rules! walks {
     };
 }
 
-/// Portmap's and rpcbind's.
+/// Those of portmap and rpcbind.
 ///
 /// # Panics
-/// If a word changes.
+/// If a value changes.
 pub fn portmap_words(bytes: &[u8]) {
     survives!(
         bytes,
@@ -52,10 +52,10 @@ pub fn portmap_words(bytes: &[u8]) {
     }
 }
 
-/// MOUNT's, of version 3 and what of version 1 is the same.
+/// Those of MOUNT, version 3 and the equal parts of version 1.
 ///
 /// # Panics
-/// If a word changes.
+/// If a value changes.
 pub fn mount_words(bytes: &[u8]) {
     survives!(
         bytes,
@@ -67,11 +67,11 @@ pub fn mount_words(bytes: &[u8]) {
     );
 }
 
-/// NFSv3's: the first byte is the procedure, modulo their number, whose arguments and results the
-/// rest are taken for.
+/// Those of NFSv3: the first byte modulo the number of procedures selects the procedure, and the
+/// rest is decoded as its arguments and results.
 ///
 /// # Panics
-/// If a word changes.
+/// If a value changes.
 pub fn nfs_words(bytes: &[u8]) {
     let Some((&number, bytes)) = bytes.split_first() else {
         return;

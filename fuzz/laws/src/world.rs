@@ -1,4 +1,4 @@
-//! A server with a small tree in memory, and calls to it of any bytes.
+//! A server with a small tree in memory, and calls to it with arbitrary bytes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all, put_fixed};
 use tempfile::TempDir;
 
-/// Where the tree is exported.
+/// The path of the export.
 pub(crate) const EXPORT: &[u8] = b"/export";
-/// How much can be written: little, so that no input costs much.
+/// Size limit of the tree: small, so that no input is expensive.
 const BYTES_MAX: u64 = 1 << 20;
 const FILES_MAX: u64 = 64;
-/// Longest reply: what a READ returns, and room.
+/// Maximum size of a reply: that of a READ, and some more.
 const REPLY_MAX: usize = nfs3::DATA_MAX + 4096;
 
-/// The server, and handles of what is in its tree: the root, a file, a directory, a symbolic link.
+/// The server, and handles of the root, a file, a directory and a symbolic link.
 pub(crate) struct World {
     service: NfsService,
     pub(crate) handles: Vec<NfsFh3>,
 }
 
-/// Who calls.
+/// The credential of a caller.
 pub(crate) fn credential(uid: u32) -> RpcCredential {
     RpcCredential::Sys(AuthSysCredential {
         machine_name: MachineName::new(b"fuzz"),
@@ -39,8 +39,8 @@ pub(crate) fn credential(uid: u32) -> RpcCredential {
 }
 
 thread_local! {
-    /// The server's memory of itself, one for the thread: its key stays the same, so that an input
-    /// means the same each time.
+    /// The server's state directory, one per thread: its key stays the same, so that an input has
+    /// the same meaning each time.
     static STATE: TempDir = tempfile::tempdir().expect("a directory for state");
 }
 
@@ -75,7 +75,7 @@ impl World {
         world
     }
 
-    /// What is in the tree at the beginning.
+    /// Creates the initial objects of the tree.
     fn plant(&mut self) {
         let path = bytes(&DirPath(Opaque::new(EXPORT).expect("a short path")));
         let mounted = self
@@ -130,7 +130,7 @@ impl World {
         self.call((nfs3::PROGRAM, nfs3::VERSION, procedure.number()), uid, arguments)
     }
 
-    /// A call as it comes over a connection.
+    /// A call as received over a connection.
     pub(crate) fn call(
         &self,
         procedure: (u32, u32, u32),

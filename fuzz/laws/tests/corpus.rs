@@ -1,11 +1,11 @@
-//! The laws with every compiler: on what fuzzing found worth keeping, and on random bytes.
+//! The properties with any compiler: on the stored inputs, and on random bytes.
 
 use std::path::Path;
 
 use curt_fuzz_laws::LAWS;
 use proptest::prelude::*;
 
-/// Where the corpora are.
+/// The directory of the corpora.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus");
 
 #[test]

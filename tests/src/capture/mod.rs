@@ -1,5 +1,5 @@
-//! What was on the wire: dumpcap records it, [`CaptureFile::calls`] counts the calls in it, and
-//! tshark says what is malformed.
+//! Packet captures: dumpcap records, [`CaptureFile::calls`] counts the calls, and tshark reports
+//! malformed packets.
 
 mod packets;
 mod streams;
@@ -16,43 +16,43 @@ use crate::process::{self, RunningProcess};
 
 /// The program number of NFS (RFC 1813 section 3).
 const PROGRAM: u32 = 100_003;
-/// How many looks in a row find nothing new at the end of a capture, 20 ms after each other:
-/// dumpcap writes at least every 250 ms what it has. They are counted, for on a machine that stood
-/// still time has passed and nobody has worked.
+/// Number of successive checks at intervals of 20 ms that find nothing new at the end of a capture:
+/// dumpcap writes at least every 250 ms. Checks are counted instead of time, because on a stalled
+/// machine time passes without progress.
 const QUIET_LOOKS: u32 = 60;
-/// How long a capture may go on growing after what is captured has ended.
+/// Timeout of a capture to stop growing after the traffic has ended.
 const SETTLED: Duration = Duration::from_secs(60);
-/// How long tshark may take to read a capture again.
+/// Timeout of tshark.
 const READ: Duration = Duration::from_secs(600);
 
-/// A capture that is running.
+/// A running capture.
 pub struct Capture {
     running: RunningProcess,
     file: PathBuf,
     port: u16,
 }
 
-/// A capture that is done.
+/// A finished capture.
 pub struct CaptureFile {
     file: PathBuf,
     port: u16,
 }
 
 impl Capture {
-    /// Records what goes to and from TCP port `port` on any interface of the network.
+    /// Captures traffic of TCP port `port` on all interfaces of the network.
     ///
     /// # Errors
-    /// tshark does not start.
+    /// dumpcap does not start.
     pub fn start(network: &Network, name: &str, port: u16) -> Result<Self> {
         let file = network.directory().join(format!("{name}.pcap"));
         let mut command = network.command("dumpcap");
-        // lo for peers on this machine, the bridge for kernels: a packet passes one of them once.
+        // lo for local peers, the bridge for kernels: a packet passes one of them once.
         command
             .args(["-q", "-B", "128", "-f", &format!("tcp port {port}")])
-            // What dumpcap keeps between the thread of each interface and the file: it drops beyond
-            // 1 MB otherwise.
+            // dumpcap's buffer between the capturing threads and the file: with the default of 1 MB
+            // it drops packets.
             .args(["-C", "268435456", "-N", "1000000"])
-            // What stands before the interfaces is for both of them.
+            // Options before the interfaces apply to both.
             .args(["-i", "lo", "-i", "br0", "-w"])
             .arg(&file);
         let running = RunningProcess::start("dumpcap", &mut command)?;
@@ -60,8 +60,8 @@ impl Capture {
         Ok(Self { running, file, port })
     }
 
-    /// Waits until the file does not grow any more: dumpcap throws away what it has not yet taken
-    /// from the kernel when it ends.
+    /// Waits until the file stops growing: when dumpcap ends, it drops packets that it has not read
+    /// from the kernel.
     fn settle(&self) -> Result<()> {
         let (mut last, mut looks) = (0, 0);
         process::until("the capture is written", SETTLED, || {
@@ -75,7 +75,7 @@ impl Capture {
     /// Ends it.
     ///
     /// # Errors
-    /// Packets were lost, so that nothing can be said.
+    /// Packets were lost, so that the capture cannot be used.
     pub fn stop(mut self) -> Result<CaptureFile> {
         self.settle()?;
         self.running.signal(rustix::process::Signal::INT)?;
@@ -106,19 +106,19 @@ impl CaptureFile {
     fn tshark(&self, network: &Network, arguments: &[&str]) -> Result<String> {
         let mut command = network.command("tshark");
         command
-            // Packets of a loaded machine may have been captured out of order; to tshark they are
-            // lost otherwise.
+            // On a loaded machine packets may be captured out of order; tshark would otherwise
+            // treat them as lost.
             .args(["-n", "-o", "tcp.reassemble_out_of_order:TRUE", "-r"])
             .arg(&self.file)
             .args(["-d", &format!("tcp.port=={},rpc", self.port)]);
         process::run(command.args(arguments), READ)
     }
 
-    /// The calls of each NFSv3 procedure: all that went to the port, counted from the bytes of each
+    /// The calls of each NFSv3 procedure sent to the port, counted from the bytes of each
     /// connection.
     ///
     /// # Errors
-    /// The capture is not complete, so that nothing can be said.
+    /// The capture is incomplete.
     pub fn calls(&self) -> Result<BTreeMap<String, u64>> {
         let file = std::fs::read(&self.file)?;
         let segments = packets::segments(&file)?;
@@ -136,10 +136,10 @@ impl CaptureFile {
         counts.into_iter().map(named).collect()
     }
 
-    /// What tshark calls malformed, a line for each; there should be none.
+    /// The packets that tshark reports as malformed, one line each; there should be none.
     ///
     /// # Errors
-    /// tshark's.
+    /// tshark fails.
     pub fn malformed(&self, network: &Network) -> Result<Vec<String>> {
         let text = self.tshark(network, &["-Y", "_ws.malformed || _ws.expert.severity == error"])?;
         Ok(text.lines().map(str::to_owned).collect())

@@ -1,8 +1,7 @@
-//! The TCP segments in a capture file, as pcapng has them (draft-ietf-opsawg-pcapng): blocks,
-//! Ethernet, IP, TCP.
+//! The TCP segments in a pcapng file (draft-ietf-opsawg-pcapng): blocks, Ethernet, IP, TCP.
 //!
-//! What is not TCP is passed over; what is cut or not understood is an error, for then nothing can
-//! be said of the capture.
+//! Other packets are skipped; truncated or unknown ones are an error, because the capture is then
+//! incomplete.
 
 use std::net::IpAddr;
 
@@ -12,29 +11,29 @@ use anyhow::{Context, Result, bail, ensure};
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
-/// The magic number of a section in this machine's byte order: dumpcap writes its own.
+/// The magic number of a section in native byte order, which dumpcap uses.
 const NATIVE: u32 = 0x1a2b_3c4d;
-/// The link type of Ethernet, which loopback and bridges claim to be.
+/// The link type of Ethernet, also used for loopback and bridges.
 const ETHERNET: u16 = 1;
 const PROTOCOL_TCP: u8 = 6;
 
-/// Which way of which connection: from, to.
+/// A direction of a connection: from, to.
 pub(super) type FlowDirection = ((IpAddr, u16), (IpAddr, u16));
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TcpSegment<'a> {
-    /// When it was captured, in the capture's own unit.
+    /// The time of capture, in the capture's unit.
     pub(super) time: u64,
     pub(super) way: FlowDirection,
-    /// The sequence number of its first byte; of a SYN, the number before.
+    /// The sequence number of its first byte; for a SYN, the number before.
     pub(super) sequence: u32,
     /// Whether it opens the connection.
     pub(super) syn: bool,
     pub(super) payload: &'a [u8],
 }
 
-/// All TCP segments of a capture, in the order of their times.
+/// All TCP segments of a capture, ordered by time.
 pub(super) fn segments(file: &[u8]) -> Result<Vec<TcpSegment<'_>>> {
     let mut rest = file;
     let mut segments = Vec::new();
@@ -45,18 +44,18 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<TcpSegment<'_>>> {
             length >= 12 && length.is_multiple_of(4),
             "a block of {length} bytes"
         );
-        // What stands before and behind the body is known: type, length, length.
+        // The fields around the body: type, length, length.
         let body = rest.get(8..length - 4).context("the capture is cut short")?;
         match kind {
             SECTION => ensure!(native(body, 0)? == NATIVE, "the capture of another byte order"),
             INTERFACE => ensure!(half(body, 0)? == ETHERNET, "a link that is not Ethernet"),
             ENHANCED_PACKET => segments.extend(packet(body)?),
-            // Statistics, names and the like.
+            // Statistics, names and similar.
             _ => {}
         }
         rest = rest.get(length..).context("the capture is cut short")?;
     }
-    // Two processors may hand over packets in another order than they were sent.
+    // Two processors may deliver packets in another order than they were sent.
     segments.sort_by_key(|segment| segment.time);
     Ok(segments)
 }
@@ -73,7 +72,7 @@ fn packet(body: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     let bytes = body
         .get(20..20 + usize::try_from(captured)?)
         .context("a packet is cut short")?;
-    // Addresses of the link, then what it carries.
+    // Link addresses, then the protocol.
     let inner = bytes.get(14..).context("no Ethernet")?;
     match big_half(bytes, 12)? {
         0x0800 => version_4(time, inner),
@@ -90,7 +89,7 @@ fn version_4(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     ensure!(big_half(bytes, 6)? & 0x3fff == 0, "a fragment of an IPv4 packet");
     let head = usize::from(bytes[0] & 0xf) * 4;
     let total = usize::from(big_half(bytes, 2)?);
-    // Short frames are padded; what the kernel is going to cut into packets may say 0.
+    // Short frames are padded; with segmentation offload the length may be 0.
     let end = if total == 0 { bytes.len() } else { total };
     let address = |at: usize| -> Result<IpAddr> { Ok(<[u8; 4]>::try_from(part(bytes, at, 4)?)?.into()) };
     tcp(
@@ -102,7 +101,7 @@ fn version_4(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     .map(Some)
 }
 
-/// RFC 8200 section 3; extension headers do not occur between programs of one machine.
+/// RFC 8200 section 3; extension headers do not occur between local programs.
 fn version_6(time: u64, bytes: &[u8]) -> Result<Option<TcpSegment<'_>>> {
     if *bytes.get(6).context("no IPv6")? != PROTOCOL_TCP {
         return Ok(None);
@@ -163,7 +162,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// A packet of `payload`, padded as short frames are.
+    /// A packet with `payload`, padded like short frames.
     fn packet_of(time: u32, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend([0x08, 0x00]);
@@ -174,7 +173,7 @@ pub(super) mod tests {
         frame.extend(700_u16.to_be_bytes());
         frame.extend(2049_u16.to_be_bytes());
         frame.extend(sequence.to_be_bytes());
-        // 24 bytes of header: an option of four stands at its end.
+        // 24 bytes of header: it ends with a four-byte option.
         frame.extend([0, 0, 0, 0, 6 << 4, flags, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         frame.extend(payload);
         frame.resize(frame.len().max(60), 0);

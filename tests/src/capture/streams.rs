@@ -1,7 +1,7 @@
-//! What went to a port, byte by byte: the segments of each connection put in the order of their
-//! sequence numbers, and the RPC calls in them (RFC 5531 sections 9 and 11).
+//! Reassembles the bytes sent to a port: the segments of each connection ordered by sequence
+//! number, and the RPC calls in them (RFC 5531 sections 9 and 11).
 //!
-//! It shares no code with Curt's own decoding, whose counts it is held against.
+//! It shares no code with Curt's decoders, with whose counts it is compared.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,29 +9,27 @@ use anyhow::{Context, Result, ensure};
 
 use super::packets::{FlowDirection, TcpSegment};
 
-/// The bit of a fragment's length that says that it is the record's last.
+/// The bit of a record's last fragment.
 const LAST: u32 = 0x8000_0000;
-/// The six words of a call that say what it calls: xid, CALL, RPC version, program, version,
-/// procedure.
+/// The first six words of a call: xid, CALL, RPC version, program, version, procedure.
 const CALL_WORDS: usize = 6;
 
-/// One way of one connection, from its opening on.
+/// One direction of a connection, from its start.
 struct ReassembledStream<'a> {
-    /// The number of the first byte.
+    /// The sequence number of the first byte.
     first: u32,
-    /// Bytes by their distance from the first.
+    /// Segments by their distance from the first byte.
     pieces: Vec<(u64, &'a [u8])>,
-    /// The distance of the latest piece: where the next is to be looked for.
+    /// The distance of the latest segment, near which the next one is.
     latest: u64,
 }
 
 impl<'a> ReassembledStream<'a> {
     fn add(&mut self, sequence: u32, payload: &'a [u8]) {
-        // Sequence numbers begin again after 4 GiB: a piece is near the one before it.
+        // Sequence numbers wrap after 4 GiB: a segment is near the previous one.
         let distance = sequence.wrapping_sub(self.first);
         let near = distance.wrapping_sub(low(self.latest)).cast_signed();
-        // A probe that keeps the connection alive may repeat the byte before the first; there is
-        // nothing new in it.
+        // A keepalive probe may repeat the byte before the first; it contains nothing new.
         let Some(at) = self.latest.checked_add_signed(i64::from(near)) else {
             return;
         };
@@ -39,7 +37,7 @@ impl<'a> ReassembledStream<'a> {
         self.pieces.push((at, payload));
     }
 
-    /// All bytes; what was sent again counts once.
+    /// All bytes; retransmitted ones count once.
     fn bytes(mut self) -> Result<Vec<u8>> {
         self.pieces.sort_by_key(|(at, _)| *at);
         let mut bytes = Vec::new();
@@ -61,14 +59,14 @@ fn low(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The bytes that went to `port`, one entry for each connection.
+/// The bytes sent to `port`, one entry for each connection.
 pub(super) fn streams(segments: &[TcpSegment<'_>], port: u16) -> Result<Vec<Vec<u8>>> {
     let mut open: HashMap<FlowDirection, ReassembledStream<'_>> = HashMap::new();
     let mut done = Vec::new();
     for segment in segments.iter().filter(|segment| segment.way.1.1 == port) {
         if segment.syn {
             let first = segment.sequence.wrapping_add(1);
-            // A SYN that is sent again opens the same connection.
+            // A retransmitted SYN opens the same connection.
             if open.get(&segment.way).is_none_or(|stream| stream.first != first) {
                 let stream = ReassembledStream {
                     first,
@@ -87,7 +85,7 @@ pub(super) fn streams(segments: &[TcpSegment<'_>], port: u16) -> Result<Vec<Vec<
     done.into_iter().map(ReassembledStream::bytes).collect()
 }
 
-/// Counts the calls of `program` in what went over one connection, by procedure.
+/// Counts the calls of `program` on one connection, by procedure.
 pub(super) fn count_calls(mut bytes: &[u8], program: u32, counts: &mut BTreeMap<u32, u64>) -> Result<()> {
     let mut record = Vec::new();
     while !bytes.is_empty() {
@@ -146,7 +144,7 @@ mod tests {
             (3, at(0), false, &bytes[..20]),
             (4, at(10), false, &bytes[10..50]),
             (5, at(0), false, &bytes[..50]),
-            // A probe, one byte before what is next.
+            // A probe, one byte before the next one.
             (6, at(83), false, &bytes[83..]),
         ])?;
         assert_eq!(counts, BTreeMap::from([(1, 2), (3, 1)]));

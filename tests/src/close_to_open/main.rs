@@ -1,12 +1,11 @@
-//! `close-to-open MODEL DIRECTORY...`: whoever opens a file sees all that was closed before, in
-//! whichever of the directories.
+//! `close-to-open MODEL DIRECTORY...`: checks that an open sees all data that were closed before,
+//! in any of the directories.
 //!
-//! The directories lead to the same files: mounts of one export, and the exported directory itself.
+//! The directories contain the same files: mounts of one export, and the exported directory itself.
 //! Processes work on random files, each through one directory: open, write or read, close, under a
-//! lock of the file (shared for those who only read). MODEL, a local directory, has a file for
-//! each: what its content must be, its lock, and what was last done with it. Contents and sizes
-//! must equal the model's, always. What differs is printed with the last operations, and ends the
-//! run.
+//! lock of the file (shared for readers). MODEL, a local directory, has a file for each: its
+//! expected content, its lock, and its last operations. Contents and sizes must always equal the
+//! model's. A difference is printed with the last operations, and ends the run.
 
 mod operation;
 
@@ -25,7 +24,7 @@ use curt_tests::random::Random;
 
 use crate::operation::{Operation, Subject};
 
-/// How many of the last operations on a file are printed when one fails.
+/// Maximum number of operations printed for a file that differs.
 const PRINTED: usize = 20;
 
 #[derive(Parser)]
@@ -33,24 +32,24 @@ const PRINTED: usize = 20;
 struct Arguments {
     /// A local directory for the model
     model: PathBuf,
-    /// Where the files are reached
+    /// Directories with the files
     #[arg(required = true)]
     directories: Vec<PathBuf>,
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// How many files
+    /// Number of files
     #[arg(long, default_value_t = 8)]
     files: usize,
-    /// How many processes for each directory
+    /// Number of processes per directory
     #[arg(long, default_value_t = 3)]
     processes: usize,
-    /// The largest size of a file in bytes
+    /// Maximum size of a file in bytes
     #[arg(long, default_value_t = 64 << 10)]
     file_bytes: usize,
-    /// What the choices of each process follow from
+    /// Seed of the processes' choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The number of this process, which another has started
+    /// Number of this process, if started by another
     #[arg(long, hide = true)]
     number: Option<u64>,
 }
@@ -77,12 +76,12 @@ fn name(number: usize) -> String {
     format!("shared-{number}")
 }
 
-/// Where a process says that something was wrong, for the others to end.
+/// The file that a process creates after an error, so that the others end.
 fn stop(arguments: &Arguments) -> PathBuf {
     arguments.model.join("stop")
 }
 
-/// Starts all processes; how many operations they performed.
+/// Starts all processes; returns the number of operations.
 fn launch(arguments: &Arguments) -> Result<u64> {
     for number in 0..arguments.files {
         for path in [&arguments.model, &arguments.directories[0]] {
@@ -111,7 +110,7 @@ fn launch(arguments: &Arguments) -> Result<u64> {
     Ok(operations)
 }
 
-/// One process; how many operations it performed.
+/// Runs one process; returns the number of operations.
 fn work(arguments: &Arguments, number: u64) -> Result<u64> {
     let which = usize::try_from(number)? % arguments.directories.len();
     let directory = &arguments.directories[which];
@@ -143,7 +142,7 @@ fn work(arguments: &Arguments, number: u64) -> Result<u64> {
     Ok(done)
 }
 
-/// What a file must be, locked as long as this lives.
+/// The expected state of a file, locked while this exists.
 struct Model {
     file: File,
     history: PathBuf,
@@ -159,7 +158,7 @@ impl Model {
         })
     }
 
-    /// Performs an operation on a file as on its model.
+    /// Performs an operation on a file and on its model.
     fn perform(
         &mut self,
         directory: &Path,

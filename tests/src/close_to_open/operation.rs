@@ -1,4 +1,4 @@
-//! What a process does with a file between open and close.
+//! The operations of a process between open and close.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,10 +11,10 @@ use rustix::fs::OFlags;
 use curt_tests::random::Random;
 use curt_tests::sys::{FileMapping, truncate};
 
-/// What direct transfers are aligned to.
+/// Alignment of direct I/O.
 const BLOCK: usize = 4096;
 
-/// One kind of operation.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Write,
@@ -51,10 +51,10 @@ const CHANGES: [Operation; 10] = [
     Chmod,
     ReadAndWrite,
 ];
-/// Plain reads are where a wrong end shows.
+/// A wrong size is visible in plain reads.
 const READS: [Operation; 6] = [Read, Read, ReadParts, MapRead, DirectRead, Stat];
 
-/// A file in one of the directories, and what must be in it.
+/// A file in one of the directories, and its expected content.
 pub(crate) struct Subject<'a> {
     pub(crate) path: PathBuf,
     pub(crate) content: &'a mut Vec<u8>,
@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Subject<'_> {
-    /// Opens the file, does one thing, and closes it.
+    /// Opens the file, performs one operation, and closes it.
     pub(crate) fn perform(&mut self, operation: Operation) -> Result<()> {
         match operation {
             Write => self.write_some(&writable(&self.path)?),
@@ -141,7 +141,7 @@ impl Subject<'_> {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.random.fill(&mut bytes);
-        // Zeros in what is found were never written.
+        // Written bytes are never zero.
         bytes.iter_mut().for_each(|byte| *byte |= 1);
         bytes
     }
@@ -186,7 +186,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// Another size, as the model has it from now on.
+    /// Another size, also set in the model.
     fn resize(&mut self) -> u64 {
         let size = match self.random.below(4) {
             0 => self.random.below(self.file_bytes),
@@ -207,8 +207,7 @@ impl Subject<'_> {
         let mapping = FileMapping::new(&file, offset, length)?;
         mapping.write(&bytes);
         self.put(offset, &bytes);
-        // What is mapped may outlive the descriptor; then nothing but msync(2) brings it to the
-        // server.
+        // A mapping may outlive the descriptor; then only msync(2) sends the data to the server.
         if self.random.below(2) == 0 {
             drop(file);
             mapping.sync()?;
@@ -288,7 +287,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// Compares what was found at `offset`; `wanted`: so many bytes should have been.
+    /// Compares the data found at `offset`; `wanted`: the expected number of bytes.
     fn compare(&self, offset: usize, found: &[u8], wanted: usize) -> Result<()> {
         ensure!(
             found.len() == wanted,
@@ -326,7 +325,7 @@ fn flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or_default()
 }
 
-/// Opens a file for direct transfers, where its file system has them.
+/// Opens a file for direct I/O, if its file system supports it.
 fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
     match options.clone().custom_flags(flags(OFlags::DIRECT)).open(path) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => options.open(path),
@@ -334,7 +333,7 @@ fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<File> {
     }
 }
 
-/// The aligned part of a buffer that is a block longer.
+/// The aligned part of a buffer that is longer by one block.
 fn align(buffer: &mut [u8], length: usize) -> &mut [u8] {
     let skip = buffer.as_ptr().align_offset(BLOCK);
     &mut buffer[skip..skip + length]

@@ -1,8 +1,8 @@
-//! Runs `latency` of tools/bench beside Ganesha, in a network of its own and on the same directory
-//! in memory, and prints what it prints.
+//! Runs `latency` of tools/bench with Ganesha as peer, in a separate network and on the same
+//! directory in memory, and prints its output.
 //!
-//! `cargo xtask compare latency` calls this and makes the documents' tables of it. All arguments
-//! are those of the benchmark.
+//! `cargo xtask compare latency` calls this and generates the documents' tables. All arguments are
+//! passed to the benchmark.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -12,7 +12,7 @@ use curt_tests::curt::program;
 use curt_tests::ganesha::Ganesha;
 use curt_tests::network::Network;
 
-/// Where files are kept in memory.
+/// A directory in memory.
 const MEMORY: &str = "/dev/shm";
 
 fn main() -> ExitCode {

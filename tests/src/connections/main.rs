@@ -1,9 +1,9 @@
-//! A client that opens many connections and says little on them.
+//! A client with many silent connections.
 //!
-//! `many-connections PORT IDLE HALF FIRST` opens IDLE connections that say nothing, and HALF that
-//! send half a call, to a server on 127.0.0.1; no more than 1,000 from one address, the first of
-//! which is 127.1.0.FIRST. It prints `ready`, keeps them until a line comes in, and prints how many
-//! of them the server had closed.
+//! `many-connections PORT IDLE HALF FIRST` opens IDLE connections that send nothing, and HALF that
+//! send half a call, to a server on 127.0.0.1; at most 1,000 from one address, starting with
+//! 127.1.0.FIRST. It prints `ready`, keeps them until it reads a line, and prints how many of them
+//! the server has closed.
 
 use std::io::{Write as _, stdin};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Connections from one address: fewer than a server lets one client have.
+/// Connections per address: fewer than a server's limit for one client.
 const PER_ADDRESS: usize = 1000;
 
 fn main() -> Result<()> {
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     for number in 0..idle + half {
         let address = first + u8::try_from(number / PER_ADDRESS)?;
         let socket = connect(address, server).with_context(|| format!("connection {number}"))?;
-        // Turn and turn about, so that neither kind is there first.
+        // Alternating, so that neither kind is first.
         let is_half = (number + 1) * half / (idle + half) > number * half / (idle + half);
         if is_half {
             (&socket).write_all(&call)?;
@@ -63,7 +63,7 @@ fn connect(last: u8, server: SocketAddr) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// The first half of a GETATTR, past what tells its procedure.
+/// The first half of a GETATTR, including its procedure number.
 fn half_a_call() -> Vec<u8> {
     let mut call = Vec::new();
     let body = record::begin_record(&mut call);
@@ -81,7 +81,7 @@ fn half_a_call() -> Vec<u8> {
     call
 }
 
-/// Whether the server ended it. Nothing but the end ever comes.
+/// Whether the server closed it. The server sends nothing.
 fn is_closed(socket: &TcpStream) -> bool {
     let received = rustix::net::recv(socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
     received != Err(Errno::AGAIN)

@@ -1,10 +1,10 @@
-//! `random-writer DIRECTORY`: does random things to a few files and checks each against a model in
+//! `random-writer DIRECTORY`: random operations on a few files, each checked against a model in
 //! memory.
 //!
-//! Whatever fails is printed with the seed and the operation's number, so that it can be had again.
-//! `--verify` compares files that an earlier run with the same seed has left, without writing: what
-//! a server kept can be looked at by another client, later. It runs on any file system and needs no
-//! instruction that an early x86-64 lacks.
+//! A failure is printed with the seed and the operation's number, so that it is reproducible.
+//! `--verify` compares files of an earlier run with the same seed, without writing, so that the
+//! data on a server can be checked by another client later. It runs on any file system and on all
+//! x86-64 processors.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -23,42 +23,42 @@ use crate::operation::{FileOperation, Limits};
 
 mod operation;
 
-/// How many of the last operations on a file are printed when one fails, and as many of those that
-/// had to do with the wrong byte.
+/// Maximum number of operations on a file printed after a failure, and of those that covered the
+/// wrong byte.
 const PRINTED: usize = 12;
 
 #[derive(Parser)]
 #[command(about = "Does random things to a few files and checks each against a model")]
 struct RandomWriterArguments {
-    /// Where the files are made
+    /// Directory for the files
     directory: PathBuf,
-    /// What all choices follow from; default: from the clock
+    /// Seed of all choices [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
-    /// How many operations
+    /// Number of operations
     #[arg(long, default_value_t = 100_000)]
     operations: u64,
-    /// How many files
+    /// Number of files
     #[arg(long, default_value_t = 3)]
     files: usize,
-    /// The largest size of a file in bytes
+    /// Maximum size of a file in bytes
     #[arg(long, default_value_t = 512 << 10)]
     file_bytes: usize,
-    /// The most bytes that one operation reads or writes
+    /// Maximum number of bytes of one operation
     #[arg(long, default_value_t = 32 << 10)]
     operation_bytes: usize,
-    /// Do nothing but compare the files with what such a run leaves
+    /// Only compare the files with the result of such a run
     #[arg(long)]
     verify: bool,
-    /// Leave the files
+    /// Keep the files
     #[arg(long)]
     keep: bool,
-    /// Say every so many operations how far it got
+    /// Print progress after this many operations
     #[arg(long)]
     progress: Option<u64>,
 }
 
-/// A file and what should be in it.
+/// A file and its expected content.
 struct CheckedFile {
     path: PathBuf,
     file: File,
@@ -134,7 +134,7 @@ fn run(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
             .map_err(|what| subject.describe(number, &what))?;
         if arguments.progress.is_some_and(|every| number % every.max(1) == 0) {
             println!("{number}");
-            // Whoever waits for the line reads it from a pipe.
+            // The reader of a pipe waits for the line.
             io::stdout().flush().map_err(|error| error.to_string())?;
         }
     }
@@ -152,7 +152,7 @@ fn run(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Draws the same operations without performing them, and compares what they come to.
+/// Generates the same operations without performing them, and compares the result.
 fn verify(arguments: &RandomWriterArguments, seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut contents = vec![Vec::new(); arguments.files.max(1)];
@@ -180,7 +180,7 @@ impl CheckedFile {
         self.call(&operation)
     }
 
-    /// Does to the file what the model has seen already.
+    /// Performs an operation on the file; the model has it already.
     fn call(&mut self, operation: &FileOperation) -> io::Result<()> {
         match operation {
             FileOperation::Write { offset, bytes } => self.file.write_all_at(bytes, *offset as u64),
@@ -216,8 +216,8 @@ impl CheckedFile {
             FileOperation::Fsync => self.file.sync_all(),
             FileOperation::Fdatasync => self.file.sync_data(),
             FileOperation::Reopen => {
-                // The new descriptor first: the old one's close must not be what makes the data
-                // seen.
+                // The new descriptor first: the data must be visible before the close of the old
+                // one.
                 self.file = OpenOptions::new().read(true).write(true).open(&self.path)?;
                 self.stat()
             }
@@ -266,15 +266,15 @@ impl CheckedFile {
     }
 }
 
-/// An operation that was performed.
+/// A performed operation.
 struct PastOperation {
     number: u64,
     text: String,
-    /// The bytes that it had to do with.
+    /// The bytes that it covered.
     range: Range<usize>,
 }
 
-/// A byte that is not what the model says.
+/// A byte that differs from the model.
 #[derive(Debug)]
 struct WrongByte {
     at: usize,

@@ -1,8 +1,7 @@
-//! What may be done to a file, drawn from a seed, and what it does to the model.
+//! Operations on a file, drawn from a seed, and their effect on the model.
 //!
-//! Invariant: what is drawn depends on the seed and on the model alone, never on what a system call
-//! said. So whoever knows the seed and the number of operations knows the files' content, without
-//! the files.
+//! Invariant: the operations depend only on the seed and the model, never on the result of a system
+//! call. So the files' content is determined by the seed and the number of operations.
 
 use std::fmt;
 use std::ops::Range;
@@ -71,12 +70,12 @@ impl fmt::Display for FileOperation {
     }
 }
 
-/// How large things may get.
+/// Limits of sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The largest size of a file, in bytes.
+    /// Maximum size of a file in bytes.
     pub(crate) file_bytes: usize,
-    /// The most bytes of one operation.
+    /// Maximum number of bytes of one operation.
     pub(crate) operation_bytes: usize,
 }
 
@@ -95,7 +94,7 @@ impl FileOperation {
                 bytes: bytes(random, limits.operation_bytes.min(limits.file_bytes - size)),
             },
             30..55 => {
-                // Beyond the end, too: what is not there must not be read.
+                // Also beyond the end, where a read must return nothing.
                 let offset = random.below(size + size / 8 + 1);
                 Self::Read {
                     offset,
@@ -133,8 +132,7 @@ impl FileOperation {
         }
     }
 
-    /// The bytes that it has to do with, as far as that can be said without knowing the file's
-    /// size.
+    /// The bytes that it covers, as far as this is known without the file's size.
     pub(crate) fn range(&self) -> Range<usize> {
         match self {
             Self::Write { offset, bytes } | Self::MapWrite { offset, bytes, .. } => {
@@ -147,7 +145,7 @@ impl FileOperation {
         }
     }
 
-    /// What the operation makes of a file's content.
+    /// The effect of the operation on a file's content.
     pub(crate) fn apply(&self, content: &mut Vec<u8>) {
         match self {
             Self::Write { offset, bytes } | Self::MapWrite { offset, bytes, .. } => {

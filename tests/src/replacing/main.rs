@@ -1,10 +1,10 @@
-//! Processes that make, replace, read and remove one file all the time.
+//! Processes that continuously create, replace, read and remove one file.
 //!
 //! `replacing-processes DIRECTORY COUNT MILLISECONDS` starts COUNT processes. A third of them write
-//! a file of their own and rename it to the name that all share, a third remove that name, a third
-//! open it and, later, read what they opened. What was opened has to be there, whole, whatever has
-//! become of its name. A second name is replaced in the same way and never removed: each open of
-//! that one has to succeed. Prints how often each succeeded: `replaced N removed N read N`.
+//! a file of their own and rename it to the common name, a third remove that name, a third open it
+//! and read the opened file later. An opened file must be readable completely, even if its name was
+//! replaced or removed. A second name is replaced in the same way and never removed: each open of
+//! it must succeed. Prints the numbers of successes: `replaced N removed N read N`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -19,9 +19,9 @@ use rustix::io::Errno;
 
 const KINDS: [&str; 3] = ["replaced", "removed", "read"];
 const SHARED: &str = "shared";
-/// Is there all the time.
+/// The name that always exists.
 const LASTING: &str = "lasting";
-/// What each version says, so many times.
+/// Number of lines of each version.
 const LINES: usize = 100;
 
 fn main() -> Result<()> {
@@ -65,7 +65,7 @@ fn launch(directory: &str, count: usize, milliseconds: &str) -> Result<()> {
     Ok(())
 }
 
-/// One process; how often it succeeded.
+/// Runs one process; returns the number of successes.
 fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> {
     let (shared, lasting) = (directory.join(SHARED), directory.join(LASTING));
     let own = format!("new-{number}");
@@ -98,20 +98,20 @@ fn one(kind: &str, directory: &Path, number: &str, end: Instant) -> Result<u64> 
     Ok(done)
 }
 
-/// Writes a file beside `name` and renames it to that.
+/// Writes a file next to `name` and renames it to `name`.
 fn replace(name: &Path, beside: &str, number: &str, round: u64) -> Result<()> {
     let own = name.with_file_name(beside);
     fs::write(&own, format!("{number:>5} {round:>8}\n").repeat(LINES)).context("writing")?;
     fs::rename(&own, name).context("replacing")
 }
 
-/// To be read past the caches of this machine, so that the server must still have it.
+/// With O_DIRECT, so that the server must still have the file.
 fn open(name: &Path) -> std::io::Result<File> {
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(name)
 }
 
-/// Reads what was opened after others had their turn.
+/// Reads the opened file after other processes have run.
 fn check(mut file: File) -> Result<()> {
     for _ in 0..20 {
         yield_now();
@@ -128,7 +128,7 @@ fn check(mut file: File) -> Result<()> {
     Ok(())
 }
 
-/// The name may be gone, or lead elsewhere by the time that its file is asked for.
+/// The name may be removed or replaced before its file is opened.
 fn unless_gone<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! Who makes a call.
+//! The user of a call.
 
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -8,7 +8,7 @@ use crate::call::Actor;
 /// The other user, and its group.
 const USER: u32 = 1000;
 
-/// Runs `call` as that user. Who it is concerns this thread alone, and there is no other.
+/// Runs `call` as that user. Ids are per thread, and there is only one.
 pub(crate) fn as_actor<T>(actor: Actor, call: impl FnOnce() -> T) -> T {
     if actor == Actor::Root {
         return call();
@@ -19,7 +19,7 @@ pub(crate) fn as_actor<T>(actor: Actor, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The saved ids stay root's, by which the way back is open.
+/// The saved ids remain root's, so that the change can be reverted.
 fn become_user(number: u32, groups: &[Gid]) {
     let (user, group, root) = (Uid::from_raw(number), Gid::from_raw(number), Uid::ROOT);
     let switched = if number == 0 {

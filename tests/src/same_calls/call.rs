@@ -1,4 +1,4 @@
-//! A system call as it is told to both worlds.
+//! A system call for both directories.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom}
 
 use crate::names::shown;
 
-/// How many files are open at a time.
+/// Maximum number of open files.
 pub(crate) const SLOTS: usize = 8;
-/// The most bytes of one call.
+/// Maximum number of bytes of one call.
 pub(crate) const CALL_BYTES: usize = 12 << 10;
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Actor {
     Root,
     User,
 }
 
-/// What a new time is.
+/// A new time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewTime {
     Now,
@@ -27,7 +27,7 @@ pub(crate) enum NewTime {
     At { seconds: i64, nanoseconds: i64 },
 }
 
-/// A path that shows itself.
+/// A path with a readable Debug format.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CallPath(pub(crate) Vec<u8>);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for CallPath {
     }
 }
 
-/// Bytes to write: as many as said, from a seed.
+/// Bytes to write: a number of bytes from a seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededBytes {
     seed: u64,
@@ -59,7 +59,7 @@ impl SeededBytes {
     }
 }
 
-/// A system call, or a few that belong together.
+/// A system call, or a sequence of calls.
 #[derive(Clone, Debug)]
 pub(crate) enum SystemCall {
     Open {
@@ -243,7 +243,7 @@ impl SystemCall {
         }
     }
 
-    /// The open file that the call is about.
+    /// The open file of the call.
     pub(crate) fn slot(&self) -> Option<usize> {
         match *self {
             Self::Open { slot, .. }

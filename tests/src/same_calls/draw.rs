@@ -1,4 +1,4 @@
-//! Which call comes next: drawn from a seed and from what both worlds agree on.
+//! Chooses the next call from a seed and the common state of both directories.
 
 use curt_tests::random::Random;
 use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom};
@@ -6,15 +6,15 @@ use rustix::fs::{Access, AtFlags, FallocateFlags, OFlags, RenameFlags, SeekFrom}
 use crate::call::{Actor, CALL_BYTES, CallPath, NewTime, SLOTS, SeededBytes, SystemCall};
 use crate::names::path;
 
-/// Where files usually end.
+/// Typical maximum size of files.
 const FILE_BYTES: usize = 200 << 10;
-/// Beyond what 32 bits say.
+/// An offset beyond 32 bits.
 const FAR: u64 = 5 << 30;
-/// Permissions that files and directories get.
+/// Modes of files and directories.
 const MODES: [u32; 11] = [
     0o777, 0o755, 0o700, 0o1777, 0o750, 0o2775, 0o666, 0o644, 0o600, 0o444, 0,
 ];
-/// Beside these of opening a file for reading, writing or both.
+/// Additional flags of open(2).
 const EXTRAS: [OFlags; 6] = [
     OFlags::EXCL,
     OFlags::TRUNC,
@@ -24,14 +24,14 @@ const EXTRAS: [OFlags; 6] = [
     OFlags::SYNC,
 ];
 
-/// What is drawn from beside the seed: paths that are there, and which slots are in use, by whom.
+/// The common state: existing paths, and the users of slots.
 pub(crate) struct DrawState<'k> {
     pub(crate) paths: &'k [Vec<u8>],
     pub(crate) slots: &'k [Option<Actor>],
 }
 
 impl SystemCall {
-    /// Draws the next call and who makes it.
+    /// Chooses the next call and its caller.
     pub(crate) fn draw(random: &mut Random, known: &DrawState<'_>) -> (Actor, Self) {
         let used: Vec<usize> = (0..SLOTS).filter(|slot| known.slots[*slot].is_some()).collect();
         let actor = if random.below(10) < 7 {
@@ -44,7 +44,7 @@ impl SystemCall {
             17..50 if !used.is_empty() => {
                 let slot = used[random.below(used.len())];
                 let call = Self::draw_on_file(random, slot, &used);
-                // Whoever opened a file uses it.
+                // A file is used by its opener.
                 (known.slots[slot].unwrap_or(Actor::Root), call)
             }
             _ => (actor, Self::draw_on_path(random, known.paths)),
@@ -69,7 +69,7 @@ impl SystemCall {
         Self::Open {
             slot,
             path: CallPath(path(random, known.paths)),
-            // No open of a FIFO waits for another.
+            // Opens of FIFOs do not wait for each other.
             flags: flags | OFlags::NONBLOCK | OFlags::CLOEXEC,
             mode: mode(random),
         }
@@ -241,7 +241,7 @@ fn offset(random: &mut Random) -> u64 {
 }
 
 fn mode(random: &mut Random) -> u32 {
-    // The first are what most files have, so that something can be done with them.
+    // The first ones are common names, so that calls affect the same files.
     match random.below(2) {
         0 => MODES[random.below(2)],
         _ => MODES[random.below(MODES.len())],

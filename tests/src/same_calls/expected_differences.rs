@@ -1,8 +1,7 @@
-//! Where a mount answers otherwise than a local directory because NFSv3 has no words for it, or
-//! because it is another machine that answers.
+//! Expected differences between a mount and a local directory, because of NFSv3 or because the
+//! server is another machine.
 //!
-//! This is all of it: whatever else differs is a fault. SEMANTICS.md says the same to whoever uses
-//! a mount.
+//! This list is complete: any other difference is a fault. SEMANTICS.md documents the same.
 
 use rustix::fs::{Access, SeekFrom};
 use rustix::io::Errno;
@@ -10,17 +9,16 @@ use rustix::io::Errno;
 use crate::call::{Actor, CallPath, NewTime, SystemCall};
 use crate::test_directory::{CallAnswer, CallOutcome, StatSummary};
 
-/// A call that is made on the mount alone, for the protocol has none like it, and what it may say
-/// there.
+/// A call that is made on the mount only, because the protocol does not support it, and its allowed
+/// results.
 pub(crate) struct MountRefusal {
     matches: fn(&SystemCall) -> bool,
     pub(crate) says: &'static [Errno],
 }
 
-/// The calls that have no words in NFSv3. The first error is the mount's own word, others are the
-/// kernel's about what it sees itself.
+/// Calls that NFSv3 does not support. The first error is the mount's, others are the kernel's own.
 pub(crate) const REFUSED: [MountRefusal; 3] = [
-    // No procedure allocates or gives back a part of a file.
+    // No procedure allocates or deallocates a part of a file.
     MountRefusal {
         matches: |call| matches!(call, SystemCall::Allocate { .. }),
         says: &[
@@ -31,7 +29,7 @@ pub(crate) const REFUSED: [MountRefusal; 3] = [
             Errno::SPIPE,
         ],
     },
-    // No procedure knows extended attributes.
+    // No procedure supports extended attributes.
     MountRefusal {
         matches: |call| {
             matches!(
@@ -52,7 +50,7 @@ pub(crate) const REFUSED: [MountRefusal; 3] = [
             Errno::PERM,
         ],
     },
-    // RENAME replaces, always.
+    // RENAME always replaces.
     MountRefusal {
         matches: |call| matches!(call, SystemCall::Rename { flags, .. } if !flags.is_empty()),
         says: &[
@@ -77,7 +75,7 @@ impl MountRefusal {
     }
 }
 
-/// Calls that are not made, for they would go on otherwise ever after.
+/// Calls that are not made, because later results would differ.
 pub(crate) fn is_left_out(actor: Actor, call: &SystemCall) -> bool {
     let half = |access: NewTime, change: NewTime| {
         matches!(
@@ -87,15 +85,14 @@ pub(crate) fn is_left_out(actor: Actor, call: &SystemCall) -> bool {
     };
     let is_user = actor == Actor::User;
     match *call {
-        // The kernel looks no name up for ".", and so nobody asks whether the caller may search the
-        // directory.
+        // The kernel sends no LOOKUP for ".", so search permission on the directory is not checked.
         _ if is_user && call.names().iter().any(|name| is_dot(name)) => true,
         SystemCall::Symlink { ref target, .. } => is_dot(target),
-        // Who may write a file may set either of its times to the server's; locally, only both.
+        // A user with write permission may set either time to the server's; locally, only both.
         SystemCall::Times { access, change, .. } | SystemCall::TimesOpen { access, change, .. } => {
             is_user && half(access, change)
         }
-        // A change of nothing is not sent, and no new ctime comes of it.
+        // A change of nothing is not sent, and does not change the ctime.
         SystemCall::Owner {
             user: None,
             group: None,
@@ -109,18 +106,18 @@ fn is_dot(name: &CallPath) -> bool {
     name.0.split(|byte| *byte == b'/').next_back() == Some(b".")
 }
 
-/// What is known of a call beside its answers.
+/// A call and its context.
 pub(crate) struct ComparedCall<'c> {
     pub(crate) call: &'c SystemCall,
     pub(crate) local: &'c CallOutcome,
     pub(crate) mount: &'c CallOutcome,
-    /// What the call is about, in the local world.
+    /// The object of the call in the local directory.
     pub(crate) object: Option<&'c StatSummary>,
 }
 
-/// Answers that may differ, with the reason.
+/// Results that may differ, with the reason.
 const FORCED: [fn(&ComparedCall<'_>) -> bool; 5] = [
-    // Nobody says where a file's holes are: all of it is data.
+    // NFSv3 does not report holes: the whole file is data.
     |case| {
         let size = case.size();
         let expected = match case.call {
@@ -136,10 +133,10 @@ const FORCED: [fn(&ComparedCall<'_>) -> bool; 5] = [
         };
         *case.mount == Ok(CallAnswer::Number(expected)) && matches!(case.local, Ok(_) | Err(Errno::NXIO))
     },
-    // Positions in a directory are what its file system makes of them.
+    // Positions in a directory depend on its file system.
     |case| matches!(case.call, SystemCall::Seek { .. }) && case.object.is_some_and(StatSummary::is_directory),
-    // A call that fails for two reasons: names and kinds are looked at here, rights at the server,
-    // so after them.
+    // A call that fails for two reasons: names and types are checked by the client, permissions by
+    // the server, so later.
     |case| {
         let rights = matches!(case.local, Err(Errno::ACCESS | Errno::PERM));
         let others = [
@@ -158,14 +155,14 @@ const FORCED: [fn(&ComparedCall<'_>) -> bool; 5] = [
         rights
             && matches!(case.mount, Err(errno) if others.contains(errno) || two_names && *errno == Errno::NOENT)
     },
-    // To change a directory is to make and remove names in it, which takes the right to search it
-    // as well.
+    // To change a directory is to create and remove names in it, which also needs search
+    // permission.
     |case| {
         let writes = matches!(case.call, SystemCall::Access { mode, .. } if mode.contains(Access::WRITE_OK));
         writes && *case.mount == Err(Errno::ACCESS) && case.object.is_some_and(StatSummary::is_directory)
     },
-    // The kernel opens FIFOs and devices by itself, and checks no rights on a mount that leaves
-    // them to the server.
+    // The kernel opens FIFOs and devices itself, and checks no permissions on a mount where the
+    // server does.
     |case| {
         let is_open = matches!(case.call, SystemCall::Open { .. }) && *case.local == Err(Errno::ACCESS);
         is_open && case.object.is_some_and(StatSummary::is_special)
@@ -179,7 +176,7 @@ impl ComparedCall<'_> {
     }
 }
 
-/// Whether the answers differ only as they have to.
+/// Whether the results differ only as expected.
 pub(crate) fn is_expected_difference(case: &ComparedCall<'_>) -> bool {
     FORCED.iter().any(|row| row(case))
 }

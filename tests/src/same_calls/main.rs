@@ -1,10 +1,10 @@
 //! `same-calls LOCAL MOUNT EXPORT`: makes the same random system calls in a local directory and on
-//! a mount, and compares what each says.
+//! a mount, and compares the results.
 //!
-//! EXPORT is the directory whose mount it is, on this machine, of the same kind of file system as
-//! LOCAL and as empty. What may differ is in `forced`; times and inode numbers are compared as
-//! `stats` says. At the end all three trees are compared. Whatever fails is printed with the seed
-//! and the calls before.
+//! EXPORT is the exported directory of the mount, on this machine, on the same type of file system
+//! as LOCAL and empty like it. Expected differences are in `expected_differences`; times and inode
+//! numbers are compared by `stats`. At the end all three trees are compared. A failure is printed
+//! with the seed and the previous calls.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,19 +27,19 @@ mod tree;
 #[derive(Parser)]
 #[command(about = "Makes the same random system calls in two directories and compares what each says")]
 struct SameCallsArguments {
-    /// A directory of this machine
+    /// A local directory
     local: PathBuf,
     /// A mount
     mount: PathBuf,
-    /// What is mounted there
+    /// The exported directory
     export: PathBuf,
-    /// What all choices follow from
+    /// Seed of all choices
     #[arg(long)]
     seed: u64,
-    /// How many calls
+    /// Number of calls
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
-    /// How many calls are printed before one that fails
+    /// Number of calls printed before a failure
     #[arg(long, default_value_t = 30)]
     history: usize,
 }

@@ -1,11 +1,10 @@
-//! Names and paths to try: few enough that calls meet each other's files, odd enough that nobody
-//! can take a name for text.
+//! Names and paths: few, so that calls affect the same files, and with arbitrary bytes.
 
 use curt_tests::random::Random;
 
-/// The longest name that a file may have.
+/// Maximum length of a name.
 const NAME_MAX: usize = 255;
-/// Names that may be anywhere. They are bytes, as names are.
+/// Names that may be anywhere. They are bytes.
 const NAMES: [&[u8]; 9] = [
     b"a",
     b"b",
@@ -18,7 +17,7 @@ const NAMES: [&[u8]; 9] = [
     "\u{e9}\u{1f980}".as_bytes(),
 ];
 
-/// A path below a world's top.
+/// A path below the top directory.
 pub(crate) fn path(random: &mut Random, known: &[Vec<u8>]) -> Vec<u8> {
     match random.below(100) {
         0..62 if !known.is_empty() => known[random.below(known.len())].clone(),
@@ -45,13 +44,13 @@ fn name(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// What system calls treat by rules of its own.
+/// Paths with special rules in system calls.
 fn odd(random: &mut Random, known: &[Vec<u8>]) -> Vec<u8> {
     let mut path = match known {
         [] => b"a".to_vec(),
         some => some[random.below(some.len())].clone(),
     };
-    // Not "..": through a link to the top it leads out of the world.
+    // Not "..": through a link to the top it leads out of the directory.
     match random.below(4) {
         0 => path.push(b'/'),
         1 => path.extend(b"/."),
@@ -61,7 +60,7 @@ fn odd(random: &mut Random, known: &[Vec<u8>]) -> Vec<u8> {
     path
 }
 
-/// A path for people.
+/// A readable path.
 pub(crate) fn shown(path: &[u8]) -> String {
     let text = path.escape_ascii().to_string();
     match text.len() {

@@ -1,4 +1,4 @@
-//! A run: each call in both worlds, what they say compared, and the trees at the end.
+//! A run: makes each call in both directories, compares the results, and the trees at the end.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::stats::StatHistory;
 use crate::test_directory::{CallAnswer, CallOutcome, TestDirectory};
 use crate::tree;
 
-/// How often the list of paths that calls are drawn from is made anew.
+/// Interval of updating the list of existing paths, in calls.
 const PATHS_EVERY: u64 = 25;
-/// How long a mount may take to remove a file after its last close, which nobody waits for.
+/// Timeout of the removal of a file after its last close, which close(2) does not wait for.
 const REMOVED: Duration = Duration::from_secs(60);
 
-/// Who has what open in a slot, and what it is in the local world.
+/// The user of a slot, and the object in the local directory.
 #[derive(Clone, Copy)]
 struct OpenSlot {
     actor: Actor,
@@ -30,7 +30,7 @@ struct OpenSlot {
     is_regular: bool,
 }
 
-/// What is known while it runs.
+/// The state of a run.
 pub(crate) struct SameCallsRun {
     arguments: SameCallsArguments,
     local: TestDirectory,
@@ -38,7 +38,7 @@ pub(crate) struct SameCallsRun {
     held: [Option<OpenSlot>; SLOTS],
     stats: StatHistory,
     pub(crate) history: VecDeque<String>,
-    /// How many calls did something in both worlds.
+    /// Number of calls that succeeded in both directories.
     pub(crate) succeeded: u64,
 }
 
@@ -84,7 +84,7 @@ impl SameCallsRun {
         Ok(())
     }
 
-    /// Makes one call in both worlds.
+    /// Makes one call in both directories.
     fn step(&mut self, actor: Actor, call: &SystemCall) -> Result<(), String> {
         self.prepare(call)?;
         let (closed, victims) = (call.slot().and_then(|slot| self.held[slot]), self.victims(call));
@@ -95,11 +95,11 @@ impl SameCallsRun {
         match (MountRefusal::of(call), &mount) {
             (Some(refused), Err(errno)) if refused.says.contains(errno) => return Ok(()),
             (Some(_), Err(errno)) => return Err(format!("the mount refused it with {errno:?}")),
-            // It came to nothing, or to what has words after all.
+            // It failed, or is supported after all.
             (Some(_), Ok(_)) | (None, _) => {}
         }
         if mount == Err(Errno::NOTEMPTY) && !self.stats.orphans.is_empty() {
-            // Files that were removed while open are still in a directory at the server.
+            // Files that were removed while open are still in a directory on the server.
             self.close_where(|held, orphans| orphans.contains(&held.inode))?;
             mount = as_actor(actor, || self.mount.perform(call));
         }
@@ -117,10 +117,10 @@ impl SameCallsRun {
         Ok(())
     }
 
-    /// Ends what would go on otherwise at a server, by what it must not know of: who has what open.
+    /// Closes files whose results would differ because the server does not know who has them open.
     fn prepare(&mut self, call: &SystemCall) -> Result<(), String> {
         let names: &[&CallPath] = match call {
-            // A right that was taken away is gone with the next request.
+            // A withdrawn permission applies from the next request on.
             SystemCall::Mode { path, .. } | SystemCall::Owner { path, .. } => {
                 let inodes = self.inodes_at(&[path]);
                 return self.before_rights_change(&inodes);
@@ -129,7 +129,7 @@ impl SameCallsRun {
                 let inodes: Vec<u64> = self.held[*slot].iter().map(|held| held.inode).collect();
                 return self.before_rights_change(&inodes);
             }
-            // Of what is removed while open only files stay.
+            // Of objects that are removed while open only files remain.
             SystemCall::Unlink { path } | SystemCall::RemoveDirectory { path } => &[path],
             SystemCall::Rename { to, .. } => &[to],
             _ => return Ok(()),
@@ -138,15 +138,15 @@ impl SameCallsRun {
         self.close_where(|held, _| !held.is_regular && inodes.contains(&held.inode))
     }
 
-    /// Who opened a file and may not any more is refused, and a file that was removed while open is
-    /// removed in the end by who removed it, if he still may.
+    /// A user who opened a file and has lost permission is refused, and a file that was removed
+    /// while open is finally removed by its remover, if still permitted.
     fn before_rights_change(&mut self, inodes: &[u64]) -> Result<(), String> {
         self.close_where(|held, orphans| {
             orphans.contains(&held.inode) || held.actor == Actor::User && inodes.contains(&held.inode)
         })
     }
 
-    /// The inodes at these paths, and behind them where they are links.
+    /// The inodes at these paths, and of their targets if they are links.
     fn inodes_at(&self, names: &[&CallPath]) -> Vec<u64> {
         let followed = |name: &&CallPath| {
             let mut path = name.0.clone();
@@ -160,7 +160,7 @@ impl SameCallsRun {
         seen.flatten().map(|seen| seen.inode).collect()
     }
 
-    /// What loses a name by the call while it is open, if the call succeeds.
+    /// The open object that loses a name by the call, if the call succeeds.
     fn victims(&self, call: &SystemCall) -> Option<u64> {
         let (SystemCall::Unlink { path: name } | SystemCall::Rename { to: name, .. }) = call else {
             return None;
@@ -201,13 +201,13 @@ impl SameCallsRun {
         Ok(())
     }
 
-    /// After answers that differed as they have to: goes on from where both are in the same state.
+    /// After expected differences: brings both to the same state.
     fn make_alike(&mut self, call: &SystemCall) {
         for world in [&mut self.local, &mut self.mount] {
             match *call {
                 SystemCall::Open { slot, .. } => world.close(slot),
                 SystemCall::Seek { slot, .. } => {
-                    // It works on all that can be opened but FIFOs, which have no position.
+                    // Works on all objects that can be opened except FIFOs, which have no position.
                     let _ = world.perform(&SystemCall::Seek {
                         slot,
                         to: SeekFrom::Start(0),
@@ -218,7 +218,7 @@ impl SameCallsRun {
         }
     }
 
-    /// What has to be known of open files after a call that succeeded.
+    /// Updates the state of open files after a successful call.
     fn keep_account(
         &mut self,
         actor: Actor,
@@ -254,8 +254,8 @@ impl SameCallsRun {
         Ok(())
     }
 
-    /// A file that was removed while open is removed at the server after its last close, which
-    /// nobody is told of.
+    /// The server removes a file that was removed while open after its last close, which is not
+    /// reported.
     fn after_close(&mut self, held: OpenSlot) -> Result<(), String> {
         if self.held.iter().flatten().any(|other| other.inode == held.inode)
             || !self.stats.orphans.remove(&held.inode)
@@ -285,7 +285,7 @@ impl SameCallsRun {
         }
     }
 
-    /// Compares what is left: by the mount, and where it is served from.
+    /// Compares the trees: through the mount, and in the exported directory.
     pub(crate) fn trees(&mut self) -> Result<(), String> {
         self.close_where(|_, _| true)?;
         let local = tree::walk(&self.arguments.local)?;

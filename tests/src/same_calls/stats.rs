@@ -1,51 +1,49 @@
-//! Whether two answers of stat(2) are of the same file in the same state.
+//! Whether two results of stat(2) are of the same file in the same state.
 //!
-//! Inode numbers are held to be one to one. Times are another machine's: those that were set are
-//! equal, and of others it is compared whether they moved since the file was looked at last.
+//! Inode numbers must correspond one to one. Times are those of another machine: times that were
+//! set must be equal, and for others the comparison is whether they changed since the last stat(2).
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 use crate::test_directory::StatSummary;
 
-/// Seconds since 1970 below which a time was set by a call and not by a clock.
+/// Times below this, in seconds since 1970, were set by a call and not by a clock.
 const SET_BEFORE: i64 = 1_000_000_001;
-/// The bits of a mode that a write takes away, of whoever may not keep them.
+/// The mode bits that a write clears for unprivileged callers.
 const SET_ID: u32 = 0o6000;
-/// A directory in memory may be changed twice within so many nanoseconds and show one time: its
-/// time is taken from what it loses, of which nobody knew the time, so that the clock's step is
-/// enough for it.
+/// A directory in memory may be changed twice within this many nanoseconds and have one time: its
+/// time is taken from the object that it loses, whose time was not read, so the clock's step is
+/// sufficient.
 const STEP: i64 = 20_000_000;
-/// What the times of [`StatSummary`] are called.
+/// The names of the times of [`StatSummary`].
 const TIMES: [&str; 3] = ["atime", "mtime", "ctime"];
 
-/// What was seen of a file before.
+/// A previous result of stat(2).
 struct PreviousStat {
     local: StatSummary,
     mount: StatSummary,
     silly_removed: u64,
 }
 
-/// What the answers so far said.
+/// The results so far.
 #[derive(Default)]
 pub(crate) struct StatHistory {
     inodes: HashMap<u64, u64>,
     taken: HashMap<u64, u64>,
     before: HashMap<u64, PreviousStat>,
-    /// Inodes, of the local world, that lost a name while they were open.
+    /// Inodes, in the local directory, that lost a name while they were open.
     pub(crate) orphans: HashSet<u64>,
-    /// Those that ever did, and may have other names still.
+    /// Those that ever did, and may still have other names.
     pub(crate) were_orphans: HashSet<u64>,
-    /// Inodes that were mapped into memory: a local file in memory then has blocks where it had
-    /// holes.
+    /// Inodes that were mapped: a local file in memory then has blocks instead of holes.
     pub(crate) mapped: HashSet<u64>,
-    /// How often a file that was kept for those who had it open was removed: that changes its
-    /// directory once more.
+    /// Number of removals of silly-renamed files: each changes its directory once more.
     pub(crate) silly_removed: u64,
 }
 
 impl StatHistory {
-    /// Compares; says what differs.
+    /// Compares both; returns the difference.
     pub(crate) fn compare(&mut self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let of = |what: &str, local: &dyn std::fmt::Debug, mount: &dyn std::fmt::Debug| {
             Err(format!("{what} is {local:?} and on the mount {mount:?}"))
@@ -58,7 +56,7 @@ impl StatHistory {
                 local.inode, mount.inode
             ));
         }
-        // A server's threads never write with the right to keep these bits.
+        // A server's threads never write with the capability to keep these bits.
         let lost = if local.is_regular() { SET_ID } else { 0 };
         if local.mode & !lost != mount.mode & !lost || mount.mode & !local.mode != 0 {
             return of("mode", &format!("{:o}", local.mode), &format!("{:o}", mount.mode));
@@ -71,13 +69,13 @@ impl StatHistory {
         }
         self.compare_links_and_sizes(local, mount)?;
         if local.is_special() {
-            // The kernel reads and writes FIFOs and devices by itself, and tells nobody.
+            // The kernel reads and writes FIFOs and devices itself, without a request.
             return Ok(());
         }
         self.compare_times(local, mount)
     }
 
-    /// A file that was removed while open has another name, until it is closed, which its directory
+    /// A file that was removed while open has another name until it is closed, which its directory
     /// shows, too.
     fn compare_links_and_sizes(&self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let links = local.links == mount.links;
@@ -102,7 +100,7 @@ impl StatHistory {
 
     fn compare_times(&mut self, local: &StatSummary, mount: &StatSummary) -> Result<(), String> {
         let before = self.before.get(&local.inode);
-        // The removal, or what it will be, changes what it is about and its directory once more.
+        // The removal, now or later, changes the object and its directory once more.
         let moved_alone = |before: &PreviousStat| {
             let concerned = local.is_directory() || self.were_orphans.contains(&local.inode);
             concerned && (before.silly_removed < self.silly_removed || !self.orphans.is_empty())
@@ -146,7 +144,7 @@ impl StatHistory {
     }
 }
 
-/// Nanoseconds from one time to another.
+/// Nanoseconds between two times.
 fn since(from: (i64, i64), to: (i64, i64)) -> i64 {
     (to.0 - from.0) * 1_000_000_000 + to.1 - from.1
 }

@@ -1,4 +1,4 @@
-//! One of the directories that the calls are made in, with what is open there.
+//! One of the directories of the calls, with its open files.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use crate::call::{NewTime, SLOTS, SystemCall};
 
-/// How files begin that a client keeps for those who have them open.
+/// Prefix of silly-renamed files.
 const SILLY: &[u8] = b".nfs";
 /// The name of an extended attribute, and its value.
 const ATTRIBUTE: (&str, &[u8]) = ("user.same-calls", b"value");
-/// Bytes that one call of a listing takes that is interrupted: enough for one name of any length.
+/// Number of bytes read by one call of an interrupted listing: enough for one name of any length.
 const LISTED_BYTES: usize = 320;
 
-/// What a call said.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallAnswer {
     Done,
@@ -31,13 +31,13 @@ pub(crate) enum CallAnswer {
     Names(Vec<Vec<u8>>),
     /// Compared field by field.
     Stat(Box<StatSummary>),
-    /// A law that holds by itself was broken.
+    /// An invariant was violated.
     Wrong(String),
 }
 
 pub(crate) type CallOutcome = Result<CallAnswer, Errno>;
 
-/// stat(2)'s answer, as far as it can be compared.
+/// The comparable part of a result of stat(2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatSummary {
     pub(crate) inode: u64,
@@ -86,7 +86,7 @@ impl From<Stat> for StatSummary {
     }
 }
 
-/// A directory and what is open below it.
+/// A directory and its open files.
 pub(crate) struct TestDirectory {
     top: PathBuf,
     slots: [Option<OwnedFd>; SLOTS],
@@ -104,27 +104,27 @@ impl TestDirectory {
         self.slots[slot] = None;
     }
 
-    /// What is at `path`, whatever may be behind it.
+    /// The object at `path`, without following a link.
     pub(crate) fn look(&self, path: &[u8]) -> Option<StatSummary> {
         fs::lstat(self.at(path)).ok().map(StatSummary::from)
     }
 
-    /// What a call finds at `path` that follows links.
+    /// The object at `path`, following links.
     pub(crate) fn look_behind(&self, path: &[u8]) -> Option<StatSummary> {
         fs::stat(self.at(path)).ok().map(StatSummary::from)
     }
 
-    /// What is open there.
+    /// The open object.
     pub(crate) fn look_open(&self, slot: usize) -> Option<StatSummary> {
         fs::fstat(self.slots[slot].as_ref()?).ok().map(StatSummary::from)
     }
 
-    /// The calls take "" for no name at all, and so does this.
+    /// "" is an empty path for the system calls, and here.
     fn at(&self, path: &[u8]) -> PathBuf {
         if path.is_empty() {
             return PathBuf::new();
         }
-        // `join` would drop what follows a slash.
+        // `join` would drop a trailing slash.
         let mut whole = self.top.as_os_str().as_bytes().to_vec();
         whole.push(b'/');
         whole.extend(path);
@@ -258,7 +258,7 @@ impl TestDirectory {
                 done(fs::renameat_with(CWD, at(from), CWD, at(to), *flags))
             }
             SystemCall::Link { from, to, flags } => done(fs::linkat(CWD, at(from), CWD, at(to), *flags)),
-            // A target is text, and the same text in both worlds.
+            // A target is text, and the same in both directories.
             SystemCall::Symlink { target, path } => done(fs::symlink(OsStr::from_bytes(&target.0), at(path))),
             SystemCall::ReadLink { path } => Ok(CallAnswer::Bytes(
                 fs::readlink(at(path), Vec::new())?.into_bytes(),
@@ -315,7 +315,7 @@ impl TestDirectory {
         }
     }
 
-    /// Maps what the file has of the range, which is nothing where it ends before.
+    /// Maps the part of the range that is within the file; `None` if there is none.
     fn map(&self, slot: usize, offset: usize, length: usize) -> Result<Option<(FileMapping, usize)>, Errno> {
         let file = self.file(slot)?;
         let size = usize::try_from(fs::fstat(file)?.st_size).unwrap_or(0);
@@ -328,8 +328,8 @@ impl TestDirectory {
     }
 }
 
-/// Reads a directory and makes and removes names meanwhile. What was there before and still is must
-/// be told once; what came or went, at most once.
+/// Reads a directory while names are created and removed. Names that exist throughout must be
+/// returned once; others at most once.
 fn list_while_changing(path: &Path) -> CallOutcome {
     let own = |number: usize| path.join(format!("while-listing-{number}"));
     let mode = Mode::from_raw_mode(0o755);
@@ -374,13 +374,12 @@ fn directory(path: &Path) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Adds `most` names or more where there are so many, without . and .. and those of files that were
-/// removed while open.
+/// Adds at least `most` names if there are so many, without . and .. and silly-renamed files.
 fn list(directory: impl AsFd, most: usize, names: &mut Vec<Vec<u8>>) -> Result<(), Errno> {
     let mut buffer = [const { MaybeUninit::uninit() }; LISTED_BYTES];
     let mut entries = RawDir::new(directory, &mut buffer);
     let mut count = 0;
-    // No name that was received already is left behind.
+    // All names of a received buffer are consumed.
     while count < most || !entries.is_buffer_empty() {
         let Some(entry) = entries.next() else { break };
         let name = entry?.file_name().to_bytes().to_vec();

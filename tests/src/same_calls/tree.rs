@@ -1,4 +1,4 @@
-//! Walking what the calls have made.
+//! Walks a tree.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,17 +10,17 @@ use rustix::fs::{FileType, lstat};
 
 use crate::test_directory::StatSummary;
 
-/// How much of either end of a file is compared: some are too long to be read.
+/// Number of bytes compared at either end of a file: some are too long to be read.
 const END_BYTES: usize = 256 << 10;
 
-/// A file's path, what stat(2) says of it, and what is in it: a link's target, a file's ends.
+/// A file's path, its stat(2), and its contents: a link's target, a file's ends.
 pub(crate) struct FoundFile {
     pub(crate) path: Vec<u8>,
     pub(crate) seen: StatSummary,
     pub(crate) content: Vec<u8>,
 }
 
-/// The paths of all that is below `top`, in order.
+/// The paths of all objects below `top`, in order.
 pub(crate) fn paths(top: &Path) -> Result<Vec<Vec<u8>>, String> {
     let mut found = Vec::new();
     let mut open = vec![Vec::new()];
@@ -44,7 +44,7 @@ pub(crate) fn paths(top: &Path) -> Result<Vec<Vec<u8>>, String> {
     Ok(found)
 }
 
-/// All that is below `top`, with what is in it.
+/// All objects below `top`, with their contents.
 pub(crate) fn walk(top: &Path) -> Result<Vec<FoundFile>, String> {
     let find = |path: Vec<u8>| {
         let whole = top.join(OsStr::from_bytes(&path));

@@ -1,15 +1,14 @@
-//! Processes that get stuck on a server that stopped answering, a fifth of them in each of five
-//! system calls.
+//! Processes that wait for a server that does not respond, a fifth of them in each of five system
+//! calls.
 //!
-//! `stuck-processes launch TREE CONTROL COUNT` starts COUNT processes on files of their own in
-//! TREE. They get as far as they need the server for (files to be read or written are opened), then
-//! it prints `prepared`. When CONTROL/go is there they make their call; `stuck` is printed once
-//! every one waits in the kernel. When CONTROL/kill is there each is sent SIGKILL, and `dead N ms`
-//! says how long it took until all were gone; when CONTROL/wait is there instead, `done` says that
-//! all ended by themselves and well.
+//! `stuck-processes launch TREE CONTROL COUNT` starts COUNT processes on separate files in TREE.
+//! They perform the steps that need the server (opening files), then it prints `prepared`. When
+//! CONTROL/go exists they make their call; `stuck` is printed once all wait in the kernel. When
+//! CONTROL/kill exists each gets SIGKILL, and `dead N ms` is the time until all have ended; when
+//! CONTROL/wait exists instead, `done` means that all ended by themselves successfully.
 //!
 //! `stuck-processes hold FILE CONTROL` opens a file and prints `opened`, writes to it when
-//! CONTROL/write is there and prints `written`, and keeps it open.
+//! CONTROL/write exists and prints `written`, and keeps it open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _, stdin};
@@ -52,7 +51,7 @@ fn hold(file: &Path, control: &Path) -> Result<()> {
     }
 }
 
-/// One process: prepares, says so, waits for its standard input to end, makes its call.
+/// One process: prepares, prints this, waits for the end of its standard input, makes its call.
 fn one(kind: &str, file: &Path) -> Result<()> {
     let open = match kind {
         "read" => Some(File::open(file)?),
@@ -75,8 +74,8 @@ fn one(kind: &str, file: &Path) -> Result<()> {
         }
         ("write", Some(open)) => open.write_all_at(b"written", 0)?,
         ("close", Some(open)) => {
-            // Kept here, for the server is not needed yet; the kernel closes what is open when the
-            // process ends.
+            // Kept here, because the server is not needed yet; the kernel closes open files at the
+            // process's end.
             open.write_all_at(b"written before the end", 0)?;
             std::process::exit(0)
         }
@@ -127,8 +126,8 @@ fn launch(tree: &Path, control: &Path, count: usize) -> Result<()> {
     }
 }
 
-/// Waits until every process waits in the kernel. Who closes at its end may be gone already: after
-/// a second of silence it is let go, and the mount writes for it.
+/// Waits until all processes wait in the kernel. A process that closes at its end may have ended:
+/// after a second of silence it is released, and the mount writes its data.
 fn all_wait(children: &mut [Child]) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(300);
     for (number, child) in children.iter_mut().enumerate() {
@@ -181,8 +180,8 @@ fn wait(children: &mut [Child]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process waits for a file system: for an answer of FUSE, for a page that is being read,
-/// or to be let go at its end.
+/// Whether a process waits for a file system: for a FUSE reply, for a page that is being read, or
+/// for its release at exit.
 fn waits_in_kernel(process: u32) -> bool {
     let wchan = fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
     ["fuse", "request_wait_answer", "folio_wait", "filemap"]

@@ -1,5 +1,5 @@
-//! The end of a server by SIGTERM: what was written is on its disk although nobody has committed
-//! it.
+//! The end of a server by SIGTERM: written data are on its disk although no client has committed
+//! them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use curt_xdr::{Decoder, Encode as _, put_opaque};
 
 use super::victim::*;
 
-/// How often the whole file system was made durable, with success.
+/// Number of successful syncs of the whole file system.
 fn syncs(trace: &Path) -> Result<usize> {
     let text = std::fs::read_to_string(trace)?;
     let is_one = |line: &&str| line.contains("syncfs(") && line.ends_with("= 0");

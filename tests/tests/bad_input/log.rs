@@ -1,5 +1,4 @@
-//! What the log says of clients that send what makes no sense: each in one line, whatever it goes
-//! on to send.
+//! Log lines about clients that send malformed data: one line each, whatever else they send.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -21,8 +20,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     record
 }
 
-/// What is sent three times or, if it is half a record, once: how it is called, its bytes, and what
-/// the line says of it.
+/// Data that are sent three times or, if it is half a record, once: a name, the bytes, and the text
+/// of the log line.
 fn cases(root_handle: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let getattr = |arguments: &[u8]| call_record(1, (nfs3::PROGRAM, 3, 1), arguments);
     let mut root = Vec::new();
@@ -64,7 +63,7 @@ fn each_bad_client_costs_one_line_of_the_log() -> Result<()> {
         let line = format!("client {}: ", stream.local_addr()?);
         let times = if what == "half a record" { 1 } else { 3 };
         for _ in 0..times {
-            // It may have been closed by then.
+            // The connection may be closed already.
             let _ = stream.write_all(&bytes);
         }
         let _ = stream.shutdown(Shutdown::Write);

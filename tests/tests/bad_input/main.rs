@@ -1,5 +1,5 @@
-//! `curt serve` and clients that send what no client should: each harms itself at most, and costs
-//! one log line.
+//! `curt serve` with clients that send invalid data: each affects only itself, and causes one log
+//! line.
 
 mod ending;
 mod log;
@@ -23,7 +23,7 @@ fn every_procedure_with_cut_or_mutated_arguments_is_answered_or_rejected() -> Re
     let mut victim = Victim::start(&[])?;
     let mut numbers = Numbers(1);
     let mut stream = victim.connect()?;
-    // The handle, a name, and numbers of all sizes: what most procedures begin with.
+    // The handle, a name, and numbers of all sizes: the start of most procedures' arguments.
     let mut sample = Vec::new();
     put_opaque(&mut sample, &victim.root);
     put_opaque(&mut sample, b"some name");
@@ -85,8 +85,7 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
     for round in 0..400 {
         let mut stream = victim.connect()?;
         let bytes = match round % 4 {
-            // Bytes of any kind; a record of any kind; a call that was changed; many empty
-            // fragments.
+            // Random bytes; a random record; a modified call; many empty fragments.
             0 => {
                 let count = 8 + numbers.below(3000);
                 numbers.bytes(count)
@@ -108,7 +107,7 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
             }
             _ => vec![0; 4 * 5000],
         };
-        // It may have been closed before all was written.
+        // The connection may be closed before all is written.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
@@ -127,7 +126,7 @@ fn garbage_ends_its_connection_and_no_other() -> Result<()> {
 #[test]
 fn records_above_their_programs_limit_end_the_connection() -> Result<()> {
     let mut victim = Victim::start(&[])?;
-    // What is announced, for which program, is above its limit; little of it is ever sent.
+    // The announced length exceeds the limit; only a part is ever sent.
     for (program, announced) in [
         (nfs3::PROGRAM, 2 << 20),
         (mount3::PROGRAM, 5000),
@@ -152,11 +151,11 @@ fn records_above_their_programs_limit_end_the_connection() -> Result<()> {
 
 #[test]
 fn half_records_and_idle_connections_hold_no_thread() -> Result<()> {
-    // However slow the machine is, nobody is to be too slow for the server.
+    // On a slow machine no client may exceed the timeout.
     let mut victim = Victim::start(&["--half-record-timeout", "600"])?;
     let call = call_record(3, (nfs3::PROGRAM, 3, 0), &[]);
     let mut slow: Vec<TcpStream> = (0..400).map(|_| victim.connect()).collect::<Result<_>>()?;
-    // Byte for byte, as slow as the server lets them be.
+    // Byte by byte, as slowly as the server allows.
     for (at, byte) in call.iter().enumerate().take(call.len() - 1) {
         for stream in &mut slow[..200] {
             stream.write_all(&[*byte])?;
@@ -194,7 +193,7 @@ fn a_client_that_never_reads_harms_only_itself() -> Result<()> {
         greedy.push(stream);
     }
     victim.expect_unharmed()?;
-    // Who begins to read gets all that was asked for.
+    // A client that begins to read gets all its replies.
     let mut stream = greedy.swap_remove(0);
     stream.set_nonblocking(false)?;
     for _ in 0..100 {
@@ -212,9 +211,9 @@ fn more_connections_than_allowed_take_the_place_of_idle_ones() -> Result<()> {
     let mut victim = Victim::start(&["--connections", "50"])?;
     let mut idle: Vec<TcpStream> = (0..200).map(|_| victim.connect()).collect::<Result<_>>()?;
     victim.expect_unharmed()?;
-    // The oldest are gone.
+    // The oldest were closed.
     ensure!(read_outcome(&mut idle[0])?.is_none());
-    // Who ended them may not have let go of all of them yet.
+    // The server may not have closed all of them yet.
     let descriptors = format!("/proc/{}/fd", victim.running.pid());
     until("the others have no descriptors", SOON, || {
         Ok((std::fs::read_dir(&descriptors)?.count() < 80).then_some(()))
@@ -283,7 +282,7 @@ fn a_signal_stops_a_server_in_order() -> Result<()> {
 #[test]
 fn a_second_signal_ends_a_server_at_once() -> Result<()> {
     let mut victim = Victim::start(&[])?;
-    // A client that takes no replies is what a server in order waits for, for some seconds.
+    // A server waits some seconds for a client that receives no replies.
     let large = victim.make_large_file()?;
     let mut greedy = victim.connect()?;
     for xid in 0..20 {
@@ -294,7 +293,7 @@ fn a_second_signal_ends_a_server_at_once() -> Result<()> {
     victim.running.wait_for("stopping", SOON)?;
     victim.running.signal(Signal::TERM)?;
     let status = victim.running.wait(SOON)?;
-    // Had it waited, it would have ended in order.
+    // If it had waited, it would have ended in order.
     ensure!(status.code() == Some(1), "{status}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The server that is tried, its good client, and the parts of a bad one.
+//! The tested server, a valid client, and the parts of an invalid one.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ pub(crate) struct Victim {
     pub(crate) root: Vec<u8>,
 }
 
-/// Bytes that are arguments already.
+/// Encoded arguments.
 pub(crate) struct Raw(Vec<u8>);
 
 impl Encode for Raw {
@@ -38,12 +38,12 @@ impl Encode for Raw {
 }
 
 impl Victim {
-    /// Of memory.
+    /// A server of a tree in memory.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
         Self::serving("/memory", &[&["--memory"], arguments].concat())
     }
 
-    /// Of whatever `arguments` say is exported as `export`.
+    /// A server of `export`, as `arguments` specify.
     pub(crate) fn serving(export: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(program("curt")?);
         command.args(["serve", "--insecure", "--no-rpcbind", "--bind", "127.0.0.1:0"]);
@@ -79,7 +79,7 @@ impl Victim {
         Ok(stream)
     }
 
-    /// A good client's call.
+    /// A valid client's call.
     pub(crate) fn call(&self, program: u32, procedure: u32, arguments: Vec<u8>) -> Result<Vec<u8>> {
         let options = TcpOptions::new(
             ServerName::Address(self.address.ip()),
@@ -98,7 +98,7 @@ impl Victim {
         Ok(transport.call(&request, &Interrupt::never())?.results().to_vec())
     }
 
-    /// Makes a file of 1 MiB, and returns the arguments of a READ of all of it.
+    /// Creates a file of 1 MiB, and returns the arguments of a READ of the whole file.
     pub(crate) fn make_large_file(&self) -> Result<Vec<u8>> {
         let mut create = Vec::new();
         put_opaque(&mut create, &self.root);
@@ -120,7 +120,7 @@ impl Victim {
         Ok(read)
     }
 
-    /// Good clients are served; the process has not grown out of bounds.
+    /// Checks that valid clients are served, and that the process's memory is bounded.
     pub(crate) fn expect_unharmed(&mut self) -> Result<()> {
         for _ in 0..20 {
             let mut root = Vec::new();
@@ -184,7 +184,7 @@ pub(crate) fn call_record(
     out
 }
 
-/// The next reply's outcome, or none if the connection ended instead.
+/// The status of the next reply, or `None` if the connection ended instead.
 pub(crate) fn read_outcome(stream: &mut TcpStream) -> Result<Option<Result<AcceptStatus, String>>> {
     let mut mark = [0; 4];
     match stream.read_exact(&mut mark) {
@@ -205,7 +205,7 @@ pub(crate) fn read_outcome(stream: &mut TcpStream) -> Result<Option<Result<Accep
     Ok(Some(header.outcome.map_err(|denial| format!("{denial:?}"))))
 }
 
-/// A generator of numbers that is the same in every run (Steele, Lea and Flood's SplitMix64).
+/// A generator of pseudorandom numbers (Steele, Lea and Flood's SplitMix64).
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

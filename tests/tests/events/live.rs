@@ -1,4 +1,4 @@
-//! `curt trace` of a mount and a server that run.
+//! `curt trace` of a running mount and server.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::{LIMIT, World};
 #[path = "../../../crates/trace/src/events/chrome/check.rs"]
 mod check;
 
-/// Starts `curt trace` and waits until it sees something.
+/// Starts `curt trace` and waits until it shows an event.
 fn trace(world: &World, arguments: &[&str], sees: &str) -> RunningProcess {
     let arguments = [&["trace"], arguments].concat();
     let tracer = RunningProcess::start("curt trace", &mut world.curt(&arguments)).unwrap();
@@ -26,7 +26,7 @@ fn trace(world: &World, arguments: &[&str], sees: &str) -> RunningProcess {
     tracer
 }
 
-/// Ends it by Ctrl-C; returns all that it printed.
+/// Ends it by Ctrl-C; returns its output.
 fn interrupt(mut tracer: RunningProcess) -> String {
     tracer.signal(Signal::INT).unwrap();
     let status = tracer.wait(LIMIT).unwrap();
@@ -36,7 +36,7 @@ fn interrupt(mut tracer: RunningProcess) -> String {
 }
 
 #[test]
-fn text_json_and_filters_tell_each_operation_once() {
+fn text_json_and_filters_report_each_operation_once() {
     let world = World::new("", &[]);
     let text = trace(
         &world,
@@ -55,7 +55,7 @@ fn text_json_and_filters_tell_each_operation_once() {
 }
 
 fn check_text(text: &str) {
-    // Of what was under way when it began only the end was told.
+    // For an operation that was in progress at the start only the end is shown.
     let (_, text) = text.split_once(" nfs_mkdir_exit: ").unwrap();
     let told = |word: &str| text.lines().filter(|line| line.contains(word)).count();
     assert_eq!(
@@ -81,7 +81,7 @@ fn check_text(text: &str) {
     );
     let summary = text.lines().last().unwrap();
     assert!(summary.ends_with(" events, 0 lost"), "{summary}");
-    // In the order of time.
+    // Ordered by time.
     let times: Vec<f64> = text
         .lines()
         .filter_map(|line| line.split_once(": ")?.0.rsplit(' ').next()?.parse().ok())
@@ -166,7 +166,7 @@ fn a_recording_is_shown_as_text_and_as_a_trace_for_perfetto() {
     is_shown_as_far_as_it_goes(&world, file);
 }
 
-/// Each flag shows the events that it should, of those in `all`.
+/// Checks that each flag selects the right events of those in `all`.
 fn flags_choose_from_a_recording(world: &World, file: &str, all: &str) {
     let report = |flags: &[&str]| {
         let arguments = [&["trace", "report", file], flags].concat();
@@ -175,7 +175,7 @@ fn flags_choose_from_a_recording(world: &World, file: &str, all: &str) {
     let of = |text: &str, word: &str| text.lines().filter(|line| line.contains(word)).count();
     let replies = report(&["--event", "rpc_reply", "--json"]);
     assert_eq!(replies.lines().count(), of(all, " rpc_reply: "));
-    // The first directory whose beginning was recorded.
+    // The first directory whose start event was recorded.
     let (_, first) = all.split_once(" nfs_mkdir_enter: ").unwrap();
     let (_, first) = first.split_once("name=").unwrap();
     let first = first.split_whitespace().next().unwrap();
@@ -191,7 +191,7 @@ fn flags_choose_from_a_recording(world: &World, file: &str, all: &str) {
     assert_eq!(report(&["--slower", "3600000"]), "");
 }
 
-/// What is no recording is refused, and one that was cut off is shown up to there.
+/// A file that is not a recording is rejected, and a truncated one is shown as far as possible.
 fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
     let whole = fs::read(file).unwrap();
     fs::write(file, &whole[..whole.len() - 1001]).unwrap();
@@ -209,7 +209,7 @@ fn is_shown_as_far_as_it_goes(world: &World, file: &str) {
 }
 
 #[test]
-fn what_cannot_be_traced_is_said() {
+fn mounts_that_cannot_be_traced_are_reported() {
     let world = World::new("", &[]);
     for (arguments, expected) in [
         (

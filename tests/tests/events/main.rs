@@ -1,5 +1,5 @@
-//! Events of a running mount and server, seen in three ways: by bpftrace, by `curt trace`, and in
-//! the ring of a process that was killed.
+//! Events of a running mount and server, by bpftrace, by `curt trace`, and in the ring of a killed
+//! process.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod live;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use curt_tests::curt::{CurtMount, CurtServe, program};
 use curt_tests::network::Network;
 
-/// How long anything may take.
+/// Timeout of each step.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A server, and a mount of it.

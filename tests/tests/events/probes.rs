@@ -1,4 +1,4 @@
-//! USDT probes: what is in the file, and what bpftrace sees of a mount and a server that run.
+//! USDT probes: in the program file, and of a running mount and server with bpftrace.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn every_event_is_a_probe_with_a_semaphore_and_its_arguments() {
     assert_eq!(seen, all);
 }
 
-/// bpftrace attached to one process, printing a line for each event that `clauses` name.
+/// bpftrace attached to one process, printing a line for each event of `clauses`.
 fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> RunningProcess {
     let binary = program("curt").unwrap();
     let clauses = clauses
@@ -57,7 +57,7 @@ fn attach(world: &World, pid: u32, clauses: &[(&str, &str)]) -> RunningProcess {
     RunningProcess::start("bpftrace", &mut command).unwrap()
 }
 
-/// Does something that is seen until it is.
+/// Causes events until bpftrace shows one.
 fn wait_until_attached(world: &World, tracers: [&RunningProcess; 2]) {
     let mut number = 0;
     process::until("bpftrace is attached to both", LIMIT, || {
@@ -69,7 +69,7 @@ fn wait_until_attached(world: &World, tracers: [&RunningProcess; 2]) {
     .unwrap()
 }
 
-/// Of a mount: event and what is printed of it.
+/// Events of a mount and their printed fields.
 const MOUNTED: [(&str, &str); 5] = [
     ("nfs_mkdir_enter", r#""enter %s %d %d\n", str(arg3), arg1, arg4"#),
     ("nfs_mkdir_exit", r#""MKDIR %s %lu %d\n", str(arg1), arg2, arg3"#),
@@ -80,24 +80,24 @@ const MOUNTED: [(&str, &str); 5] = [
     ),
     ("rpc_call", r#""sent %s\n", str(arg1)"#),
 ];
-/// Of a server.
+/// Events of a server.
 const SERVED: [(&str, &str); 3] = [
     ("nfsd_call", r#""call %s %d\n", str(arg1), arg2"#),
     ("nfsd_reply", r#""%s %d\n", str(arg1), arg2"#),
     ("nfsd_write", r#""write %d %d\n", arg1, arg2"#),
 ];
-/// What nobody asks for before what is counted begins: of two calls bpftrace may tell in the other
-/// order, each processor having lines of its own.
+/// Procedures that are not called before counting begins: bpftrace may print the lines of two
+/// processors in another order.
 const COUNTED: [&str; 4] = ["RMDIR", "RENAME", "SYMLINK", "WRITE"];
 
-/// How many requests of each [`COUNTED`] kind the mount has counted.
+/// Requests of each [`COUNTED`] procedure that the mount has counted.
 fn requests(world: &World) -> [u64; COUNTED.len()] {
     let report = process::run(&mut world.curt(&["stat", "--json", world.directory()]), LIMIT).unwrap();
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     COUNTED.map(|procedure| report[0]["counters"]["requests"][procedure].as_u64().unwrap_or(0))
 }
 
-/// How many calls of each [`COUNTED`] kind were seen to go.
+/// Calls of each [`COUNTED`] procedure that bpftrace has seen.
 fn sent(tracer: &RunningProcess) -> [u64; COUNTED.len()] {
     let output = tracer.output();
     COUNTED.map(|procedure| {
@@ -127,7 +127,7 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
     );
     let inode = std::fs::read_to_string(world.export.join("inode")).unwrap();
     let counted = requests(&world);
-    // Two files were written, which went when they were closed.
+    // Two files were written, and sent at their close.
     assert_eq!(counted, [1, 1, 15, 2]);
     let told = [
         (&on_mount, "rename dir-2 moved 0"),
@@ -154,7 +154,7 @@ fn bpftrace_sees_what_programs_do_on_a_mount_and_what_a_server_executes() {
     let count = |line: &str| output.lines().filter(|other| other.starts_with(line)).count();
     assert_eq!(count("MKDIR dir-"), 20, "{output}");
     assert_eq!(count("enter dir-"), 20, "{output}");
-    // As whom, and with which mode.
+    // The user and the mode.
     assert_eq!(count(&format!("enter dir-7 0 {}", 0o700)), 1, "{output}");
     assert_eq!(count(&format!("MKDIR dir-3 {} 0", inode.trim())), 1, "{output}");
     assert_eq!(count("MKDIR inside"), 1, "{output}");

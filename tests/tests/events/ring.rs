@@ -1,4 +1,4 @@
-//! What a process leaves behind that is killed.
+//! The ring of a killed process.
 
 use curt_tests::process;
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
     for number in 0..200 {
         world.on_mount(&format!("mkdir dir-{number}"));
         if number == 0 {
-            // Living processes have left nothing behind.
+            // There are no rings of ended processes.
             let none = process::run(&mut world.curt(&["trace", "report"]), LIMIT).unwrap();
             assert!(none.contains("No process"), "{none}");
         }
@@ -42,7 +42,7 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
     )
     .unwrap();
     assert!(!status.success() && errors.contains("has no paths"), "{errors}");
-    // A server that ends well leaves nothing; one that is killed does.
+    // A server that ends in order leaves no ring; a killed one does.
     let server = world.serve.process().pid();
     world.serve.kill().unwrap();
     let ring = format!("/run/curt/{server}.ring");
@@ -61,7 +61,7 @@ fn a_mount_that_is_killed_leaves_its_last_events() {
 }
 
 #[test]
-fn an_end_that_was_asked_for_leaves_nothing_and_neither_does_what_never_began() {
+fn a_requested_end_leaves_no_report_and_neither_does_a_failed_start() {
     let mut world = World::new("", &[]);
     world.on_mount("mkdir dir");
     let directory = world.mount.directory().display().to_string();

@@ -1,4 +1,4 @@
-//! Whoever does not read, and whoever is not to read.
+//! Watchers that do not read, and users who may not watch.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -9,26 +9,26 @@ use curt_trace::events::{RecordingItem, RecordingReader};
 
 use super::{LIMIT, World};
 
-/// Asks a mount's control socket, from inside the test's network.
+/// A mount's control socket, from inside the test's network.
 fn socket(world: &mut World) -> std::path::PathBuf {
     let pid = world.mount.process().pid();
     format!("/proc/{pid}/root/run/curt/{pid}.socket").into()
 }
 
-/// Stats, each of which asks the server: more events than a watcher's buffer and a socket have room
-/// for.
+/// Number of stats, each of which sends a request: more events than fit a watcher's buffer and a
+/// socket.
 const STATS: u64 = 16_000;
 
-/// Events of one stat: enter and exit of it, of its question and of what is learned; call and
-/// reply.
+/// Number of events of one stat: enter and exit of the operation, of the revalidation and of the
+/// attribute update; call and reply.
 const EVENTS: u64 = 8;
 
-/// How often it is tried: who is so slow that the one who does not read is cut off before all is
-/// done has shown nothing.
+/// Number of attempts: on a machine so slow that the watcher is disconnected before all stats are
+/// done, an attempt proves nothing.
 const ATTEMPTS: usize = 3;
 
-/// Has somebody watch who does not read, works, and then reads what there is. How many events were
-/// told and lost; nothing if he was cut off before.
+/// Starts a watcher that does not read, works, and then reads. Returns the numbers of received and
+/// lost events; `None` if it was disconnected before.
 fn stall(world: &mut World) -> Option<(u64, u64)> {
     let mut stalled = UnixStream::connect(socket(world)).unwrap();
     stalled
@@ -64,15 +64,15 @@ fn stall(world: &mut World) -> Option<(u64, u64)> {
 fn who_does_not_read_loses_events_and_nobody_waits_for_him() {
     let mut world = World::new("noac", &[]);
     world.on_mount("echo text > file");
-    // Had anybody waited for him, it would have been until he was cut off: then there were no end
-    // to read.
+    // If an operation had waited for the watcher, it would have been until the disconnection: there
+    // would be no end to read.
     let seen = (0..ATTEMPTS).find_map(|_| stall(&mut world));
     let (told, lost) = seen.expect("he is not cut off while others work");
     assert!(
         lost > 0 && told + lost >= EVENTS * STATS,
         "{told} told, {lost} lost"
     );
-    // His place is free again, and the next one who looks sees all.
+    // Its slot is free again, and the next watcher gets all events.
     let mut trace = world.curt(&[
         "trace",
         "--event",
@@ -114,7 +114,7 @@ fn a_control_socket_is_its_owners_alone() {
              try:\n s.connect(\"{socket}\")\nexcept PermissionError: sys.exit(0)\nsys.exit(1)'"
         );
         world.network.shell(&script, LIMIT).unwrap();
-        // Were it open to all, the process would still look who it is.
+        // Even if the socket were accessible to all, the process checks the peer's user.
         let script = format!(
             "chmod 666 {socket}; setpriv --reuid=65534 --regid=65534 --clear-groups /usr/bin/python3 -c 'import socket\n\
              s = socket.socket(socket.AF_UNIX)\ns.connect(\"{socket}\")\n\
@@ -123,6 +123,6 @@ fn a_control_socket_is_its_owners_alone() {
         );
         world.network.shell(&script, LIMIT).unwrap();
     }
-    // Its own user goes on to be answered.
+    // Its own user still gets replies.
     process::run(&mut world.curt(&["stat", world.directory()]), LIMIT).unwrap();
 }

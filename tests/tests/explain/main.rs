@@ -1,5 +1,5 @@
-//! `curt explain` on a mount: every request of a command has its cause, and Linux's column is what
-//! a kernel counts.
+//! `curt explain` on a mount: each request of a command has its cause, and Linux's column equals a
+//! kernel's counts.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -17,21 +17,21 @@ use serde_json::Value;
 
 use world::{Calls, Explained, RUN, World, calls, explain, sent, since};
 
-/// The files of a view of page expire inside a run that is longer than this many seconds, and Linux
-/// asks about them again; and once more after as many as they are believed at first.
+/// In a run that is longer than this many seconds the attributes of page's files expire on Linux;
+/// and once more after each further initial timeout.
 const PAGE_SECONDS: u64 = 8;
 const PAGE_LIFETIME: u64 = 3;
 const PAGE_EXPIRED: u64 = 1150;
-/// Those of build are asked about one after the other in a run that is longer than this, at most so
-/// many in each second beyond.
+/// In a run that is longer than this build's attributes expire one after another, at most this many
+/// in each second beyond.
 const BUILD_SECONDS: u64 = 10;
 const BUILD_EXPIRED: u64 = 25;
 
-/// How Linux mounts beside a kernel: one of the two may take longer than the other, and nothing is
-/// to expire in it.
+/// Linux's mount options when compared with a kernel: one of the two may take longer than the
+/// other, and nothing may expire.
 const LASTING: &str = "actimeo=600";
 
-/// Within 5 % of what a kernel counted, or more by as many as a longer run explains.
+/// Within 5 % of a kernel's count, or above it by the number that a longer run explains.
 #[track_caller]
 fn near(explained: &Explained, counted: u64, late: u64) {
     let total = explained.total("linux");
@@ -76,8 +76,8 @@ fn build_is_explained_to_the_last_request_and_linux_is_as_its_kernel_counted() {
 #[test]
 fn being_explained_does_not_change_what_is_sent() {
     let world = World::new(Workload::Page);
-    // Nothing expires inside a run and nothing depends on the round trip, so that time does not
-    // tell.
+    // Nothing expires in a run and nothing depends on the round-trip time, so the duration does not
+    // matter.
     let options = "noaccesscheck,sloppycto=600,actimeo=600,nametimeo=600,negnametimeo=600,dirfill=off";
     let (explained, seconds) = world.workload(Workload::Page, "explained", (options, ""));
     let mount = world.mount("unexplained", options);
@@ -89,10 +89,10 @@ fn being_explained_does_not_change_what_is_sent() {
     let again = [seconds, begun.elapsed().as_secs_f64()]
         .map(|seconds| u64::try_from(repeated_lookups(Workload::Page, seconds)).unwrap());
     let plain = since(&sent(&world.network, mount.directory()), &before);
-    // How far the kernel reads ahead of a program is a matter of when; the rest is not.
+    // The kernel's read-ahead depends on timing; the rest does not.
     let (mut counted, mut plain) = (calls(&explained.json["requests"]), plain);
-    // So is how often somebody might be trying to make a name that is only looked at: explained, it
-    // is seen to be looked at. And one of the two may have taken longer.
+    // So does the number of look-ups of names that may be about to be created: while explained,
+    // their use is seen. And one of the two runs may have taken longer.
     let lookups = 30 + again[0].abs_diff(again[1]);
     for (name, apart) in [("READ", 10), ("LOOKUP", lookups)] {
         let both = (counted.remove(name).unwrap(), plain.remove(name).unwrap());
@@ -102,7 +102,7 @@ fn being_explained_does_not_change_what_is_sent() {
     mount.unmount().unwrap();
 }
 
-/// A program of another kind: it makes, writes, moves, lists and removes.
+/// Another kind of program: it creates, writes, renames, lists and removes.
 const SCRIPT: &str = r#"set -e; cd "$1"; mkdir work; cd work
 for d in a b c d; do mkdir $d; for f in 1 2 3 4 5 6 7 8 9 10; do echo "$d$f" >$d/$f; done; done
 for d in a b c d; do for f in 1 2 3; do cat $d/$f; chmod 600 $d/$f; mv $d/$f $d/moved$f; done; ln -s $d link$d; ls -l $d; done >/dev/null
@@ -127,8 +127,8 @@ fn a_program_that_changes_things_is_explained_and_linux_is_as_its_kernel_counts(
     );
 }
 
-/// Explains a script that works in the directory it is given, and holds that a Linux client sends
-/// for it what its model says.
+/// Explains a script that works in a given directory, and checks that a Linux client sends the
+/// requests of its model.
 fn beside_a_kernel(script: &str) -> Explained {
     let world = World::exporting(|_| ());
     let work = world.network.directory().join("work.sh");
@@ -149,7 +149,7 @@ fn beside_a_kernel(script: &str) -> Explained {
     explained
 }
 
-/// What a Linux client sends for each of these commands, each on a mount of its own.
+/// The requests of a Linux client for each of these commands, each on a new mount.
 fn counted(world: &World, commands: &[String]) -> Vec<Calls> {
     let (options, source) = (world.serve.ports(), world.serve.source());
     let steps = commands.iter().map(|command| {
@@ -167,7 +167,7 @@ fn counted(world: &World, commands: &[String]) -> Vec<Calls> {
     counted.collect()
 }
 
-/// The model of Linux is within 5 % of what a kernel counted.
+/// Checks that the model of Linux is within 5 % of a kernel's counts.
 #[track_caller]
 fn as_counted(explained: &Explained, counted: &Calls) {
     let (linux, total) = (explained.total("linux"), counted["TOTAL"]);
@@ -179,7 +179,7 @@ fn as_counted(explained: &Explained, counted: &Calls) {
     );
 }
 
-/// What has to be durable at once, what goes past the page cache, and what is refused to a user.
+/// Durable writes, direct I/O, and operations that are refused to a user.
 const REFUSED: &str = r#"cd "$1"; mkdir -m 777 work; cd work
 dd if=/dev/zero of=durable bs=4k count=32 oflag=dsync; dd if=/dev/zero of=durable bs=8k count=16 oflag=sync conv=notrunc
 dd if=/dev/zero of=direct bs=64k count=16 oflag=direct; dd if=direct of=/dev/null bs=64k iflag=direct
@@ -260,15 +260,15 @@ fn what_goes_on_when_a_command_has_ended_is_counted_or_said_to_be_missing() {
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    // The kernel reads ahead of a reader that has gone; each time another part of the file.
-    // `explain` holds the sums to be those of `curt stat`.
+    // The kernel's read-ahead continues after its reader has ended; each time in another part of
+    // the file. `explain` checks that the totals equal those of `curt stat`.
     for part in 0..20 {
         let read = format!("dd if={at}/large of=/dev/null bs=256k count=1 skip={}", part * 12);
         let explained = explain(network, mount.directory(), "", &["sh", "-c", &read]);
         assert_eq!(explained.json["unfinished"], false, "{}", explained.json);
         assert!(explained.total("requests") > 0);
     }
-    // What waits for a server that is silent is not waited for.
+    // Requests that wait for a silent server are not waited for.
     let server = world.serve.process().pid();
     let stuck = format!(
         "kill -STOP {server}; until grep -q 'State:.T' /proc/{server}/status; do :; done; \
@@ -296,8 +296,7 @@ fn what_is_written_and_read_after_an_explanation_is_as_ever() {
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    // One file is open, with bytes to be written, while something else is explained and when that
-    // ends.
+    // One file is open, with dirty data, during and after the explanation of another command.
     let script = format!(
         "import os; file = os.open('{at}/open', os.O_CREAT | os.O_WRONLY); os.write(file, b'before '); print('one', flush=True); \
          input(); os.write(file, b'and after'); os.fsync(file); print('two', flush=True); input()"
@@ -331,7 +330,7 @@ fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
     });
     let (network, mount) = (&world.network, world.mount("mount", ""));
     let at = mount.directory().display().to_string();
-    // A process whose parent has ended ends while the command goes on: nothing is left of it.
+    // A process whose parent has ended ends during the command: it does not count as left behind.
     let orphan = r#"p=$(setsid sh -c 'sleep 100 >/dev/null & echo $!'); kill $p; until [ ! -e /proc/$p ]; do :; done; cat "$1/f""#;
     let explained = explain(network, mount.directory(), "", &["sh", "-c", orphan, "sh", &at]);
     assert_eq!((explained.status, &*explained.output), (0, "text"));
@@ -342,7 +341,7 @@ fn what_a_command_leaves_behind_is_reaped_and_waited_for_if_that_is_wanted() {
         assert!(status.success(), "{errors}");
         (output, errors)
     };
-    // It begins to ask only when the command has ended.
+    // It begins its requests only when the command has ended.
     let late = r#"pipe=$(mktemp -u); mkfifo "$pipe"; (read go <"$pipe"; until [ "$(readlink /proc/'$$'/exe)" = "" ]; do :; done; cat "$1/f") & echo go >"$pipe"; rm "$pipe""#;
     let late = late.replace("'$$'", "$$");
     let (output, errors) = run(&["--wait", "sh", "-c", &late, "sh", &at]);
@@ -366,7 +365,7 @@ fn a_command_has_its_status_its_signals_and_its_orphans() {
     assert_eq!((explained.status, &*explained.output), (7, "text"));
     let read = explained.rows().find(|row| row["cause"] == "data-read").unwrap();
     assert_eq!(read["paths"][0]["path"], "/f");
-    // The process that began it has ended before it asks: it is the command's all the same.
+    // Its parent has ended before its requests: it still belongs to the command.
     let script = format!(
         "(setsid sh -c 'until [ -e {0}/go ]; do sleep 0.01; done; stat \"$0/missing\"; touch {0}/done' \"$1\" 2>/dev/null &); \
          touch {0}/go; until [ -e {0}/done ]; do sleep 0.01; done; kill -TERM $$",

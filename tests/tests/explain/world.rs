@@ -1,4 +1,4 @@
-//! A server and mounts of it, explanations at them, and what holds of each.
+//! A server, its mounts, explanations on them, and checks of each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use curt_tests::network::Network;
 use curt_tests::process;
 use serde_json::Value;
 
-/// A run of page takes 7 s; what is beyond is for machines that do something else, too.
+/// Timeout of a run of page, which takes 7 s on an idle machine.
 pub(crate) const RUN: Duration = Duration::from_secs(400);
 
 pub(crate) type Calls = BTreeMap<String, u64>;
@@ -25,7 +25,7 @@ pub(crate) fn calls(value: &Value) -> Calls {
     numbers.filter(|(_, calls)| *calls > 0).collect()
 }
 
-/// What the mount has sent so far, by its own figures.
+/// The requests of the mount so far, by its own counters.
 pub(crate) fn sent(network: &Network, mount: &Path) -> Calls {
     let mut command = network.command(program("curt").unwrap());
     command.args(["stat", "--json"]).arg(mount);
@@ -40,14 +40,14 @@ pub(crate) fn since(after: &Calls, before: &Calls) -> Calls {
     differences.filter(|(_, calls)| *calls > 0).collect()
 }
 
-/// What an explanation says of one mount.
+/// The explanation of one mount.
 pub(crate) struct Explained {
     pub(crate) json: Value,
     pub(crate) status: i32,
     pub(crate) output: String,
 }
 
-/// Explains a command at a mount, and holds that the sums are those of `curt stat`.
+/// Explains a command on a mount, and checks that the totals equal those of `curt stat`.
 pub(crate) fn explain(network: &Network, mount: &Path, options: &str, command: &[&str]) -> Explained {
     let file = network.directory().join("explained.json");
     let mut explain = network.command(program("curt").unwrap());
@@ -95,7 +95,7 @@ impl Explained {
         calls(&self.json[what]).values().sum()
     }
 
-    /// Rows, paths and processes each add up to the totals.
+    /// Checks that rows, paths and processes each add up to the totals.
     fn is_consistent(&self) {
         for (column, what) in [("sent", "requests"), ("linux", "linux")] {
             let by_cause: u64 = self.rows().map(|row| row[column].as_u64().unwrap()).sum();
@@ -133,7 +133,7 @@ impl World {
         Self::serving(Network::new().unwrap(), tree(workload).unwrap())
     }
 
-    /// A server of a directory of its own, with what `fill` makes in it.
+    /// A server of a new directory, with files created by `fill`.
     pub(crate) fn exporting(fill: impl FnOnce(&Path)) -> Self {
         let network = Network::new().unwrap();
         let export = network.make_directory("export").unwrap();
@@ -156,8 +156,8 @@ impl World {
         CurtMount::start(&self.network, name, &self.serve.source(), options).unwrap()
     }
 
-    /// A workload on a fresh mount, explained beside a Linux client with `linux`; and how long it
-    /// took.
+    /// A workload on a new mount, explained and compared with a Linux client with `linux`; and its
+    /// duration.
     pub(crate) fn workload(
         &self,
         workload: Workload,
@@ -181,7 +181,7 @@ impl World {
             "nobody else used the mount: {}",
             explained.json
         );
-        // The bench's own sums are those of its process alone; those of `curt stat` have been
+        // The totals of the benchmark are those of its process only; those of `curt stat` have been
         // compared.
         assert_eq!(report["rpc"]["total"].as_u64(), Some(explained.total("requests")));
         mount.unmount().unwrap();

@@ -1,5 +1,5 @@
-//! What mounts and servers count, in every form in which it is told: all of them say the same, and
-//! what was done.
+//! The statistics of mounts and servers in all formats: they agree with each other and with the
+//! work.
 
 mod scrapes;
 mod top;
@@ -16,8 +16,8 @@ use serde_json::Value;
 use world::{BLOCK, KNOWN, LIMIT, MISSES, WRITES, World, procedure};
 
 #[test]
-fn every_layout_tells_the_same_and_what_was_done() -> Result<()> {
-    // Nobody asks for attributes again while the layouts are compared.
+fn every_layout_shows_the_same_counts_and_they_are_right() -> Result<()> {
+    // No attributes are requested while the layouts are compared.
     let world = World::new("metrics=9049,actimeo=600")?;
     world.work("file")?;
     let place = world.place().to_str().context("text")?.to_owned();
@@ -49,12 +49,12 @@ fn every_layout_tells_the_same_and_what_was_done() -> Result<()> {
     layouts_agree(&world, &report, &file)
 }
 
-/// Its counts, bytes and times.
+/// Checks counts, bytes and times of the work.
 fn is_the_known_work(report: &Value) -> Result<()> {
     for (name, count) in KNOWN {
         ensure!(procedure(report, name, "operations") == count, "{name}: {report}");
     }
-    // The file's own name, and those that are missing.
+    // The file's own name, and the missing ones.
     ensure!(
         procedure(report, "LOOKUP", "operations") == 1 + MISSES,
         "{report}"
@@ -70,7 +70,7 @@ fn is_the_known_work(report: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Each procedure, in all that programs read.
+/// Checks each procedure in all formats for programs.
 fn prometheus_and_text_agree(world: &World, report: &Value, mount: &ParsedMountstats) -> Result<()> {
     let place = world.place().to_str().context("text")?;
     let metrics = world.metrics(9049)?;
@@ -90,12 +90,12 @@ fn prometheus_and_text_agree(world: &World, report: &Value, mount: &ParsedMounts
         );
     }
     let total: u64 = requests.values().filter_map(Value::as_u64).sum();
-    // The mount's beginning (FSINFO and others) passes over the same connection.
+    // The requests of mounting (FSINFO and others) are on the same connection.
     ensure!(mount.transport[5] >= total, "{total}: {mount:?}");
     Ok(())
 }
 
-/// Each procedure, in all that people read.
+/// Checks each procedure in all formats for users.
 fn layouts_agree(world: &World, report: &Value, file: &Path) -> Result<()> {
     let place = world.place().to_str().context("text")?;
     let requests = report["counters"]["requests"].as_object().context("requests")?;
@@ -126,7 +126,7 @@ fn the_real_tools_read_the_file_that_a_mount_keeps() -> Result<()> {
     world.work("file")?;
     let kept = PathBuf::from(format!("/run/curt/{}.mountstats", world.mount.process().pid()));
     let script = format!("cat {}", kept.display());
-    // It is written each second, and then has all of the work.
+    // It is written each second, and then includes all of the work.
     let text = process::until("the file is up to date", LIMIT, || {
         let text = world.network.shell(&script, LIMIT)?;
         let mounts = mountstats::parse(&text).with_context(|| text.clone())?;
@@ -178,7 +178,7 @@ fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
             "{expected} is not in mountstats {flags}:\n{shown}"
         );
     }
-    // What is printed raw is what was read, but for spaces.
+    // The raw output equals the input, except for spaces.
     let raw = world.mountstats(kept, "--raw")?;
     ensure!(
         mountstats::parse(raw.trim_end_matches('\n')).is_err() && raw.contains("statvers=1.1"),
@@ -188,7 +188,7 @@ fn is_shown_by_mountstats(world: &World, kept: &Path) -> Result<()> {
 }
 
 #[test]
-fn intervals_tell_what_was_done_between_and_which_mount_came_or_went() -> Result<()> {
+fn intervals_show_their_own_counts_and_mounts_that_came_or_went() -> Result<()> {
     let world = World::new("noac")?;
     let mut command = world.curt(&["stat", "--layout", "nfsiostat", "--interval", "1", "--json"])?;
     let reports = RunningProcess::start("curt stat", &mut command)?;

@@ -1,4 +1,4 @@
-//! Prometheus' side: what is scraped, and where nothing is.
+//! Prometheus: scrapes, and addresses without metrics.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
@@ -12,8 +12,8 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
     let mut world = World::new("metrics=unix:/run/metrics.socket")?;
     world.work("file")?;
     let pid = world.serve.process().pid().to_string();
-    // The server runs with --seccomp kill. What is measured of a request is told when its reply has
-    // gone.
+    // The server runs with --seccomp kill. The measurement of a request is recorded after its reply
+    // was sent.
     let metrics = process::until("all of the work is measured", LIMIT, || {
         let metrics = world.metrics(9050)?;
         let measured = KNOWN.iter().all(|(name, count)| {
@@ -46,7 +46,7 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
             "{request}: {answer}"
         );
     }
-    // Forty silent peers later it still answers, and still serves.
+    // After forty silent peers it still replies, and still serves NFS.
     let silent = "for i in $(seq 40); do exec {fd}<>/dev/tcp/127.0.0.1/9050; done; \
                   exec 3<>/dev/tcp/127.0.0.1/9050; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3";
     let answer = world.network.shell(silent, LIMIT)?;
@@ -56,7 +56,7 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
         text.contains("Server rpc stats:\ncalls      badcalls") && text.contains("Server nfs v3:\n"),
         "{text}"
     );
-    // The mount's, on a socket that is its owner's alone.
+    // The mount's metrics, on a socket that only its owner may use.
     let with_python = "import socket\ns = socket.socket(socket.AF_UNIX); s.connect('/run/metrics.socket')\n\
                        s.sendall(b'GET /metrics HTTP/1.0\\r\\n\\r\\n')\nt = b''\n\
                        while True:\n    b = s.recv(65536)\n    if not b: break\n    t += b\nprint(t.count(b'curt_mount_info{'))";
@@ -69,15 +69,15 @@ fn a_server_is_scraped_under_its_filter_of_system_calls() -> Result<()> {
 }
 
 #[test]
-fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -> Result<()> {
+fn a_server_with_metrics_samples_requests_by_default() -> Result<()> {
     let world = World::with(&[], "")?;
     let before = world.metrics(9050)?;
     ensure!(
         before.value("curt_server_stages_every", &[]) == Some(16.0),
         "{before:?}"
     );
-    // Each of its threads measures the sixteenth of its own, and which of them are sent a request
-    // is not known.
+    // Each of its threads measures one in sixteen of its own requests, and the distribution of
+    // requests is unknown.
     let mut number = 0;
     process::until("a WRITE is measured", LIMIT, || {
         number += 1;
@@ -97,7 +97,7 @@ fn a_server_that_offers_figures_measures_some_requests_without_being_told_to() -
 }
 
 #[test]
-fn a_place_that_is_taken_or_that_others_reach_is_refused_before_anything_is_mounted() -> Result<()> {
+fn an_address_in_use_or_reachable_by_others_is_refused_before_mounting() -> Result<()> {
     let world = World::new("metrics=9049")?;
     let target = world.network.make_directory("another")?;
     let (source, target) = (world.serve.source(), target.display().to_string());
@@ -139,7 +139,7 @@ fn a_place_that_is_taken_or_that_others_reach_is_refused_before_anything_is_moun
             "{place}: {ended} {errors}"
         );
     }
-    // Who may not ask is told that there is nothing to ask.
+    // A user without permission gets the message that there are no mounts.
     let mut other = world.network.command("setpriv");
     other
         .args(["--reuid", "65534", "--clear-groups", "--"])

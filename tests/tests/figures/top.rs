@@ -1,4 +1,4 @@
-//! `curt top`: one look, and a terminal that it takes and gives back.
+//! `curt top`: a single sample, and a terminal that it changes and restores.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::world::{LIMIT, World};
 
 #[test]
-fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
+fn top_shows_which_processes_cause_requests_and_restores_the_terminal() -> Result<()> {
     let world = World::new("noac")?;
     world
         .network
@@ -23,7 +23,7 @@ fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
         world.network.command("python3").args(["-c", &busy]),
     )?;
     let asks = |one: &Value| one["requests_per_s"].as_f64() > Some(0.0);
-    // Whoever looks first has it counted; the process may take its time to begin.
+    // The first sample starts the counting; the process may be slow to begin.
     process::until("top tells of the busy process", LIMIT, || {
         let top = world.json(&["top", "--once", "--json", "--interval", "1"])?;
         let rows = |table: &str| top[table].as_array().cloned().unwrap_or_default();
@@ -71,7 +71,7 @@ fn top_tells_who_causes_requests_and_gives_the_terminal_back() -> Result<()> {
     Ok(())
 }
 
-/// Runs `curt top` in a pseudo-terminal, ends it when it has drawn, and says what became of the
+/// Runs `curt top` in a pseudo-terminal, ends it when it has drawn, and reports the state of the
 /// terminal.
 const IN_A_TERMINAL: &str = r"
 import os, pty, select, signal, struct, fcntl, sys, termios, time

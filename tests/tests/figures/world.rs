@@ -1,4 +1,4 @@
-//! A server and a mount that tell their figures, and work of which it is known what it asks.
+//! A server and a mount with statistics, and work with a known number of requests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,17 +11,17 @@ use curt_tests::process;
 use curt_tests::prometheus::Samples;
 use serde_json::Value;
 
-/// How long a command may take.
+/// Timeout of a command.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-/// Writes of the known work, each stable by itself.
+/// Number of WRITEs of the work, each FILE_SYNC.
 pub(crate) const WRITES: u64 = 7;
-/// Names that are looked up and missing.
+/// Number of look-ups of missing names.
 pub(crate) const MISSES: u64 = 5;
-/// Bytes of each write.
+/// Size of each write.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// A server and a mount with synchronous writes that looks names up one by one, each with figures
-/// for Prometheus.
+/// A server and a mount with synchronous writes that looks names up one by one, each with
+/// Prometheus metrics.
 pub(crate) struct World {
     pub(crate) mount: CurtMount,
     pub(crate) serve: CurtServe,
@@ -29,7 +29,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A server that measures every request.
+    /// A server that measures each request.
     pub(crate) fn new(options: &str) -> Result<Self> {
         Self::with(&["--stages=1"], options)
     }
@@ -52,7 +52,7 @@ impl World {
         self.mount.directory()
     }
 
-    /// So many WRITEs, and so many LOOKUPs of names that are missing.
+    /// The work: WRITEs, and LOOKUPs of missing names.
     pub(crate) fn work(&self, name: &str) -> Result<()> {
         let place = self.place().display();
         let script = format!(
@@ -92,7 +92,7 @@ impl World {
         Samples::parse(body)
     }
 
-    /// The real mountstats(8), from a file.
+    /// The real mountstats(8), with a file.
     pub(crate) fn mountstats(&self, file: &Path, flags: &str) -> Result<String> {
         self.network
             .shell(&format!("mountstats {flags} -f '{}'", file.display()), LIMIT)
@@ -110,5 +110,5 @@ pub(crate) fn procedure(report: &Value, name: &str, figure: &str) -> u64 {
     report["operations"][name][figure].as_u64().unwrap_or(u64::MAX)
 }
 
-/// The procedures of the known work, with how often it makes them.
+/// The procedures of the work, and their numbers.
 pub(crate) const KNOWN: [(&str, u64); 2] = [("WRITE", WRITES), ("CREATE", 1)];

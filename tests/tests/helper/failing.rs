@@ -1,4 +1,4 @@
-//! What is said and with which status it ends when nothing can be mounted.
+//! Messages and exit statuses of failed mounts.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::{CurtServe, program};
@@ -16,7 +16,7 @@ fn says(done: &Done, status: i32, phrase: &str) -> Result<()> {
 #[test]
 fn options_that_cannot_be_are_refused_by_name_and_say_what_to_do() -> Result<()> {
     let host = Host::new()?;
-    // Without a server: nobody is asked before the options are understood.
+    // Without a server: options are parsed before any request.
     for option in [
         "nonsense",
         "vers=4.2",
@@ -77,7 +77,7 @@ fn mount_points_that_cannot_be_end_with_32() -> Result<()> {
 }
 
 #[test]
-fn servers_that_refuse_are_told_apart() -> Result<()> {
+fn refusals_of_servers_are_distinguished() -> Result<()> {
     let host = Host::new()?;
     let curt = program("curt")?.display().to_string();
     let mount = |source: &str, options: &str| {
@@ -136,7 +136,7 @@ fn a_server_that_comes_later_is_mounted_in_the_background() -> Result<()> {
 }
 
 #[test]
-fn a_mount_in_the_foreground_waits_for_the_server_as_long_as_retry_says() -> Result<()> {
+fn a_mount_in_the_foreground_waits_for_the_server_for_the_time_of_retry() -> Result<()> {
     let host = Host::new()?;
     let curt = program("curt")?.display().to_string();
     let command = host.network.command(&curt);
@@ -156,7 +156,7 @@ fn a_mount_in_the_foreground_waits_for_the_server_as_long_as_retry_says() -> Res
 }
 
 #[test]
-fn who_waits_for_a_server_is_told_so_and_gets_no_mount_after_giving_up() -> Result<()> {
+fn a_wait_for_a_server_is_reported_and_leaves_no_mount_when_interrupted() -> Result<()> {
     let host = Host::new()?;
     let curt = program("curt")?.display().to_string();
     let mut command = host.network.command(&curt);

@@ -57,7 +57,7 @@ fn an_fstab_line_mounts_shows_its_options_remounts_and_unmounts() -> Result<()> 
     Ok(())
 }
 
-/// `remount` finds the mount and changes what may change, and that alone.
+/// `remount` finds the mount and changes only the options that may change.
 fn remounts(host: &Host) -> Result<()> {
     let target = host.target();
     host.shell(&format!("mount -o remount,ro {target}"))?;
@@ -116,7 +116,7 @@ fn a_mount_without_an_fstab_line_is_remounted_by_its_type() -> Result<()> {
 #[test]
 fn fake_checks_and_mounts_nothing() -> Result<()> {
     let host = Host::new()?;
-    // No server: it is not asked.
+    // Without a server: no request is needed.
     host.fstab(&with_ports("noauto,noaccesscheck"))?;
     host.shell(&format!("mount -f {}", host.target()))?;
     ensure!(!host.is_mounted()?);
@@ -181,7 +181,7 @@ fn without_a_table_nothing_is_written_and_another_namespace_can_be_mounted_in() 
             .contains(host.target())
     );
     host.unmount()?;
-    // A namespace of its own, kept by a process that sleeps there.
+    // A separate namespace, kept by a sleeping process.
     let script = format!(
         "unshare --mount --propagation private sleep 600 & other=$!
          until [[ $(</proc/$other/comm) == sleep ]]; do sleep 0.02; done

@@ -1,5 +1,5 @@
-//! A machine that has Curt's helpers installed, an fstab of its own and a server to mount, without
-//! touching the real ones.
+//! A machine with Curt's helpers installed, its own fstab and a server, without changes of the real
+//! files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use curt_tests::curt::{CurtServe, program};
 use curt_tests::network::Network;
 use curt_tests::process;
 
-/// How long any command of these tests may take.
+/// Timeout of each command.
 pub(crate) const SHORT: Duration = Duration::from_secs(120);
 
-/// Uid and gid of whoever is not root.
+/// Uid and gid of a user other than root.
 pub(crate) const USER: u32 = 1000;
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: Option<i32>,
-    /// Standard output and standard error, one behind the other.
+    /// Standard output, followed by standard error.
     pub(crate) text: String,
 }
 
@@ -44,8 +44,7 @@ impl Host {
         };
         let curt = program("curt")?;
         let directory = host.network.directory().display().to_string();
-        // What is mounted here only this network's programs see; /sbin is where mount(8) looks for
-        // helpers.
+        // These mounts are visible only in this network; mount(8) looks for helpers in /sbin.
         host.shell(&format!(
             "cd {directory}; mkdir sbin work; : > fstab; cp /etc/fuse.conf fuse.conf
              ln -s {curt} sbin/mount.curt; ln -s {curt} sbin/mount.fuse.curt
@@ -84,12 +83,12 @@ impl Host {
         Ok(std::fs::write(self.network.directory().join("fuse.conf"), text)?)
     }
 
-    /// Runs a shell script that must succeed.
+    /// Runs a shell script, which must succeed.
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
         self.network.shell(script, SHORT)
     }
 
-    /// Runs a command, whatever comes of it.
+    /// Runs a command, which may fail.
     pub(crate) fn run(&self, words: &[&str]) -> Result<Done> {
         let (name, arguments) = words.split_first().context("a command has a name")?;
         let (status, output, errors) = process::finish(self.network.command(name).args(arguments), SHORT)?;
@@ -114,7 +113,7 @@ impl Host {
         self.run(&[&ids[..], words].concat())
     }
 
-    /// `curt mount` of the export with `options` behind the ports that need no portmapper.
+    /// `curt mount` of the export with the server's ports and `options`.
     pub(crate) fn mount(&self, options: &str) -> Result<Done> {
         let curt = program("curt")?.display().to_string();
         let options = with_ports(options);
@@ -133,7 +132,7 @@ impl Host {
         Ok(self.run(&["mountpoint", "-q", self.target()])?.status == Some(0))
     }
 
-    /// Unmounts and waits until the daemon has let go of everything.
+    /// Unmounts and waits for the daemon's end.
     pub(crate) fn unmount(&self) -> Result<()> {
         self.shell(&format!("umount {}", self.target()))?;
         process::until("the daemon's control socket is gone", SHORT, || {
@@ -142,8 +141,7 @@ impl Host {
         })
     }
 
-    /// What `findmnt` says of the mount in one column, from the kernel's table or libmount's
-    /// (`-m`).
+    /// The mount's value of a `findmnt` column, from the kernel's table or libmount's (`-m`).
     pub(crate) fn column(&self, flags: &[&str], column: &str) -> Result<String> {
         let command = [&["findmnt", "-n", "-o", column, "-M", self.target()][..], flags].concat();
         let done = self.run(&command)?;
@@ -151,7 +149,7 @@ impl Host {
         Ok(done.text.trim().to_owned())
     }
 
-    /// How many requests of a procedure the mount has sent.
+    /// Number of requests of a procedure that the mount has sent.
     pub(crate) fn sent(&self, procedure: &str) -> Result<u64> {
         let curt = program("curt")?.display().to_string();
         let done = self.run(&[&curt, "stat", "--json", self.target()])?;
@@ -170,7 +168,7 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// A daemon that is left would keep the machine's mounts.
+    /// A remaining daemon would keep the machine's mounts.
     fn drop(&mut self) {
         let _left_by_a_failed_test = self
             .network
@@ -178,7 +176,7 @@ impl Drop for Host {
     }
 }
 
-/// Options behind those that say where the server of these tests is.
+/// The server's ports and these options.
 pub(crate) fn with_ports(options: &str) -> String {
     let ports = format!("port={0},mountport={0}", CurtServe::PORT);
     if options.is_empty() {
@@ -188,7 +186,7 @@ pub(crate) fn with_ports(options: &str) -> String {
     }
 }
 
-/// Whether a file system says that it is read-only.
+/// Whether a file system is read-only.
 pub(crate) fn refuses_writes(host: &Host, directory: &Path) -> Result<bool> {
     let done = host.run(&["touch", directory.join("new").to_str().context("UTF-8")?])?;
     Ok(done.status != Some(0) && done.text.contains("Read-only file system"))

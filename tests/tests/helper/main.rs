@@ -1,5 +1,5 @@
-//! `curt mount` as mount(8)'s helper and by hand: fstab lines, remounts, phrases and exit statuses,
-//! effects of options.
+//! `curt mount` as mount(8)'s helper and directly: fstab lines, remounts, messages and exit
+//! statuses, effects of options.
 
 mod failing;
 mod fstab;

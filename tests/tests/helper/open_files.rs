@@ -1,11 +1,11 @@
-//! What programs see of files that they keep open.
+//! Files that programs keep open.
 
 use anyhow::{Result, ensure};
 
 use crate::host::Host;
 
-/// Reads a file through the mount, has it changed at the server, and reads on by the same
-/// descriptor until it sees that, for at most 20 s. It asks for no attributes.
+/// Reads a file through the mount, has it changed on the server, and reads by the same descriptor
+/// until it sees the change, for at most 20 s. It makes no stat(2).
 const READER: &str = r#"
     use Fcntl;
     sysopen(my $file, $ARGV[0], O_RDONLY) or die $!;

@@ -1,4 +1,4 @@
-//! What options do on a real mount.
+//! Effects of options on a real mount.
 
 use anyhow::{Result, ensure};
 
@@ -34,7 +34,7 @@ fn flags_of_every_file_system_reach_the_kernel() -> Result<()> {
 
 // SEMANTICS: lock-1.
 #[test]
-fn locks_are_local_where_an_option_says_so_and_refused_elsewhere() -> Result<()> {
+fn locks_are_local_with_the_option_and_refused_otherwise() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     // flock(2), then fcntl(2).

@@ -1,4 +1,4 @@
-//! What `remount` changes at once, and how it fails.
+//! Effects of `remount`, and its errors.
 
 use anyhow::{Result, ensure};
 use curt_tests::process;
@@ -46,7 +46,7 @@ fn an_fstab_line_with_defaults_is_remounted_and_flags_go_both_ways() -> Result<(
 }
 
 #[test]
-fn names_that_the_kernel_was_promised_are_taken_back_by_a_remount() -> Result<()> {
+fn a_remount_invalidates_cached_names_of_the_kernel() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let directory = host.export.join("old");
@@ -56,7 +56,7 @@ fn names_that_the_kernel_was_promised_are_taken_back_by_a_remount() -> Result<()
     ))?;
     host.mounted("noaccesscheck,actimeo=600,nametimeo=600,negnametimeo=600")?;
     let missing = host.inside("old/missing");
-    // Once to learn it, once more because it was young, and then the kernel alone knows.
+    // One LOOKUP to cache it, another because it was too recent; then it is cached.
     process::until("the name is kept", SHORT, || {
         let asked = host.sent("LOOKUP")?;
         ensure!(host.run(&["test", "-e", &missing])?.status == Some(1));

@@ -1,4 +1,4 @@
-//! What options of the transport and of caching do on a real mount.
+//! Effects of transport and caching options on a real mount.
 
 use anyhow::{Result, ensure};
 use curt_tests::process;
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::host::{Host, SHORT};
 
-/// The connections of the mount to the server, as `address:port` of this side.
+/// The mount's connections to the server, by local `address:port`.
 fn connections(host: &Host) -> Result<Vec<String>> {
     let text = host.shell("ss -Htn state established dst 10.77.0.1:2049")?;
     Ok(text
@@ -25,7 +25,7 @@ fn nconnect_makes_as_many_connections_and_resvport_takes_low_ports() -> Result<(
     ))?;
     for (options, wanted, low) in [("", 1, true), ("nconnect=4", 4, true), ("noresvport", 1, false)] {
         host.mounted(options)?;
-        // One is made when the others are busy, which is so only if readers come together.
+        // A connection is opened when the others are busy, which needs concurrent readers.
         let found = process::until("all connections are made", SHORT, || {
             host.shell(&format!(
                 "cd {}; for n in $(seq 40); do cat f$n & done; wait",
@@ -67,7 +67,7 @@ fn soft_mounts_give_up_and_hard_ones_wait() -> Result<()> {
     serve.process().signal(Signal::STOP)?;
     let waiting = host.run(&["timeout", "-s", "KILL", "4", "cat", &host.inside("hello")])?;
     serve.process().signal(Signal::CONT)?;
-    // It dies of the same signal itself.
+    // It is killed by the same signal.
     ensure!(
         waiting.status.is_none() && waiting.text.is_empty(),
         "it should wait, and die of SIGKILL: {waiting:?}"
@@ -77,7 +77,7 @@ fn soft_mounts_give_up_and_hard_ones_wait() -> Result<()> {
 }
 
 #[test]
-fn the_server_may_be_named_otherwise_and_addresses_of_one_family_be_asked_for() -> Result<()> {
+fn the_server_may_have_another_name_and_one_address_family_can_be_chosen() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     let curt = curt_tests::curt::program("curt")?.display().to_string();
@@ -118,7 +118,7 @@ fn a_flavour_that_the_server_does_not_offer_is_refused() -> Result<()> {
     host.unmount()
 }
 
-/// How many requests of a procedure a script sends once everything is known.
+/// Number of requests of a procedure that a script sends with warm caches.
 fn costs(host: &Host, options: &str, procedure: &str, script: &str) -> Result<u64> {
     host.mounted(options)?;
     let script = format!("cd {}; {script}", host.target());
@@ -131,10 +131,10 @@ fn costs(host: &Host, options: &str, procedure: &str, script: &str) -> Result<u6
 }
 
 #[test]
-fn caching_options_decide_what_is_asked_again() -> Result<()> {
+fn caching_options_decide_what_is_revalidated() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
-    // Old enough that names in the directory can be believed.
+    // Old enough that names in the directory can be cached.
     host.shell(&format!(
         "touch -d '1 hour ago' {0}/hello {0}; sleep 1",
         host.export.display()
@@ -146,7 +146,7 @@ fn caching_options_decide_what_is_asked_again() -> Result<()> {
         costs(&host, "", "GETATTR", open)? >= 1,
         "close-to-open asks at each open"
     );
-    // Of what is believed nothing may expire meanwhile, however slow the machine is.
+    // Nothing may expire meanwhile, however slow the machine is.
     ensure!(costs(&host, "nocto,actimeo=600", "GETATTR", open)? == 0);
     ensure!(costs(&host, "sloppycto=600,actimeo=600", "GETATTR", open)? == 0);
     ensure!(costs(&host, "actimeo=600", "GETATTR", stat)? == 0);
@@ -171,7 +171,7 @@ fn caching_options_decide_what_is_asked_again() -> Result<()> {
 }
 
 #[test]
-fn listings_bring_attributes_as_rdirplus_says() -> Result<()> {
+fn rdirplus_decides_whether_listings_contain_attributes() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     host.shell(&format!("cd {}; touch $(seq 1 300)", host.export.display()))?;
@@ -201,8 +201,7 @@ fn softreval_serves_what_is_known_while_the_server_is_silent() -> Result<()> {
     let inside = host.inside("hello");
     for (options, served, patience) in [("softreval", true, "100"), ("nosoftreval", false, "10")] {
         let stat = ["timeout", patience, "stat", "-c", "%s", &inside];
-        // Nothing is believed for longer than a moment, and a silent server is noticed after a
-        // second.
+        // Attributes expire at once, and a silent server is detected after a second.
         host.mounted(&format!("{options},actimeo=0,timeo=5,retrans=1"))?;
         ensure!(host.run(&stat)?.text.trim() == "6");
         serve.process().signal(Signal::STOP)?;

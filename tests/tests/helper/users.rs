@@ -1,11 +1,11 @@
-//! Mounts of root and of others, and who may use them.
+//! Mounts of root and of other users, and permission to use them.
 
 use anyhow::{Result, ensure};
 use curt_tests::curt::program;
 
 use crate::host::{Done, Host, with_ports};
 
-/// Mounts as somebody who is not root, in the background as always.
+/// Mounts as a user other than root, in the background.
 fn mount_as_user(host: &Host, options: &str) -> Result<Done> {
     let curt = program("curt")?.display().to_string();
     let options = with_ports(options);
@@ -23,7 +23,7 @@ fn cat(host: &Host, as_user: bool) -> Result<bool> {
 }
 
 #[test]
-fn roots_mount_is_everybodys_unless_allow_root_says_otherwise() -> Result<()> {
+fn a_mount_of_root_is_open_to_everybody_unless_allow_root_is_given() -> Result<()> {
     let host = Host::new()?;
     let _serve = host.serve(&[])?;
     host.mounted("")?;

@@ -1,17 +1,17 @@
-//! What the server is to reach, as the tables hold it against what was measured.
+//! The goals of the server, with which the tables compare the measurements.
 
 use serde_json::Value;
 
-/// What a goal is about.
+/// The measure of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GoalMeasure {
-    /// The time by that of the system calls alone: at most.
+    /// The time divided by that of the floor: a maximum.
     ByFloor,
-    /// The peer's time by ours: at least.
+    /// The peer's time divided by Curt's: a minimum.
     Time,
-    /// Our operations a second by the peer's: at least.
+    /// Curt's operations per second divided by the peer's: a minimum.
     Rate,
-    /// The peer's processor time of an operation by ours: at least.
+    /// The peer's processor time of an operation divided by Curt's: a minimum.
     Processor,
 }
 
@@ -29,7 +29,7 @@ const SMALL: &[&str] = &["GETATTR", "ACCESS", "LOOKUP", "READ", "WRITE UNSTABLE"
 const WITHOUT_DATA: &[&str] = &["GETATTR", "ACCESS", "LOOKUP"];
 const WITH_DATA: &[&str] = &["READ", "WRITE UNSTABLE"];
 
-/// All of them; READ and WRITE are of 4 KiB.
+/// All goals; READ and WRITE are of 4 KiB.
 const GOALS: [LatencyGoal; 8] = [
     alone(GoalMeasure::ByFloor, &["GETATTR"], "any", 1.10),
     alone(GoalMeasure::ByFloor, WITH_DATA, "any", 1.15),
@@ -74,8 +74,7 @@ const fn many(
     }
 }
 
-/// What stands behind a factor of a row that does not reach its goal; nothing where it does, or
-/// there is none.
+/// The mark of a row that misses its goal; empty if it reaches the goal, or there is none.
 pub(super) fn missed(row: &Value, measure: GoalMeasure, factor: f64) -> String {
     let is_of = |goal: &&LatencyGoal| {
         goal.measure == measure

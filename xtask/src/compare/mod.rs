@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: measures beside other servers, and keeps what the documents say of it.
+//! `cargo xtask compare`: comparisons with other servers, and their tables in the documents.
 
 mod goals;
 mod tables;
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::{bench, packages};
 
-/// Runs the benchmark of latencies beside Ganesha, with `more` of its options. With `json` what it
-/// says is printed, else the documents are written.
+/// Runs the benchmark of latencies with Ganesha as peer, and the options `more`. With `json` its
+/// output is printed, otherwise the documents are written.
 ///
 /// # Errors
-/// Something cannot be installed, built, started or written, or the benchmark found a wrong answer.
+/// Something cannot be installed, built, started or written, or the benchmark found a wrong reply.
 pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> Result<()> {
     packages::install()?;
     bench::build(root, &["curt", "curt-tools-bench", "curt-tests"])?;
@@ -40,10 +40,10 @@ pub(crate) fn latency(root: &Path, rounds: u16, json: bool, more: &[String]) -> 
     Ok(())
 }
 
-/// Writes the tables of the documents from what the benchmark printed as JSON before.
+/// Writes the tables of the documents from earlier JSON output of the benchmark.
 ///
 /// # Errors
-/// The file is not that, or a document cannot be written.
+/// The file is not such output, or a document cannot be written.
 pub(crate) fn write_documents(root: &Path, file: &Path) -> Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     write(root, &text)
@@ -56,7 +56,7 @@ fn write(root: &Path, text: &str) -> Result<()> {
     replace(&document, "latency", &tables::benchmarks(&report)?)
 }
 
-/// Replaces what a document has between its markers of that name.
+/// Replaces the text of a document between the markers with that name.
 fn replace(document: &Path, name: &str, with: &str) -> Result<()> {
     let text = std::fs::read_to_string(document)?;
     let text = replaced(&text, name, with).with_context(|| document.display().to_string())?;

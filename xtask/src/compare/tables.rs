@@ -1,5 +1,4 @@
-//! The tables that are made of the benchmark's JSON. Rows that we lose, and goals that are missed,
-//! say so.
+//! Tables from the benchmark's JSON. Rows in which Curt is slower, and missed goals, are marked.
 
 use std::fmt::Write as _;
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 
 use super::goals::{GoalMeasure, missed};
 
-/// The server that ours is laid beside.
+/// The peer to compare with.
 const PEER: &str = "ganesha";
 
 /// A column: its heading, and its cell in a row.
@@ -73,7 +72,7 @@ pub(super) fn benchmarks(report: &Value) -> Result<String> {
     Ok(text)
 }
 
-/// The summary of BENCHMARKS.md: each operation in three situations.
+/// The summary of BENCHMARKS.md: each operation in three arrangements.
 pub(super) fn summary(report: &Value) -> Result<String> {
     let rows = rows(report)?;
     let mut text = String::from(
@@ -113,7 +112,7 @@ fn table<'a>(title: &str, columns: &[Column], rows: impl Iterator<Item = &'a Val
     text
 }
 
-/// The document's table: a line for each size, its passes beside each other.
+/// The document's table: a line for each size, its passes side by side.
 fn sizes(report: &Value) -> String {
     let rows = report["sizes"].as_array().map_or(&[][..], Vec::as_slice);
     let mut text = String::from(
@@ -171,7 +170,7 @@ fn peer(row: &Value, key: &str) -> Option<f64> {
     row["peers"][PEER][key].as_f64()
 }
 
-/// How many times as much the one is as the other.
+/// The ratio of two numbers.
 fn factor(one: Option<f64>, other: Option<f64>) -> String {
     match one.zip(other) {
         Some((one, other)) if other > 0.0 => format!("{:.2} times", one / other),
@@ -179,7 +178,7 @@ fn factor(one: Option<f64>, other: Option<f64>) -> String {
     }
 }
 
-/// By which factor ours is better; below 1 we lose.
+/// The factor by which Curt is better; below 1 it is worse.
 fn faster(row: &Value, measure: GoalMeasure) -> String {
     let (more, less) = match measure {
         GoalMeasure::Rate => (number(row, "ops_per_s"), peer(row, "ops_per_s")),
@@ -188,7 +187,7 @@ fn faster(row: &Value, measure: GoalMeasure) -> String {
     };
     match more.zip(less) {
         Some((more, less)) if less > 0.0 => {
-            // As it is shown, so that what is shown as reached is.
+            // Rounded as shown, so that a goal that is shown as reached counts as reached.
             let factor = (more / less * 100.0).round() / 100.0;
             let word = if factor < 1.0 { " **loses**" } else { "" };
             format!("{factor:.2} times{word}{}", missed(row, measure, factor))

@@ -1,13 +1,13 @@
-//! What of a source file is code outside tests: without comments, blank lines and what is compiled
-//! for tests alone.
+//! Counts the lines of a source file outside tests: without comments, blank lines and code that is
+//! compiled only for tests.
 
 use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
-/// Attributes of what is compiled for tests alone, without spaces.
+/// Attributes of code that is compiled only for tests, without spaces.
 const TEST_ONLY: [&str; 2] = ["cfg(test)", "cfg(all(test,"];
-/// First words of items. What begins with none of them is a field, an arm or a statement.
+/// First words of items. Fields, arms and statements begin with none of them.
 const ITEMS: [&str; 15] = [
     "async",
     "const",
@@ -25,21 +25,21 @@ const ITEMS: [&str; 15] = [
     "use",
     "macro_rules",
 ];
-/// Those of them that end with a semicolon, whatever braces they have before it.
+/// Those of them that end with a semicolon, even after braces.
 const ENDED_BY_SEMICOLON: [&str; 4] = ["let", "static", "type", "use"];
 
-/// A source file's share of the count.
+/// The count of a source file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Code {
-    /// Lines that have code outside tests.
+    /// Lines with code outside tests.
     pub(super) lines: BTreeSet<usize>,
-    /// Modules in files of their own that are compiled for tests alone.
+    /// Modules in separate files that are compiled only for tests.
     pub(super) test_modules: Vec<String>,
 }
 
 impl Code {
     /// # Errors
-    /// The text does not consist of tokens of Rust.
+    /// The text does not consist of Rust tokens.
     pub(super) fn of(text: &str) -> syn::Result<Self> {
         let mut code = Self::default();
         code.add(syn::parse_str(text)?);
@@ -51,7 +51,7 @@ impl Code {
         let mut rest = tokens.as_slice();
         while let [token, behind @ ..] = rest {
             rest = match Attribute::first(rest) {
-                // A comment of documentation.
+                // A documentation comment.
                 Some(attribute) if attribute.text.starts_with("doc=") => attribute.rest,
                 Some(attribute) if TEST_ONLY.iter().any(|only| attribute.text.starts_with(only)) => {
                     if attribute.is_inner {
@@ -79,8 +79,8 @@ impl Code {
         }
     }
 
-    /// What follows the item, field, arm or statement that `tokens` begin with. A module in a file
-    /// of its own is one of tests.
+    /// The tokens after the item, field, arm or statement at the start of `tokens`. Records a
+    /// module in a separate file as a test module.
     fn behind_item<'a>(&mut self, mut tokens: &'a [TokenTree]) -> &'a [TokenTree] {
         while let Some(attribute) = Attribute::first(tokens) {
             tokens = attribute.rest;
@@ -118,13 +118,13 @@ impl Code {
     }
 }
 
-/// An attribute at the beginning of tokens.
+/// An attribute at the start of tokens.
 struct Attribute<'a> {
-    /// Whether it is about what it stands in.
+    /// Whether it is an inner attribute.
     is_inner: bool,
-    /// What is between its brackets, without spaces.
+    /// The text between its brackets, without spaces.
     text: String,
-    /// What follows it.
+    /// The tokens after it.
     rest: &'a [TokenTree],
 }
 

@@ -1,5 +1,4 @@
-//! `cargo xtask size`: how much code there is outside tests, by package, and what a change adds to
-//! it or takes away.
+//! `cargo xtask size`: the lines of code outside tests, by package, and the difference of a change.
 
 mod code;
 
@@ -15,21 +14,20 @@ use code::Code;
 
 use crate::tidy;
 
-/// Folders of what helps to develop and is not installed.
+/// Directories of development tools, which are not installed.
 const TOOLS: [&str; 3] = ["fuzz", "tools", "xtask"];
-/// Folders of tests and examples, in the repository or in a package.
+/// Directories of tests and examples, in the repository or in a package.
 const TESTS: [&str; 3] = ["benches", "examples", "tests"];
-/// Sources that are named after the folder they are in, as far as their modules go.
+/// Source files whose modules are in their own directory.
 const FOLDERS_OWN: [&str; 3] = ["lib", "main", "mod"];
 
-/// Lines of code by the folder of a package.
+/// Lines of code by package directory.
 type Sizes = BTreeMap<PathBuf, usize>;
 
-/// Prints the size of each package below `root`, beside that at the revision `base` if there is
-/// one.
+/// Prints the size of each package below `root`, with that at the revision `base` if given.
 ///
 /// # Errors
-/// git cannot be asked, or knows no such revision.
+/// git fails, or there is no such revision.
 pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> {
     let report = Report {
         now: sizes(&sources_now(root)?)?,
@@ -43,7 +41,7 @@ pub(crate) fn run(root: &Path, base: Option<&str>, as_json: bool) -> Result<()> 
     Ok(())
 }
 
-/// What there is to say.
+/// The result.
 struct Report {
     now: Sizes,
     before: Option<Sizes>,
@@ -62,7 +60,7 @@ impl Report {
         rows
     }
 
-    /// Lines now and before of the packages that are installed, and of all.
+    /// Lines now and before of the installed packages, and of all.
     fn sums(&self) -> [(&'static str, (usize, usize)); 2] {
         let sum = |is_wanted: fn(&Path) -> bool| {
             let rows = self.rows();
@@ -117,10 +115,10 @@ fn is_tool(package: &Path) -> bool {
     TOOLS.iter().any(|tool| package.starts_with(tool))
 }
 
-/// The size of each package that has code outside tests.
+/// The size of each package with code outside tests.
 ///
 /// # Errors
-/// A source is not Rust.
+/// A source is not valid Rust.
 fn sizes(sources: &BTreeMap<PathBuf, String>) -> Result<Sizes> {
     let code: BTreeMap<&Path, Code> = sources
         .iter()
@@ -144,13 +142,13 @@ fn sizes(sources: &BTreeMap<PathBuf, String>) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// Whether a source is in a folder of tests.
+/// Whether a source is in a directory of tests.
 fn is_test(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     TESTS.iter().any(|tests| folder.iter().any(|part| part == *tests))
 }
 
-/// The folder of a source's modules.
+/// The directory of a source's modules.
 fn modules_of(source: &Path) -> PathBuf {
     let is_folders_own = FOLDERS_OWN
         .iter()
@@ -162,21 +160,21 @@ fn modules_of(source: &Path) -> PathBuf {
     }
 }
 
-/// The folder of a source's package: the nearest one with a manifest.
+/// The directory of a source's package: the nearest one with a manifest.
 fn package(sources: &BTreeMap<PathBuf, String>, source: &Path) -> PathBuf {
     let mut folders = source.ancestors().skip(1);
     let nearest = folders.find(|folder| sources.contains_key(&folder.join("Cargo.toml")));
     nearest.unwrap_or_else(|| Path::new("")).to_owned()
 }
 
-/// The sources and manifests that git knows or would know.
+/// The sources and manifests that are tracked or not ignored by git.
 fn sources_now(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let files = tidy::files(root)?.into_iter();
     let counted = files.filter(|file| is_counted(&file.path));
     Ok(counted.map(|file| (file.path, file.text)).collect())
 }
 
-/// Those of a revision.
+/// The sources and manifests of a revision.
 fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> {
     let listed = tidy::git(
         root,
@@ -202,7 +200,7 @@ fn sources_at(root: &Path, revision: &str) -> Result<BTreeMap<PathBuf, String>> 
             .and_then(|size| size.parse().ok());
         let size: u64 = size.with_context(|| format!("git cat-file: {}", head.trim_end()))?;
         let mut text = Vec::new();
-        // A line feed ends it.
+        // A line feed follows it.
         answers.by_ref().take(size + 1).read_to_end(&mut text)?;
         text.pop();
         texts.insert(name, String::from_utf8_lossy(&text).into_owned());

@@ -1,4 +1,4 @@
-//! The programs that cargo makes of tests: where they are, what is in them, and a run of one.
+//! Test binaries: their paths, their tests, and running them.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -12,28 +12,28 @@ use super::cargo::{self, TestSummary};
 use super::seed;
 use crate::root;
 
-/// A program of tests.
+/// A test binary.
 #[derive(Clone, Debug)]
 pub(super) struct TestBinary {
-    /// The name of the crate's folder, and the target's.
+    /// The name of the crate's directory, and the target's.
     pub(super) package: String,
     pub(super) target: String,
     path: PathBuf,
-    /// Where it runs, as cargo would have it.
+    /// The working directory, as with cargo.
     directory: PathBuf,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct TestRunOutcome {
     pub(super) sum: TestSummary,
     pub(super) took: Duration,
-    /// What is worth showing.
-    pub(super) said: String,
+    /// The output to show.
+    pub(super) output_text: String,
 }
 
-/// Has cargo build the tests that `arguments` select, and gives their programs; none, with a
-/// failure, if it cannot.
+/// Has cargo build the tests that `arguments` select, and returns their binaries; none, with a
+/// failure, if the build fails.
 pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)> {
     const MESSAGES: &str = "--message-format=json-render-diagnostics";
     let mut binaries = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn build(arguments: &[&str]) -> Result<(TestSummary, Vec<TestBinary>)
     Ok((TestSummary { passed: 0, ..built }, binaries))
 }
 
-/// What a message of cargo says of a program of tests that is made.
+/// The test binary in a message of cargo.
 fn binary(line: &str) -> Option<TestBinary> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -72,7 +72,7 @@ impl TestBinary {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// One that somebody else made.
+    /// A binary created elsewhere.
     #[cfg(test)]
     pub(super) fn at(path: &std::path::Path, package: &str) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl TestBinary {
     /// Runs it with these arguments.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<TestRunOutcome> {
         let start = Instant::now();
-        let mut said = String::new();
+        let mut output_text = String::new();
         let mut heard: Option<TestSummary> = None;
         let (mut reader, writer) = std::io::pipe().context("a pipe")?;
         let mut command = self.command(arguments);
@@ -113,12 +113,12 @@ impl TestBinary {
                 heard = Some(heard.unwrap_or_default().and(results));
             }
             if !cargo::is_usual(&line) {
-                said.push_str(&line);
-                said.push('\n');
+                output_text.push_str(&line);
+                output_text.push('\n');
             }
         }
         let well = child.wait()?.success();
-        // What has no tests of its own kind is one check; a process that died tells of no failure.
+        // Without test results this is one check; a killed process reports no failure.
         let mut sum = match (well, heard) {
             (true, None) => TestSummary::success(),
             (true | false, heard) => heard.unwrap_or_default(),
@@ -129,7 +129,7 @@ impl TestBinary {
         Ok(TestRunOutcome {
             sum,
             took: start.elapsed(),
-            said,
+            output_text,
         })
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_tests_are_told_from_what_else_cargo_makes() {
+    fn test_programs_are_distinguished_from_other_artifacts() {
         let message = |profile: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","manifest_path":"/x/crates/client/Cargo.toml","target":{{"kind":["test"],"name":"data"}},"profile":{{"test":{profile}}},"executable":"/x/target/debug/deps/data-1"}}"#

@@ -1,4 +1,4 @@
-//! Runs cargo and understands what its tests say.
+//! Runs cargo and parses the output of tests.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,19 +9,18 @@ use super::failures::TestFailure;
 use super::seed;
 use crate::root;
 
-/// How many passed and failed, of tests or of checks, and what is known of those that failed.
+/// Number of passed and failed tests or checks, and the failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TestSummary {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) failures: Vec<TestFailure>,
-    /// What failed beside others and passed by itself: a fault still, of the test or of what it
-    /// tests.
+    /// Tests that failed in parallel and passed alone: still a fault, of the test or of the code.
     pub(super) unsteady: Vec<TestFailure>,
 }
 
 impl TestSummary {
-    /// One check that went well.
+    /// One successful check.
     pub(super) fn success() -> Self {
         Self {
             passed: 1,
@@ -29,7 +28,7 @@ impl TestSummary {
         }
     }
 
-    /// One that did not, and why.
+    /// One failed check, and why.
     pub(super) fn failure(failure: TestFailure) -> Self {
         Self {
             failed: 1,
@@ -49,24 +48,24 @@ impl TestSummary {
     }
 }
 
-/// Runs cargo, shows what it prints, and adds up the results of the tests that it runs. What runs
-/// no tests counts as one check.
+/// Runs cargo, shows its output, and adds up the results of its tests. Without tests it counts as
+/// one check.
 pub(super) fn cargo(arguments: &[&str]) -> Result<TestSummary> {
-    let mut said = String::new();
+    let mut output_text = String::new();
     let mut sum = run(arguments, |line| {
         if !is_usual(line) {
             println!("{line}");
-            said.push_str(line);
-            said.push('\n');
+            output_text.push_str(line);
+            output_text.push('\n');
         }
     })?;
     if sum.failed > 0 {
-        sum.failures = TestFailure::all(&format!("cargo {}", arguments.join(" ")), &said);
+        sum.failures = TestFailure::all(&format!("cargo {}", arguments.join(" ")), &output_text);
     }
     Ok(sum)
 }
 
-/// Tests that went well are many, and the sums tell of them.
+/// Lines of passed tests are not shown, because there are many.
 pub(super) fn is_usual(line: &str) -> bool {
     line.is_empty()
         || passed(line).is_some()
@@ -74,17 +73,17 @@ pub(super) fn is_usual(line: &str) -> bool {
         || results(line).is_some_and(|sum| sum.failed == 0)
 }
 
-/// The name of a test that a line says went well.
+/// The name of the passed test of a line.
 fn passed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... ok")
 }
 
-/// The name of a test that a line says failed.
+/// The name of the failed test of a line.
 pub(super) fn failed(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// The same; every line goes to `hear`.
+/// The same; `hear` gets each line.
 pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<TestSummary> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -107,7 +106,7 @@ pub(super) fn run(arguments: &[&str], mut hear: impl FnMut(&str)) -> Result<Test
         hear(&line);
     }
     let well = child.wait()?.success();
-    // A failure that no test's result tells of: it did not compile, or a test's process died.
+    // A failure without a failed test: a compile error, or a killed test process.
     if !well && sum.failed == 0 {
         sum.failed = 1;
     }

@@ -1,6 +1,6 @@
-//! What failed and why, short enough to stand at the end of everything that a run prints.
+//! Summaries of failures, for the end of a run's output.
 
-/// Of each failure so many lines are told, and of each line so many characters.
+/// Maximum number of lines of a failure, and of characters of a line.
 const LINES: usize = 10;
 const CHARACTERS: usize = 300;
 
@@ -12,20 +12,19 @@ pub(super) struct TestFailure {
 }
 
 impl TestFailure {
-    /// What a check said when it failed.
-    pub(super) fn of(name: &str, said: &str) -> Self {
+    /// The failure of a check with this output.
+    pub(super) fn of(name: &str, output_text: &str) -> Self {
         Self {
             name: name.to_owned(),
-            reason: reason(said),
+            reason: reason(output_text),
         }
     }
 
-    /// Of each test of which what a program printed says that it failed; of the program itself, if
-    /// it says so of none.
-    pub(super) fn all(program: &str, said: &str) -> Vec<Self> {
+    /// The failed tests in a program's output; the program itself, if there are none.
+    pub(super) fn all(program: &str, output_text: &str) -> Vec<Self> {
         let mut tests: Vec<(&str, String)> = Vec::new();
         let mut is_within = false;
-        for line in said.lines() {
+        for line in output_text.lines() {
             if let Some(test) = test_of(line) {
                 tests.push((test, String::new()));
                 is_within = true;
@@ -37,7 +36,7 @@ impl TestFailure {
             }
         }
         if tests.is_empty() {
-            return vec![Self::of(program, said)];
+            return vec![Self::of(program, output_text)];
         }
         let failure = |(test, text): &(&str, String)| Self::of(&format!("{program}: {test}"), text);
         tests.iter().map(failure).collect()
@@ -58,15 +57,17 @@ fn test_of(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
-/// What is worth telling: from the panic or error on, or the last lines.
-fn reason(said: &str) -> Vec<String> {
+/// The relevant lines: from the panic or error on, or the last lines.
+fn reason(output_text: &str) -> Vec<String> {
     let is_worth = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: ");
-    let lines: Vec<&str> = said.lines().filter(is_worth).collect();
+    let lines: Vec<&str> = output_text.lines().filter(is_worth).collect();
     let is_begin = |line: &&str| line.contains("panicked at ") || line.starts_with("Error: ");
     let last = lines.len().saturating_sub(LINES);
     let begin = lines.iter().position(is_begin).unwrap_or(last);
-    let told = lines[begin..].iter().take(LINES);
-    told.map(|line| line.chars().take(CHARACTERS).collect()).collect()
+    let reasons = lines[begin..].iter().take(LINES);
+    reasons
+        .map(|line| line.chars().take(CHARACTERS).collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -96,13 +97,13 @@ failures:
 ";
 
     #[test]
-    fn each_test_is_told_with_its_panic_or_error() {
-        let told: Vec<_> = TestFailure::all("client data", SAID)
+    fn each_test_is_reported_with_its_panic_or_error() {
+        let reasons: Vec<_> = TestFailure::all("client data", SAID)
             .iter()
             .map(TestFailure::to_string)
             .collect();
         assert_eq!(
-            told,
+            reasons,
             [
                 "client data: a\n    thread 'a' (7) panicked at x.rs:1:2:\n    assertion failed\n      left: 1",
                 "client data: b::c\n    Error: not within 60 s\n    Caused by:\n        nothing",
@@ -111,9 +112,9 @@ failures:
     }
 
     #[test]
-    fn a_program_that_died_is_told_with_its_last_lines_and_long_ones_are_cut() {
-        let said = (0..30).map(|number| format!("{number} {}\n", "é".repeat(400)));
-        let failures = TestFailure::all("x", &said.collect::<String>());
+    fn a_killed_program_is_reported_with_its_last_lines_and_long_output_is_cut() {
+        let output_text = (0..30).map(|number| format!("{number} {}\n", "é".repeat(400)));
+        let failures = TestFailure::all("x", &output_text.collect::<String>());
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].reason.len(), LINES);
         assert!(failures[0].reason[0].starts_with("20 é"));

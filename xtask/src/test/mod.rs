@@ -1,5 +1,4 @@
-//! `cargo xtask test`: all checks and tests, each part with its time, and one line of sums at the
-//! end.
+//! `cargo xtask test`: all checks and tests, each part with its time, and a summary line.
 
 mod binaries;
 mod cargo;
@@ -19,11 +18,10 @@ pub(crate) use seed::TestSeed;
 
 use crate::{fuzz, packages, root, tidy};
 
-/// How long each fuzz target runs here, in seconds: enough to see that it runs and that what was
-/// found once stays mended.
+/// Seconds per fuzz target: enough to check that it runs and that known inputs pass.
 const FUZZ_SECONDS: u32 = 2;
 
-/// Which parts are wanted.
+/// The selected parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TestScope {
     All,
@@ -47,14 +45,14 @@ struct TestPart {
     sum: TestSummary,
 }
 
-/// Runs the parts; whether all is well.
+/// Runs the parts; returns whether all succeeded.
 ///
 /// # Errors
 /// cargo cannot be started.
 pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Result<bool> {
     seed.choose()?;
     let mut parts = Vec::new();
-    // Only whole programs need them: a clean machine fetches them while it builds.
+    // Only whole-program tests need them: they are installed while cargo builds.
     let packages = (*scope != TestScope::WithoutWholePrograms).then(|| std::thread::spawn(packages::install));
     if !matches!(scope, TestScope::WholePrograms(_)) {
         part(&mut parts, "format", || cargo(&["fmt", "--all", "--check"]));
@@ -64,8 +62,8 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
         }
     }
     let mut programs = Vec::new();
-    // Everything at once: for some of its crates alone cargo chooses other features of what they
-    // share, and builds most of it again.
+    // Everything in one build: for some crates alone cargo would choose other features of their
+    // dependencies, and rebuild most of them.
     let wanted: &[&str] = match scope {
         TestScope::All => &["--workspace"],
         TestScope::WithoutWholePrograms => &["--workspace", "--exclude", "curt-tests"],
@@ -85,7 +83,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
     match scope {
         TestScope::WithoutWholePrograms => units(&mut parts, &programs, tries),
         TestScope::All => {
-            // Another profile is another directory to cargo, so that neither waits for the other.
+            // Another profile has another directory, so that neither waits for the other.
             std::thread::scope(|scope| {
                 let building = scope.spawn(release_build);
                 units(&mut parts, &programs, tries);
@@ -93,7 +91,7 @@ pub(crate) fn run(scope: &TestScope, seed: TestSeed, tries: RetryPolicy) -> Resu
                     building.join().map_err(|_| anyhow::anyhow!("it panicked"))?
                 });
             });
-            // It takes what the others leave of the processors.
+            // With lower priority than the others.
             std::thread::scope(|scope| {
                 let aside = scope.spawn(aside);
                 part(&mut parts, "whole programs", || {
@@ -126,23 +124,23 @@ fn clippy() -> Result<TestSummary> {
     ])
 }
 
-/// Fuzzes shortly and looks at the code, with the least priority.
+/// Fuzzes shortly and runs clippy, with the lowest priority.
 fn aside() -> Result<TestSummary> {
     const LEAST: i32 = 19;
     let start = Instant::now();
-    // Of this thread and of the processes that it starts.
+    // For this thread and the processes that it starts.
     rustix::process::nice(LEAST)?;
     let fuzzed = fuzz::run(None, FUZZ_SECONDS, fuzz::FuzzBuild::Plain, Some(seed::chosen()));
     println!("fuzzing took {:.1} s aside", start.elapsed().as_secs_f64());
-    // The tests are built by now: cargo builds one thing at a time.
+    // The tests are built before: only one cargo can build at a time.
     let looked = clippy()?;
     let done = checked("fuzzing", fuzzed.map(|()| true)).unwrap_or_else(|error| failed("fuzzing", &error));
     println!("both took {:.1} s aside", start.elapsed().as_secs_f64());
     Ok(looked.and(done))
 }
 
-/// Unit tests and examples. What is there is tested although something else failed: one run says
-/// everything.
+/// Unit tests and doc tests. They run even if something else failed, so that one run shows all
+/// failures.
 fn units(parts: &mut Vec<TestPart>, programs: &[binaries::TestBinary], tries: RetryPolicy) {
     part(parts, "unit tests", || parallel::units(programs, tries));
     part(parts, "examples", || {
@@ -202,7 +200,7 @@ fn report(parts: &[TestPart]) -> bool {
     conclusion(&all)
 }
 
-/// Tells last, where everybody looks, what failed and why; whether all is well.
+/// Prints the failures at the end; returns whether all succeeded.
 fn conclusion(all: &TestSummary) -> bool {
     let TestSummary { passed, failed, .. } = all;
     let is_shaky = all.unsteady.len() > UNSTEADY_MAX;
@@ -230,11 +228,11 @@ fn checked(name: &str, well: Result<bool>) -> Result<TestSummary> {
     Ok(if well? { TestSummary::success() } else { failure() })
 }
 
-/// What could not be done at all; it is told.
+/// A part that could not run at all; prints the error.
 fn failed(name: &str, error: &anyhow::Error) -> TestSummary {
-    let said = format!("{error:#}");
-    println!("{said}");
-    TestSummary::failure(TestFailure::of(name, &said))
+    let output_text = format!("{error:#}");
+    println!("{output_text}");
+    TestSummary::failure(TestFailure::of(name, &output_text))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Tests side by side: programs of unit tests as they are, of whole-program tests each test by
-//! itself, in a network of its own.
+//! Runs tests in parallel: unit test binaries as a whole, whole-program tests one test per process,
+//! each in its own network.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,27 +11,26 @@ use super::binaries::{TestBinary, TestRunOutcome};
 use super::cargo::TestSummary;
 use super::retry::{self, FailedRun, RetryPolicy};
 
-/// How many programs of unit tests run at a time: many of them keep one processor busy.
+/// Number of parallel unit test binaries: many of them use a whole processor.
 const UNITS: usize = 2;
-/// How many tests of whole programs: they wait for their kernels and servers much of the time.
+/// Number of parallel whole-program tests: they often wait for kernels and servers.
 const PARALLEL_TESTS: usize = 3;
-/// How many of those that replay workloads; one of them runs two of its tests at a time.
+/// Number of parallel replays; one of them runs two of its tests at a time.
 const PARALLEL_REPLAYS: usize = 2;
-/// Whatever takes so long is told of by itself.
+/// Tests that take longer are reported separately.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The folder of whole-program tests.
+/// The directory of whole-program tests.
 const WHOLE_PROGRAMS: &str = "tests";
-/// Its programs whose tests share what they measured, or each fill the machine with a thousand
-/// processes: they stay together, and so many of them run at a time.
+/// Binaries whose tests share measurements, or each start a thousand processes: they run in one
+/// process, with this many threads.
 const TOGETHER: [(&str, &str); 2] = [("bench", "2"), ("silence", "1")];
-/// Its programs that replay the recorded workloads in their own time: these few run side by side,
-/// with nothing else.
+/// Binaries that replay the recorded workloads in real time: these run in parallel with each other
+/// only.
 const REPLAYS: [&str; 3] = ["bench", "demo", "explain"];
-/// Its programs that hold times against each other, or leave others no time: nothing else runs
-/// beside them.
+/// Binaries that compare times, or need the whole machine: these run alone.
 const ALONE: [&str; 3] = ["connections", "silence", "slow_exports"];
-/// What takes longest begins first: whoever is alone at the end is done soon.
+/// The longest tests start first, so that the last one does not run alone for long.
 const LONGEST: [&str; 17] = [
     "million_names",
     "conformance",
@@ -52,16 +51,16 @@ const LONGEST: [&str; 17] = [
     "permissions_equal_those_of_a_local_file_system",
 ];
 
-/// Something to run: a program, or one test of it.
+/// A binary, or one of its tests.
 struct TestJob {
     binary: TestBinary,
-    /// All of them, or one.
+    /// All of its tests, or one.
     tests: TestSelection,
 }
 
 enum TestSelection {
     All,
-    /// Those whose names contain the first, as many at a time as the second says.
+    /// The tests whose names contain the first, with the second as number of threads.
     Named(String, &'static str),
     One(String),
 }
@@ -84,7 +83,7 @@ impl TestJob {
         }
     }
 
-    /// How it was run, and what came of it.
+    /// The arguments and result of a failed run.
     fn failed(&self, outcome: TestRunOutcome) -> FailedRun {
         FailedRun {
             name: self.name(),
@@ -94,7 +93,7 @@ impl TestJob {
         }
     }
 
-    /// Where it stands in [`LONGEST`].
+    /// Its position in [`LONGEST`].
     fn place(&self) -> usize {
         let is_it = |long: &&str| match &self.tests {
             TestSelection::One(test) => test == *long,
@@ -104,7 +103,7 @@ impl TestJob {
     }
 }
 
-/// Runs all but the tests of whole programs.
+/// Runs all except whole-program tests.
 pub(super) fn units(binaries: &[TestBinary], tries: RetryPolicy) -> Result<TestSummary> {
     let jobs = binaries
         .iter()
@@ -118,7 +117,7 @@ pub(super) fn units(binaries: &[TestBinary], tries: RetryPolicy) -> Result<TestS
     Ok(sum.and(retry::judge(failed, tries)?))
 }
 
-/// Runs the tests of whole programs whose names contain `name`.
+/// Runs the whole-program tests whose names contain `name`.
 pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPolicy) -> Result<TestSummary> {
     let is_ours = |binary: &&TestBinary| binary.package == WHOLE_PROGRAMS;
     let binaries: Vec<TestBinary> = binaries.iter().filter(is_ours).cloned().collect();
@@ -150,20 +149,20 @@ pub(super) fn whole_programs(binaries: &[TestBinary], name: &str, tries: RetryPo
         }
     }
     let (mut sum, mut failed) = (TestSummary::default(), Vec::new());
-    for (jobs, lanes) in [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)] {
-        let (well, others) = side_by_side(jobs, lanes)?;
+    for (jobs, workers) in [(others, PARALLEL_TESTS), (replays, PARALLEL_REPLAYS), (alone, 1)] {
+        let (well, others) = side_by_side(jobs, workers)?;
         sum = sum.and(well);
         failed.extend(others);
     }
     Ok(sum.and(retry::judge(failed, tries)?))
 }
 
-/// The sum of what went well, and what failed.
-fn side_by_side(mut jobs: Vec<TestJob>, lanes: usize) -> Result<(TestSummary, Vec<FailedRun>)> {
+/// The sum of the successful runs, and the failed ones.
+fn side_by_side(mut jobs: Vec<TestJob>, workers: usize) -> Result<(TestSummary, Vec<FailedRun>)> {
     jobs.sort_by_key(TestJob::place);
     let waiting = Mutex::new(VecDeque::from(jobs));
     let failed = Mutex::new(Vec::new());
-    let lane = || -> Result<TestSummary> {
+    let worker = || -> Result<TestSummary> {
         let mut sum = TestSummary::default();
         loop {
             let next = lock(&waiting).pop_front();
@@ -180,11 +179,11 @@ fn side_by_side(mut jobs: Vec<TestJob>, lanes: usize) -> Result<(TestSummary, Ve
         }
     };
     let sum = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         running
             .into_iter()
             .try_fold(TestSummary::default(), |sum, thread| {
-                anyhow::Ok(sum.and(thread.join().ok().context("a lane panicked")??))
+                anyhow::Ok(sum.and(thread.join().ok().context("a worker panicked")??))
             })
     })?;
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -195,11 +194,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Prints in one piece what there is to say of what took long or failed.
+/// Prints the output of a slow or failed run in one piece.
 fn report(name: &str, outcome: &TestRunOutcome) {
-    let TestRunOutcome { sum, took, said, .. } = outcome;
+    let TestRunOutcome {
+        sum,
+        took,
+        output_text,
+        ..
+    } = outcome;
     if sum.failed > 0 {
-        println!("{:>7.1} s {name}: FAILED\n{said}", took.as_secs_f64());
+        println!("{:>7.1} s {name}: FAILED\n{output_text}", took.as_secs_f64());
     } else if *took >= LONG {
         println!("{:>7.1} s {name}", took.as_secs_f64());
     }

@@ -1,7 +1,7 @@
-//! What failed beside others is tried once more by itself. Some 1,500 tests share two processors
-//! with kernels, servers and each other: what a run says must not hang on one unfair moment, and a
-//! fault that is always there fails twice. What passes only by itself is told by name and with its
-//! reason: it is a fault to be mended, of the test or of what it tests.
+//! Failed tests run once more, alone. Some 1,500 tests share two processors with kernels, servers
+//! and each other, so a single failure may be due to the load; a permanent fault fails twice. A
+//! test that passes only alone is reported by name with its failure: it is a fault to be fixed, of
+//! the test or of the code.
 
 use anyhow::Result;
 
@@ -9,31 +9,31 @@ use super::binaries::{TestBinary, TestRunOutcome};
 use super::cargo::{self, TestSummary};
 use super::failures::TestFailure;
 
-/// So many tests of one run may be unsteady. Where more fail something is broken, and nothing is
-/// tried again.
+/// Maximum number of unsteady tests of one run. If more fail, something is broken, and nothing is
+/// run again.
 pub(super) const UNSTEADY_MAX: usize = 3;
 
-/// How often what fails is tried.
+/// How often a failed test is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryPolicy {
     One,
     Two,
 }
 
-/// A program that failed, and what it said.
+/// A failed binary, and its output.
 pub(super) struct FailedRun {
-    /// How it is called in what is told.
+    /// Its name in reports.
     pub(super) name: String,
     pub(super) binary: TestBinary,
-    /// What it was started with.
+    /// Its arguments.
     pub(super) arguments: Vec<String>,
     pub(super) outcome: TestRunOutcome,
 }
 
-/// The sum of programs that failed, after what there is to try again.
+/// The result of failed binaries, after running failed tests again.
 ///
 /// # Errors
-/// A program cannot be started.
+/// A binary cannot be started.
 pub(super) fn judge(failed: Vec<FailedRun>, tries: RetryPolicy) -> Result<TestSummary> {
     let tests: u64 = failed.iter().map(|program| program.outcome.sum.failed).sum();
     let is_tried = tries == RetryPolicy::Two && tests <= UNSTEADY_MAX as u64;
@@ -45,17 +45,22 @@ pub(super) fn judge(failed: Vec<FailedRun>, tries: RetryPolicy) -> Result<TestSu
 }
 
 impl FailedRun {
-    /// As it is.
+    /// The result without running again.
     fn sum(self) -> TestSummary {
         TestSummary {
-            failures: TestFailure::all(&self.name, &self.outcome.said),
+            failures: TestFailure::all(&self.name, &self.outcome.output_text),
             ..self.outcome.sum
         }
     }
 
-    /// Tries each test that failed by itself, or all if the program died without naming one.
+    /// Runs each failed test alone, or all if the binary died without naming one.
     fn again(self) -> Result<TestSummary> {
-        let names: Vec<&str> = self.outcome.said.lines().filter_map(cargo::failed).collect();
+        let names: Vec<&str> = self
+            .outcome
+            .output_text
+            .lines()
+            .filter_map(cargo::failed)
+            .collect();
         let mut trials: Vec<Vec<&str>> = names.iter().map(|name| vec!["--exact", *name]).collect();
         if trials.is_empty() {
             trials.push(self.arguments.iter().map(String::as_str).collect());
@@ -63,9 +68,9 @@ impl FailedRun {
         let mut steady = true;
         for arguments in trials {
             println!("{}: once more, by itself: {}", self.name, arguments.join(" "));
-            let TestRunOutcome { sum, said, .. } = self.binary.run(&arguments)?;
+            let TestRunOutcome { sum, output_text, .. } = self.binary.run(&arguments)?;
             if sum.failed > 0 {
-                println!("it failed again:\n{said}");
+                println!("it failed again:\n{output_text}");
                 steady = false;
             }
         }
@@ -75,7 +80,7 @@ impl FailedRun {
 }
 
 impl TestSummary {
-    /// All that failed has passed since.
+    /// All failed tests have passed since.
     fn made_unsteady(self) -> Self {
         Self {
             passed: self.passed + self.failed,
@@ -90,7 +95,8 @@ impl TestSummary {
 mod tests {
     use super::*;
 
-    /// A program of five tests: `shaky` fails beside others, `bad` always. It notes how it was run.
+    /// A binary with five tests: `shaky` fails in parallel, `bad` always. It records how it was
+    /// run.
     const PROGRAM: &str = "#!/bin/sh
 echo \"run $*\" >>\"$0.runs\"
 passed=3 failed=0
@@ -102,12 +108,12 @@ echo \"test result: FAILED. $passed passed; $failed failed; 0 ignored\"
 exit 101
 ";
 
-    /// The program with something else in it, run as it is and then judged; what it noted.
+    /// Runs the modified binary and judges it; returns the result and its record.
     fn judged(program: &str, tries: RetryPolicy) -> (TestSummary, String) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("program");
-        // Another process makes it: what this one has open for writing no child of another test
-        // could start.
+        // Another process writes it: a file that this process has open for writing could not be
+        // executed by a child of another test.
         let made = std::process::Command::new("sh")
             .args(["-c", "printf %s \"$1\" >\"$2\" && chmod +x \"$2\"", "sh", program])
             .arg(&path)

@@ -1,5 +1,4 @@
-//! The seed that all random choices of one run follow from: what passes here passes elsewhere, and
-//! what fails can be had again.
+//! The seed of all random choices of one run, so that results are reproducible.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -7,18 +6,18 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// What whoever asks for no other gets.
+/// The default seed.
 const USUAL: u64 = 20_817;
 
-/// What the seed of this run is, once somebody has said so.
+/// The seed of this run, once set.
 static CHOSEN: OnceLock<u64> = OnceLock::new();
 
-/// A seed that was asked for.
+/// A requested seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TestSeed {
     Usual,
     Number(u64),
-    /// Another each time.
+    /// A new one each time.
     Random,
 }
 
@@ -37,7 +36,7 @@ impl FromStr for TestSeed {
 }
 
 impl TestSeed {
-    /// Has everything that runs from now on use it; it is said, so that it can be asked for.
+    /// Sets the seed for everything that runs from now on, and prints it.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -61,7 +60,7 @@ pub(crate) fn chosen() -> u64 {
     CHOSEN.get().copied().unwrap_or(USUAL)
 }
 
-/// The variable of proptest that holds it, and its value.
+/// The environment variable of proptest, and its value.
 pub(super) fn variable() -> (&'static str, String) {
     ("PROPTEST_RNG_SEED", chosen().to_string())
 }

@@ -1,4 +1,4 @@
-//! Of documents: links lead somewhere, each dependency has its reason, each test that is named
+//! Checks of documents: links and paths exist, each dependency has a reason, each named test
 //! exists.
 
 use std::collections::BTreeSet;
@@ -9,11 +9,11 @@ use super::{Complaints, RepositoryFile};
 
 /// The document with the reasons of the dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// The manifest that takes nothing from the workspace's, for another compiler builds it.
+/// The manifest without workspace dependencies, because another compiler builds it.
 const FUZZ: &str = "fuzz/Cargo.toml";
-/// How many underscores a test's name has at least: what has fewer may be an option or a function.
+/// Minimum number of underscores of a test's name: shorter words may be options or functions.
 const SHORTEST_TEST: usize = 4;
-/// Where paths in the repository begin.
+/// Top-level names of paths in the repository.
 const TOPS: [&str; 10] = [
     ".ci",
     "crates",
@@ -26,7 +26,7 @@ const TOPS: [&str; 10] = [
     "workloads",
     "xtask",
 ];
-/// Documents that have to be there.
+/// Required documents.
 const DOCUMENTS: [&str; 8] = [
     ARCHITECTURE,
     "BENCHMARKS.md",
@@ -59,13 +59,12 @@ pub(super) fn check(root: &Path, files: &[RepositoryFile], complaints: &mut Comp
     }
 }
 
-/// Whether a document is about names that are neither tests nor ours to choose: of events, of
-/// figures.
+/// Whether a document contains names that are not tests, such as those of events and metrics.
 fn names_others(path: &Path) -> bool {
     path.parent().is_some_and(|parent| parent.as_os_str() == "docs")
 }
 
-/// What is named as a path in the repository has to be there.
+/// Paths in the repository must exist.
 fn check_paths(root: &Path, file: &RepositoryFile, complaints: &mut Complaints) {
     let is_path = |word: &&str| {
         let known = word.split_once('/').is_some_and(|(top, _)| TOPS.contains(&top));
@@ -126,8 +125,8 @@ fn check_dependencies(manifests: &[&str], architecture: &RepositoryFile, complai
     }
 }
 
-/// The names in `[workspace.dependencies]`, or of a manifest that has none in `[dependencies]`,
-/// that are not crates of this repository.
+/// The names in `[workspace.dependencies]`, or otherwise in `[dependencies]`, that are not crates
+/// of this repository.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let section = manifest
         .lines()
@@ -139,7 +138,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     entries.filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
 }
 
-/// The first cell of a table's row; of the head and the line under it, nothing.
+/// The first cell of a table's row; `None` for the header and the line below it.
 fn row_name(line: &str) -> Option<&str> {
     let name = line.strip_prefix("| ")?.split(" |").next()?.trim();
     (name != "crate" && !name.starts_with('-')).then_some(name)
@@ -150,7 +149,7 @@ fn test_names(files: &[RepositoryFile]) -> BTreeSet<&str> {
     sources.flat_map(tests).map(|test| test.name).collect()
 }
 
-/// Each test that the document names has to exist. A test is named as `` `name` ``.
+/// Each test that the document names must exist. A test is named as `` `name` ``.
 fn check_tests(document: &RepositoryFile, tests: &BTreeSet<&str>, complaints: &mut Complaints) {
     for (number, line) in document.text.lines().enumerate() {
         for name in line.split('`').skip(1).step_by(2).filter(is_test_name) {
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_nowhere_are_told() {
+    fn paths_that_do_not_exist_are_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let document = file(
             "docs/x.md",

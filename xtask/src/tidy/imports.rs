@@ -1,4 +1,4 @@
-//! Imports: the files of a crate do not import one another in circles.
+//! Imports: the files of a crate do not import each other in cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use syn::{Item, UseTree, Visibility};
 
 use super::{Complaints, RepositoryFile};
 
-/// The crates that are checked, and how many files may import one another in a circle.
+/// The checked crates, and the maximum number of files in a cycle.
 const CHECKED: [(&str, usize); 3] = [
     ("crates/client/src/", 3),
     ("crates/fuse/src/", 3),
     ("crates/rpc/src/", 2),
 ];
 
-/// A module's path below its crate: `["data", "segment"]`.
+/// A module's path in its crate: `["data", "segment"]`.
 type Module = Vec<String>;
 /// Each module's file, and the modules that it imports from.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
@@ -43,7 +43,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     }
 }
 
-/// The module that a file is; nothing for files elsewhere and for tests.
+/// The module of a file; `None` for other files and for tests.
 fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     let path = file.path.to_str()?.strip_prefix(folder)?.strip_suffix(".rs")?;
     let mut parts: Module = path.split('/').map(str::to_owned).collect();
@@ -54,13 +54,13 @@ fn module(file: &RepositoryFile, folder: &str) -> Option<Module> {
     Some(parts)
 }
 
-/// The other modules that a file's `use` lines name. What it exports again is not imported.
+/// The other modules in a file's `use` lines. Re-exports do not count.
 fn imported(
     own: &Module,
     file: &RepositoryFile,
     modules: &BTreeMap<Module, &RepositoryFile>,
 ) -> BTreeSet<Module> {
-    // What is not Rust is complained of elsewhere.
+    // Invalid Rust is reported elsewhere.
     let items = syn::parse_file(&file.text)
         .map(|parsed| parsed.items)
         .unwrap_or_default();
@@ -100,7 +100,7 @@ fn expand(tree: &UseTree, before: &mut Module, paths: &mut Vec<Module>) {
     }
 }
 
-/// A path from the crate's top; nothing for other crates.
+/// A path from the crate's root; `None` for other crates.
 fn absolute(own: &Module, path: &[String]) -> Option<Module> {
     let supers = path.iter().take_while(|part| *part == "super").count();
     match path.first()?.as_str() {
@@ -111,7 +111,7 @@ fn absolute(own: &Module, path: &[String]) -> Option<Module> {
     }
 }
 
-/// The sets of modules that all reach one another, largest first.
+/// The strongly connected sets of modules, largest first.
 fn circles(imports: &Imports) -> Vec<Vec<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> = imports
         .keys()
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_larger_than_its_crate_may_have_is_told() {
+    fn a_cycle_larger_than_its_crate_may_have_is_reported() {
         let count = 5;
         let files: Vec<_> = (0..count)
             .map(|number| RepositoryFile {

@@ -1,12 +1,12 @@
-//! Of manifests: what is depended on is used.
+//! Checks of manifests: each dependency is used.
 
 use std::path::Path;
 
 use super::{Complaints, RepositoryFile};
 
-/// Tables of a manifest whose entries are dependencies of its package.
+/// Tables of a manifest with dependencies of its package.
 const TABLES: [&str; 3] = ["[dependencies]", "[dev-dependencies]", "[build-dependencies]"];
-/// What packages take their dependencies from.
+/// The table from which packages inherit dependencies.
 const WORKSPACE: &str = "[workspace.dependencies]";
 
 pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
@@ -39,7 +39,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     }
 }
 
-/// Whether a source belongs to the package in that directory, and not to one further below.
+/// Whether a source belongs to the package in that directory, and not to a nested one.
 fn is_of(package: &Path, source: &RepositoryFile, files: &[RepositoryFile]) -> bool {
     let manifest = |directory: &Path| files.iter().any(|file| file.path == directory.join("Cargo.toml"));
     let nearest = source
@@ -100,7 +100,7 @@ mod tests {
             ),
             file("a/src/lib.rs", "//! my_libc\nuse serde_json::Value;\n"),
             file("a/b/Cargo.toml", "[dev-dependencies]\nsha2 = \"1\"\n"),
-            // It is b's, and not a's.
+            // It belongs to b, not to a.
             file("a/b/tests/x.rs", "use libc as _;\nuse sha2 as _;\n"),
         ];
         let mut complaints = Complaints::default();

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what a machine can check of the house style.
+//! `cargo xtask tidy`: checks of the rules in CONTRIBUTING.md.
 
 mod documents;
 mod imports;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 /// A file of the repository.
 pub(crate) struct RepositoryFile {
-    /// Below the repository's top.
+    /// Its path in the repository.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
@@ -32,7 +32,7 @@ impl RepositoryFile {
     }
 }
 
-/// What is not as it should be.
+/// The violations.
 #[derive(Default)]
 struct Complaints(Vec<String>);
 
@@ -43,10 +43,11 @@ impl Complaints {
     }
 }
 
-/// Checks all files that git knows or would know below `root`; whether all is well.
+/// Checks all files below `root` that are tracked or not ignored by git; returns whether all are
+/// valid.
 ///
 /// # Errors
-/// git cannot be asked.
+/// git fails.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let files = files(root)?;
     let mut complaints = Complaints::default();

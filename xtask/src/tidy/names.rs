@@ -1,5 +1,5 @@
-//! Of definitions: a type has a name of its own, a parameter is not a tuple taken apart, and a
-//! function is not too long.
+//! Checks of definitions: types have unique names, parameters are not destructured tuples, and
+//! functions are not too long.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use syn::{FnArg, ItemEnum, ItemMod, ItemStruct, ItemTrait, ItemUnion, Pat, Signa
 
 use super::{Complaints, RepositoryFile};
 
-/// The most lines of a function, from `fn` to its closing brace. The guide is 70.
+/// Maximum number of lines of a function, from `fn` to its closing brace. The guide is 70.
 const FUNCTION_LINES_MAX: usize = 100;
-/// The most types of a hundred that may share their name with another type.
+/// Maximum percentage of types that share their name with another type.
 const SHARED_PERCENT_MAX: usize = 10;
-/// Names that many crates have for the same idea.
+/// Names that many crates use for the same purpose.
 const COMMON: [&str; 4] = ["Config", "Error", "Limits", "Options"];
 
-/// Where a type is defined.
+/// The definition of a type.
 struct TypeDefinition<'a> {
     file: &'a RepositoryFile,
     line: usize,
 }
 
-/// The types that the product's sources define, by name.
+/// The types defined in the product's sources, by name.
 type Types<'a> = BTreeMap<String, Vec<TypeDefinition<'a>>>;
 
-/// Goes through a file's definitions.
+/// Visits a file's definitions.
 struct Definitions<'a, 'c> {
     file: &'a RepositoryFile,
-    /// Whether it is in a test: only lengths matter there, for types of tests are local to them.
+    /// Whether it is in a test: only lengths are checked there, because types of tests are local.
     is_in_test: bool,
     types: &'c mut Types<'a>,
     complaints: &'c mut Complaints,
@@ -51,7 +51,7 @@ pub(super) fn check(files: &[RepositoryFile], complaints: &mut Complaints) {
     check_shared(&types, complaints);
 }
 
-/// Complains of every shared name once there are too many.
+/// Reports all shared names if there are too many.
 fn check_shared(types: &Types<'_>, complaints: &mut Complaints) {
     let all: usize = types.values().map(Vec::len).sum();
     let shared: Vec<_> = types
@@ -154,7 +154,7 @@ impl<'ast> Visit<'ast> for Definitions<'_, '_> {
     }
 }
 
-/// Whether a file is a test or belongs to one.
+/// Whether a file is a test or part of one.
 fn is_test(file: &RepositoryFile) -> bool {
     let mut folders = file.path.components().map(|part| part.as_os_str());
     file.name() == "tests.rs" || folders.any(|folder| folder == "tests" || folder == "benches")
@@ -205,8 +205,8 @@ mod tests {
         for path in ["src/a.rs", "tests/a.rs"] {
             assert_eq!(complaints(&[file(path, &function(FUNCTION_LINES_MAX))]), [""; 0]);
             let found = complaints(&[file(path, &function(FUNCTION_LINES_MAX + 1))]);
-            let said = format!("{path}:2: fn long has 101 lines; 100 are the limit");
-            assert_eq!(found, [said]);
+            let complaint = format!("{path}:2: fn long has 101 lines; 100 are the limit");
+            assert_eq!(found, [complaint]);
         }
     }
 

@@ -1,6 +1,6 @@
-//! Of SEMANTICS.md: each statement ends in an id, such as `[cto-1]`, and each id has tests. A test
-//! names the ids of the statements that it checks in a comment directly above `#[test]`. The index
-//! of both is generated.
+//! Checks of SEMANTICS.md: each statement ends in an id, such as `[cto-1]`, and each id has tests.
+//! A test names the ids of its statements in a comment directly above `#[test]`. The index of both
+//! is generated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 
 use super::{Complaints, RepositoryFile};
 
-/// The document that says what applications see, statement by statement.
+/// The document with the statements.
 pub(super) const SEMANTICS: &str = "SEMANTICS.md";
-/// The tests of each statement.
+/// The index of the tests of each statement.
 const INDEX: &str = "docs/semantics-tests.md";
-/// How the comment begins that names ids.
+/// The start of a comment with ids.
 const MARK: &str = "// SEMANTICS: ";
-/// What all comments have that look like one.
+/// Text that all similar comments contain.
 const MARK_WORD: &str = "SEMANTICS:";
 
 /// An item of a list, or a row of a table.
@@ -25,24 +25,24 @@ struct Statement<'a> {
     id: Option<&'a str>,
 }
 
-/// A function under `#[test]`.
+/// A function with `#[test]`.
 pub(super) struct TestFunction<'a> {
     pub(super) name: &'a str,
-    /// The lines directly above that name ids: each line's number, and what follows the mark.
+    /// The lines directly above it with ids: the line's number, and the text after the mark.
     marks: Vec<(usize, &'a str)>,
 }
 
-/// Each id's tests, as path and name.
+/// The tests of each id, by path and name.
 type Index<'a> = BTreeMap<&'a str, BTreeSet<(&'a Path, &'a str)>>;
 
 /// Writes the index below `root`.
 ///
 /// # Errors
-/// git cannot be asked, SEMANTICS.md is not there, or the index cannot be written.
+/// git fails, SEMANTICS.md does not exist, or the index cannot be written.
 pub(crate) fn write(root: &Path) -> Result<()> {
     let files = super::files(root)?;
     let semantics = find(&files, SEMANTICS).with_context(|| format!("there is no {SEMANTICS}"))?;
-    // What is wrong with marks is said by `tidy`.
+    // `tidy` reports wrong marks.
     let index = index(&files, &mut Complaints::default());
     let text = index_text(&statements(&semantics.text), &index);
     std::fs::write(root.join(INDEX), text).with_context(|| format!("{INDEX} cannot be written"))
@@ -101,7 +101,7 @@ fn statements(text: &str) -> Vec<Statement<'_>> {
     let (mut in_statement, mut in_table) = (false, false);
     for (number, line) in text.lines().enumerate() {
         section = line.strip_prefix("## ").unwrap_or(section);
-        // The rows below the rule. The heading is above it.
+        // The rows below the rule. The header is above it.
         in_table = line.starts_with("|---") || in_table && line.starts_with('|');
         let begins = line.starts_with("- ") || in_table && line.starts_with("| ");
         in_statement = begins || in_statement && line.starts_with("  ");
@@ -158,7 +158,7 @@ pub(super) fn tests(file: &RepositoryFile) -> Vec<TestFunction<'_>> {
     found
 }
 
-/// The tests of each id. Complains of lines that look as if they named ids and do not.
+/// The tests of each id. Reports malformed lines of ids.
 fn index<'a>(files: &'a [RepositoryFile], complaints: &mut Complaints) -> Index<'a> {
     let mut index = Index::new();
     for file in files.iter().filter(|file| file.has_ending("rs")) {
@@ -228,7 +228,7 @@ mod tests {
         complaints.0
     }
 
-    /// The files, and the index as it would be written.
+    /// The files, and the generated index.
     fn with_index(mut files: Vec<RepositoryFile>) -> Vec<RepositoryFile> {
         let index = index(&files, &mut Complaints::default());
         let text = index_text(&statements(&files[0].text), &index);
@@ -313,7 +313,7 @@ mod tests {
             let found: Vec<_> = complaints
                 .0
                 .iter()
-                .filter_map(|said| said.split(':').nth(1))
+                .filter_map(|message| message.split(':').nth(1))
                 .collect();
             assert_eq!(found, [lines], "{text}");
         }

@@ -1,15 +1,14 @@
-//! Of source files: lengths, where `unsafe` may be, names and words.
+//! Checks of source files: lengths, the location of `unsafe`, names and words.
 
 use super::{Complaints, RepositoryFile};
 
-/// The most lines of a file. It is far above the guide of CONTRIBUTING.md: a file this long has
-/// more than one concept.
+/// Maximum number of lines of a file, far above the guide of CONTRIBUTING.md.
 const FILE_LINES_MAX: usize = 1000;
-/// The column at which lines of comments end.
+/// Maximum length of comment lines.
 const COMMENT_COLUMNS_MAX: usize = 100;
-/// The one file that may say the words below: this one.
+/// The only file that may contain the words below: this one.
 const OWN_PATH: &str = "xtask/src/tidy/sources.rs";
-/// File names that say nothing of what is in the file.
+/// File names without meaning.
 const EMPTY_NAMES: [&str; 7] = [
     "utils.rs",
     "util.rs",
@@ -19,7 +18,7 @@ const EMPTY_NAMES: [&str; 7] = [
     "misc.rs",
     "types.rs",
 ];
-/// What is not done, or tells of one machine alone.
+/// Words for unfinished code, or specific to one machine.
 const UNFINISHED: [&str; 8] = [
     "todo!(",
     "unimplemented!(",
@@ -82,10 +81,10 @@ fn check_unsafe(file: &RepositoryFile, complaints: &mut Complaints) {
     }
 }
 
-/// Whether a line has the keyword in code; comments and the lint's name are none.
+/// Whether a line has the keyword in code; comments and the lint's name do not count.
 fn uses_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
-    // Written in two parts, so that this line is none itself.
+    // In two parts, so that this line does not match.
     let keyword = concat!("un", "safe");
     let follows = [" {", " fn", " impl", " extern", " trait", "("];
     follows.iter().any(|next| {

@@ -1,9 +1,8 @@
-//! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: performs a workload below a directory by
-//! whatever file system is there, checks everything, prints a line of JSON per page and one for the
-//! outcome. Exits with 1 where a result was wrong. For clients other than Curt's: a kernel's mount.
+//! `curt-replay WORKLOAD DIRECTORY [PAUSE_SECONDS]`: replays a workload below a directory on any
+//! file system, checks all results, prints a line of JSON per page and one for the outcome. Exits
+//! with 1 if a result was wrong. For clients other than Curt's, such as a kernel's mount.
 //!
-//! `curt-replay make WORKLOAD DIRECTORY`: makes the workload's tree there. For servers inside a
-//! kernel.
+//! `curt-replay make WORKLOAD DIRECTORY`: creates the workload's tree. For servers inside a kernel.
 
 use std::path::Path;
 use std::process::ExitCode;

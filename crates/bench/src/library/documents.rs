@@ -1,10 +1,9 @@
-//! The tables of the two documents that asked for fewer NFS requests, beside ours.
+//! The tables of the two documents that proposed to send fewer NFS requests, compared with Curt.
 //!
-//! Owns two made-up workloads whose numbers of names, files and misses are those of the documents,
-//! performed through the library by a scripted clock. The first (2013, options `noaccesscheck` and
-//! `sloppycto`): five views of a page of a web application. The second (2006, memory of missing
-//! names): `make depend` and `make` of a kernel, of which only what concerns names and opens is
-//! performed.
+//! Two synthetic workloads with the documents' numbers of names, files and misses are performed
+//! through the library with a scripted clock. The first (2013, options `noaccesscheck` and
+//! `sloppycto`): five views of a page of a web application. The second (2006, negative dentries):
+//! `make depend` and `make` of a kernel, reduced to look-ups and opens.
 
 use std::io::BufReader;
 use std::time::Duration;
@@ -20,30 +19,30 @@ use super::{FollowLinks, InProcessMount, InProcessServer, InProcessServerError, 
 use crate::report::ComparisonColumn;
 use crate::tree::WorkloadTree;
 
-/// Between two operations of a program.
+/// Time between two operations of a program.
 const OPERATION: Duration = Duration::from_micros(20);
 
-/// A table: what a document printed and what Curt sends for the same.
+/// A table: the document's numbers and Curt's for the same workload.
 #[derive(Debug)]
 pub struct DocumentTable {
-    /// What was done.
+    /// The workload.
     pub title: String,
-    /// The document's columns and ours.
+    /// The document's columns and Curt's.
     pub columns: Vec<ComparisonColumn>,
 }
 
-/// Why a table cannot be made.
+/// Why a table cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// There is no world to perform it in.
+    /// The server or the mount cannot be created.
     #[error(transparent)]
     World(#[from] InProcessServerError),
-    /// An operation failed that cannot.
+    /// An operation failed.
     #[error("an operation of the workload failed: {0}")]
     Operation(#[from] Errno),
 }
 
-/// All tables, with requests that take `request` there and back.
+/// All tables, with a round-trip time of `request`.
 ///
 /// # Errors
 /// [`DocumentError`].
@@ -60,7 +59,7 @@ pub fn comparisons(request: Duration) -> Result<Vec<DocumentTable>, DocumentErro
     ])
 }
 
-/// What the documents asked for, and nothing that came after them.
+/// The options that the documents proposed, without later ones.
 fn default() -> CacheOptions {
     CacheOptions {
         users: MountUsers::Many,
@@ -125,11 +124,11 @@ const SITE_DIRECTORIES: usize = 38;
 const SITE_FILES: usize = 216;
 const SITE_LISTED: usize = 2;
 const SITE_LINKS: usize = 3;
-/// What is missing to the document's 416 names.
+/// The number of missing names among the document's 416 names.
 const SITE_MISSING: usize = 416 - SITE_DIRECTORIES - SITE_FILES - SITE_LISTED - SITE_LINKS;
 
-/// The 2013 document's page: 416 names of which 216 are files that are read, each looked at before
-/// it is opened.
+/// The 2013 document's page: 416 names, of which 216 are files that are read, each with a stat
+/// before its open.
 fn page_views(title: &str, views: &[u64], request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = Vec::new();
     if views.len() == 5 {
@@ -215,24 +214,24 @@ fn view_page(kernel: &mut SimulatedKernel<'_>, world: &InProcessServer) -> Resul
     Ok(())
 }
 
-/// A search for headers along a path of directories, as compilers do it.
+/// A search for headers along a path of directories, as by a compiler.
 struct HeaderSearch {
     title: &'static str,
-    /// Compilations.
+    /// Number of compilations.
     sources: usize,
-    /// Headers that each includes, of all that there are.
+    /// Number of headers that each includes, out of all headers.
     included: usize,
     headers: usize,
-    /// Names that each compilation misses on the way, of all that are ever missed.
+    /// Number of names that each compilation misses, out of all missing names.
     missed: usize,
     missing: usize,
-    /// Each compilation makes a file in a directory of the path.
+    /// Each compilation creates a file in a directory of the path.
     makes: bool,
     before: &'static [(&'static str, u64)],
     after: &'static [(&'static str, u64)],
 }
 
-/// Directories that are searched.
+/// Number of directories in the search path.
 const SEARCH_PATH: usize = 3;
 
 const DEPEND: HeaderSearch = HeaderSearch {
@@ -281,8 +280,8 @@ const MAKE: HeaderSearch = HeaderSearch {
     ],
 };
 
-/// The 2006 document's builds: `opens × misses` along an include path, without and with memory of
-/// missing names.
+/// The 2006 document's builds: `opens × misses` along an include path, without and with negative
+/// dentries.
 fn header_search(search: &HeaderSearch, request: Duration) -> Result<DocumentTable, DocumentError> {
     let mut columns = vec![
         printed("document, before", search.before, &[]),

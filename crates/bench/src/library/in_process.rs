@@ -1,8 +1,7 @@
-//! A server, clients and the time in one process.
+//! A server, clients and a scripted clock in one process.
 //!
-//! Owns the script's clock, which both sides read: it stands still but for what a script and each
-//! request let pass. Every request is made on the caller's thread, so that a run with one thread is
-//! the same every time.
+//! Both sides use the scripted clock: it advances only by the script and by each request. Each
+//! request is executed on the caller's thread, so that a run with one thread is the same each time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,20 +27,20 @@ use parking_lot::Mutex;
 
 use crate::tree::WorkloadTree;
 
-/// When the trees were made, at the server's clock: no round number, as real clocks have none.
+/// The server's time at which the trees were made: not a round number, as on real clocks.
 const TREE_MADE: Timestamp = Timestamp::new(1_700_000_000, 123_456_789);
-/// How old the trees are when a script begins.
+/// The age of the trees when a script begins.
 const TREE_AGE: Duration = Duration::from_secs(3600);
-/// Where the export is.
+/// The path of the export.
 const PATH: &[u8] = b"/export";
-/// Bytes of a reply to MNT at most.
+/// Maximum size of MNT's results in bytes.
 const MOUNT_RESULTS_MAX: usize = 4096;
 
-/// Time that passes only when it is told to.
+/// A clock that advances only on request.
 #[derive(Debug)]
 pub struct ScriptedClock {
     start: Instant,
-    /// Nanoseconds since.
+    /// Nanoseconds since `start`.
     passed: AtomicU64,
 }
 
@@ -53,19 +52,19 @@ impl ScriptedClock {
         })
     }
 
-    /// Lets `duration` pass.
+    /// Advances the clock by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.passed
             .fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Lets pass what is missing to `since_start`, if anything is.
+    /// Advances the clock to `since_start`, unless it is later.
     pub fn advance_to(&self, since_start: Duration) {
         self.passed
             .fetch_max(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// What has passed since the script began.
+    /// The time since the script began.
     #[must_use]
     pub fn passed(&self) -> Duration {
         Duration::from_nanos(self.passed.load(Relaxed))
@@ -82,7 +81,7 @@ impl Clock for ScriptedClock {
     }
 }
 
-/// The server's clock runs with the script's.
+/// The server's clock, which follows the script's.
 struct ScriptedTimeSource(Arc<ScriptedClock>);
 
 impl TimeSource for ScriptedTimeSource {
@@ -95,7 +94,7 @@ impl TimeSource for ScriptedTimeSource {
     }
 }
 
-/// Runs work at once where it is handed over, and delayed work when the script says so.
+/// Runs tasks at once when they are submitted, and delayed tasks on request.
 #[derive(Default)]
 struct InlineBackground {
     later: Mutex<Vec<BackgroundTask>>,
@@ -117,13 +116,13 @@ impl fmt::Debug for InlineBackground {
     }
 }
 
-/// Why a world cannot be made.
+/// Why a server or mount cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum InProcessServerError {
     /// The tree does not fit into memory.
     #[error("the tree does not fit into memory: {0}")]
     Tree(rustix::io::Errno),
-    /// The server cannot begin.
+    /// The server cannot start.
     #[error("the server cannot begin: {0}")]
     Server(#[from] curt_server::SetupError),
     /// The server refuses the mount.
@@ -170,7 +169,7 @@ impl InProcessServer {
         Self::with_rules(tree, ExportRules::default(), MemoryOptions::default())
     }
 
-    /// The same by other rules, and with another file system; its time is the script's in any case.
+    /// The same with other rules and options of the file system; its time is always the script's.
     ///
     /// # Errors
     /// [`InProcessServerError`].
@@ -202,19 +201,19 @@ impl InProcessServer {
         })
     }
 
-    /// The time.
+    /// The clock.
     #[must_use]
     pub const fn clock(&self) -> &Arc<ScriptedClock> {
         &self.clock
     }
 
-    /// The served tree, for what happens at the server itself.
+    /// The exported tree, for local changes at the server.
     #[must_use]
     pub const fn vfs(&self) -> &Arc<MemoryVfs> {
         &self.vfs
     }
 
-    /// A client, each of whose requests takes `request` of the script's time.
+    /// A client, each of whose requests takes `request` of the scripted time.
     ///
     /// # Errors
     /// [`InProcessServerError::Mount`].
@@ -270,19 +269,19 @@ impl fmt::Debug for InProcessServer {
 }
 
 impl InProcessMount {
-    /// Requests that reached the server so far.
+    /// Number of requests received by the server.
     #[must_use]
     pub fn requests(&self) -> ProcedureCalls {
         self.requests.snapshot()
     }
 
-    /// Bytes of all results so far.
+    /// Bytes of all results.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 
-    /// Does the work that was put off (writing behind, cleaning up).
+    /// Runs the delayed tasks (write-back, cleaning up).
     pub fn run_delayed(&self) {
         let due = std::mem::take(&mut *self.background.later.lock());
         due.into_iter().for_each(|task| task());
@@ -301,7 +300,7 @@ fn refused(error: impl fmt::Display) -> InProcessServerError {
     InProcessServerError::Mount(error.to_string())
 }
 
-/// What [`curt_client::mounting`] asks of real servers.
+/// The requests of [`curt_client::mounting`].
 fn ask_root(protocol: &NfsV3) -> Result<MountedRoot, InProcessServerError> {
     let (credential, interrupt) = (RpcCredential::None, Interrupt::never());
     let path = DirPath(Opaque::new(PATH).map_err(refused)?);

@@ -1,12 +1,10 @@
-//! What a kernel asks of a file system in user space, and what it remembers of the answers.
+//! A model of the kernel's side of a FUSE mount.
 //!
-//! Owns a model of Linux's side of a FUSE mount: no names kept, attributes for as long as they were
-//! promised, pages of files kept while opens say that they are still good, paths walked one
-//! component after another. It counts nothing and decides nothing; with it a program's system calls
-//! reach the client library in the order and number in which a mount would pass them on.
+//! It caches no names, attributes for their timeouts, and pages of files while opens keep them
+//! valid; it walks paths one component after another. With it a program's system calls reach the
+//! client library in the same order and number as through a mount.
 //!
-//! Where it is simpler than the kernel: it never drops what it keeps for want of memory, and its
-//! read-ahead window does not grow.
+//! Simplifications: it never evicts cached state, and its read-ahead window does not grow.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,16 +18,16 @@ use curt_client::{
 use curt_types::{Attributes, FileKind};
 use rustix::io::Errno;
 
-/// Symbolic links on one path at most, as in Linux.
+/// Maximum number of symbolic links in a path walk, as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Bytes of a page.
+/// Page size in bytes.
 const PAGE: u64 = 4096;
 /// The same, for buffers.
 const PAGE_BYTES: usize = 4096;
-/// Pages that are read ahead at most: 128 KiB.
+/// Maximum read-ahead in pages: 128 KiB.
 const AHEAD_PAGES_MAX: u64 = 32;
 
-/// Whether the last component of a path is followed if it is a link.
+/// Whether a symbolic link as last component of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowLinks {
     /// stat(2), open(2).
@@ -38,14 +36,14 @@ pub enum FollowLinks {
     Keep,
 }
 
-/// An open file as a process sees it.
+/// An open file of a process.
 #[derive(Debug)]
 pub struct SimulatedFile {
     file: Arc<OpenFile>,
     position: u64,
 }
 
-/// The kernel's side of one mount, for one process.
+/// The kernel's state of one mount, for one process.
 #[derive(Debug)]
 pub struct SimulatedKernel<'a> {
     client: &'a Superblock,
@@ -63,7 +61,7 @@ struct SimulatedInode {
 }
 
 impl<'a> SimulatedKernel<'a> {
-    /// A kernel that has nothing in its caches.
+    /// A kernel with empty caches.
     #[must_use]
     pub fn new(client: &'a Superblock, caller: &'a Caller, clock: &'a dyn Clock) -> Self {
         Self {
@@ -95,7 +93,7 @@ impl<'a> SimulatedKernel<'a> {
     /// readlink(2).
     ///
     /// # Errors
-    /// Those of the system call; EINVAL for what is no link.
+    /// Those of the system call; EINVAL if it is not a link.
     pub fn readlink(&mut self, path: &[u8]) -> Result<Box<[u8]>, Errno> {
         let id = self.walk(path, FollowLinks::Keep)?;
         if self.kind(id) != Some(FileKind::Symlink) {
@@ -104,7 +102,7 @@ impl<'a> SimulatedKernel<'a> {
         ops::readlink(&self.client.op(self.caller), id)
     }
 
-    /// open(2) of a file for reading. The pages that are kept are dropped if the open says so.
+    /// open(2) of a file for reading. Drops the cached pages unless the open keeps them.
     ///
     /// # Errors
     /// Those of the system call.
@@ -137,7 +135,7 @@ impl<'a> SimulatedKernel<'a> {
         ops::opendir(&self.client.op(self.caller), id)
     }
 
-    /// All names of an open directory but `.` and `..`, read as getdents(2) does.
+    /// All names of an open directory except `.` and `..`, read as by getdents(2).
     ///
     /// # Errors
     /// Those of the system call.
@@ -169,7 +167,7 @@ impl<'a> SimulatedKernel<'a> {
         }
     }
 
-    /// read(2) at the file's position, from kept pages where they are.
+    /// read(2) at the file's position, from cached pages where possible.
     ///
     /// # Errors
     /// Those of the system call.
@@ -183,19 +181,20 @@ impl<'a> SimulatedKernel<'a> {
             if !self.inodes[&id].pages.contains(&page) {
                 self.fill(file, page, end.div_ceil(PAGE) - page, size)?;
             }
-            let kept = &self.inodes[&id].content[&page];
+            let cached_page = &self.inodes[&id].content[&page];
             let from = usize::try_from(file.position % PAGE).expect("less than a page");
-            let to = usize::try_from((end - page * PAGE).min(kept.len() as u64)).expect("at most a page");
+            let to =
+                usize::try_from((end - page * PAGE).min(cached_page.len() as u64)).expect("at most a page");
             if to <= from {
                 break;
             }
-            bytes.extend_from_slice(&kept[from..to]);
+            bytes.extend_from_slice(&cached_page[from..to]);
             file.position += (to - from) as u64;
         }
         Ok(bytes)
     }
 
-    /// Has `wanted` pages from `page` on read, and more ahead of them.
+    /// Reads `wanted` pages from `page` on, and more ahead of them.
     fn fill(&mut self, file: &SimulatedFile, page: u64, wanted: u64, size: u64) -> Result<(), Errno> {
         let pages = ahead(wanted).min(size.div_ceil(PAGE) - page);
         let count = usize::try_from(pages * PAGE).expect("a few pages");
@@ -238,7 +237,7 @@ impl<'a> SimulatedKernel<'a> {
 
     /// close(2).
     pub fn close(&mut self, file: &SimulatedFile) {
-        // What close reports concerns what was written; nothing was.
+        // An error of close(2) concerns written data; there are none.
         let _ = ops::flush(&self.client.op(self.caller), &file.file);
         ops::release(self.client, &file.file);
     }
@@ -266,7 +265,7 @@ impl<'a> SimulatedKernel<'a> {
         at.pop().ok_or(Errno::NOENT)
     }
 
-    /// Walks from the last of `at` on, which holds the way from the root.
+    /// Walks a path from the last element of `at`, which has the objects from the root.
     fn walk_from(
         &mut self,
         at: &mut Vec<InodeId>,
@@ -338,7 +337,7 @@ fn keep(inodes: &mut HashMap<InodeId, SimulatedInode>, id: InodeId, attributes: 
     (inode.attributes, inode.until) = (attributes, until);
 }
 
-/// Pages that Linux reads when so many are wanted and none is there: its first read-ahead window.
+/// The size of Linux's first read-ahead window for a request of this many pages.
 fn ahead(wanted: u64) -> u64 {
     let rounded = wanted.next_power_of_two();
     if rounded <= AHEAD_PAGES_MAX / 32 {

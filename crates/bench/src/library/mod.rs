@@ -1,6 +1,6 @@
-//! Workloads through the client library, without a mount: a kernel's part is played by
-//! [`SimulatedKernel`], and in [`InProcessServer`] a server in the same process answers while a
-//! scripted clock tells the time, so that a replay gives the same counts every time.
+//! Workloads through the client library, without a mount. [`SimulatedKernel`] models the kernel's
+//! side, and [`InProcessServer`] is a server in the same process with a scripted clock, so that a
+//! replay has the same counts each time.
 
 pub mod documents;
 mod in_process;

@@ -1,5 +1,4 @@
-//! Performs a trace through the client library, as a kernel would, and checks everything that comes
-//! back.
+//! Replays a trace through the client library, as a kernel would, and checks all results.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -30,8 +29,8 @@ struct LibraryReplay<'a> {
     outcome: ReplayOutcome,
 }
 
-/// Performs `trace` on the root of `client`, below which `tree` is, on behalf of `caller`. `before`
-/// is called before each operation, to let time pass or pause.
+/// Replays `trace` on the root of `client`, below which `tree` is, with the credential of `caller`.
+/// `before` is called before each operation, to advance the clock.
 #[must_use]
 pub fn replay(
     client: &Superblock,
@@ -125,7 +124,7 @@ impl LibraryReplay<'_> {
                 }
             }
             PathOperation::OpenFile(open) => {
-                // A directory is opened for reading as well; the traces do so for files alone.
+                // A directory is opened for reading as well; the traces do this for files only.
                 let file = self.kernel.open(text)?;
                 self.open
                     .insert(open.index(), (SimulatedOpen::File(file), path, 0));

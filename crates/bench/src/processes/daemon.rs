@@ -1,4 +1,4 @@
-//! Processes that a benchmark starts, and what they said if they fail.
+//! Processes that a benchmark starts, and their output if they fail.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -11,45 +11,45 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::sys::end_with_parent;
 
-/// How long a process has to end after SIGTERM: a mount may have to write data back.
+/// Timeout of a process after SIGTERM: a mount may have to write data back.
 const GRACE: Duration = Duration::from_secs(40);
-/// How often a condition is looked at again.
+/// Interval of polling a condition.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Where the program `curt` is.
+/// The path of the program `curt`.
 #[derive(Clone, Debug)]
 pub struct Curt(PathBuf);
 
 impl Curt {
-    /// It is this program.
+    /// This program itself.
     #[must_use]
     pub fn this() -> Self {
-        // Not the path: the file may have been replaced since, or lie where another user cannot
-        // reach it.
+        // Not by its path: the file may have been replaced, or be in a directory that another user
+        // cannot access.
         Self("/proc/self/exe".into())
     }
 
-    /// It lies beside this program.
+    /// The program in the directory of this program.
     ///
     /// # Errors
-    /// It does not.
+    /// It does not exist.
     pub fn beside() -> Result<Self> {
         let path = std::env::current_exe()?.with_file_name("curt");
         ensure!(path.exists(), "{} is not built", path.display());
         Ok(Self(path))
     }
 
-    /// The program, to be started.
+    /// A command that starts the program.
     #[must_use]
     pub fn command(&self) -> Command {
         Command::new(&self.0)
     }
 }
 
-/// Waits until `condition` gives something.
+/// Waits until `condition` returns a value.
 ///
 /// # Errors
-/// It fails, or gives nothing within `limit`.
+/// It fails, or returns none within `limit`.
 pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -63,7 +63,7 @@ pub fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Resu
     }
 }
 
-/// A process that ends with this value, and also with the thread that started it.
+/// A process that ends when this value is dropped, and also with the thread that started it.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
@@ -72,7 +72,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command`; what it prints is kept for the case that it fails.
+    /// Starts `command`; its output is kept in case it fails.
     ///
     /// # Errors
     /// It cannot be started.
@@ -88,10 +88,10 @@ impl Daemon {
         Ok(Self { name, child, log })
     }
 
-    /// Waits until `condition` gives something; ends early where the process does.
+    /// Waits until `condition` returns a value, or the process ends.
     ///
     /// # Errors
-    /// The process ends, or what [`until`] fails with.
+    /// The process ends, or those of [`until`].
     pub fn until<T>(
         &mut self,
         what: &str,
@@ -102,7 +102,7 @@ impl Daemon {
             Some(status) => bail!("{} ended with {status}", self.name),
             None => condition(),
         });
-        waited.map_err(|error| anyhow!("{error}; {}", self.said()))
+        waited.map_err(|error| anyhow!("{error}; {}", self.output_text()))
     }
 
     /// Its process id.
@@ -114,7 +114,7 @@ impl Daemon {
     /// Ends it by SIGTERM.
     ///
     /// # Errors
-    /// It does not end, or not well.
+    /// It does not end, or it fails.
     pub fn stop(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             kill_process(Pid::from_child(&self.child), Signal::TERM)?;
@@ -123,15 +123,15 @@ impl Daemon {
             Ok(self.child.try_wait()?)
         })?;
         if !status.success() {
-            let said = self.said();
-            bail!("{} ended with {status}; {said}", self.name);
+            let log = self.output_text();
+            bail!("{} ended with {status}; {log}", self.name);
         }
         Ok(())
     }
 
-    fn said(&mut self) -> String {
+    fn output_text(&mut self) -> String {
         let mut text = Vec::new();
-        // What cannot be read back only makes the message poorer.
+        // Without the output the message is less useful.
         let _ = self.log.rewind().and_then(|()| self.log.read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text);
         if text.trim().is_empty() {
@@ -145,14 +145,14 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if self.stop().is_err() {
-            // Nothing is left to do if even that fails.
+            // Nothing else can be done if this fails.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// The memory that a process has in use, in MiB.
+/// The resident memory of a process, in MiB.
 ///
 /// # Errors
 /// There is no such process.

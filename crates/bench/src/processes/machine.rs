@@ -1,4 +1,4 @@
-//! Where something was measured.
+//! The machine of a measurement.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     #[must_use]
     pub fn this() -> Self {
         let field = |file: &str, name: &str| {
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// A line for people.
+    /// A line of text.
     #[must_use]
     pub fn line(&self) -> String {
         let Self {

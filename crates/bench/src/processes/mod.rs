@@ -1,8 +1,6 @@
-//! A server and its mounts as processes of the program `curt`, and a relay between them that
-//! counts.
+//! A server and its mounts as processes of the program `curt`, and a counting relay between them.
 //!
-//! Owns the processes that a benchmark starts: they end with it, whatever happens. What is measured
-//! is for its callers to say.
+//! The processes that a benchmark starts end with it in all cases.
 
 mod daemon;
 mod machine;

@@ -1,8 +1,8 @@
-//! The listed directory: its names by a formula, made here or on a server, and every name that was
-//! listed held against it.
+//! The listed directory: its names by a formula, created here or on a server, and the check of
+//! listed names.
 //!
-//! A name is 12 hexadecimal digits, all different: its number times an odd constant, modulo 2^48.
-//! So names come in no order, and a name tells its number.
+//! A name is 12 hexadecimal digits: its number times an odd constant, modulo 2^48. So names are
+//! distinct and in no order, and a name determines its number.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,46 +11,46 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 
-/// An odd number, and its inverse modulo 2^48.
+/// An odd number; below its inverse modulo 2^48.
 const SCATTER: u64 = 0x9e37_79b9_7f4b;
 const GATHER: u64 = 0x393d_ee21_9263;
 const MASK: u64 = (1 << 48) - 1;
 
-/// What the second client's files are called.
+/// Prefix of the second client's files.
 const CREATED: &str = "created-";
 
-/// The most names that the formula has.
+/// Maximum number of names.
 const COUNT_MAX: u64 = 1 << 32;
 
-/// The directory of so many names below `top`.
+/// The directory of `count` names below `top`.
 #[must_use]
 pub fn directory(top: &Path, count: u64) -> PathBuf {
     top.join(format!("list-{count}"))
 }
 
-/// The name of this number.
+/// The name with this number.
 #[must_use]
 pub fn name(number: u64) -> String {
     format!("{:012x}", number.wrapping_mul(SCATTER) & MASK)
 }
 
-/// The name of the second client's file.
+/// The name of the second client's file with this number.
 fn created(number: u64) -> String {
     format!("{CREATED}{number}")
 }
 
-/// Makes the file of the second client that has this number.
+/// Creates the second client's file with this number.
 ///
 /// # Errors
-/// It cannot be made, or is there: opening it would change nothing in the directory.
+/// It cannot be created, or it exists: opening it would not change the directory.
 pub fn create(directory: &Path, number: u64) -> Result<()> {
     let path = directory.join(created(number));
     File::create_new(&path).with_context(|| path.display().to_string())?;
     Ok(())
 }
 
-/// Removes the second client's files, the last one first: whatever ends this, those that are left
-/// are the first ones, and found again.
+/// Removes the second client's files, the last one first: if this is interrupted, the first ones
+/// remain and are found again.
 ///
 /// # Errors
 /// One cannot be removed.
@@ -67,10 +67,10 @@ pub fn remove_created(directory: &Path) -> Result<()> {
     (0..count).rev().try_for_each(remove)
 }
 
-/// Makes the directory and its names, unless it has them: the last one made says so.
+/// Creates the directory and its names, unless it has them: the last one created shows this.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Result<()> {
     let Some(last) = count.checked_sub(1) else {
         anyhow::bail!("there is nothing to list in a directory without names");
@@ -100,32 +100,32 @@ pub fn make(directory: &Path, count: u64, jobs: u64, bar: &ProgressBar) -> Resul
     Ok(())
 }
 
-/// Makes a directory in which everybody may change names: servers take root for nobody.
+/// Creates a directory with write permission for all users, because servers squash root.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn open_directory(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::set_permissions(directory, Permissions::from_mode(0o777)))
         .with_context(|| directory.display().to_string())
 }
 
-/// Which names were listed.
+/// The names that were listed.
 #[derive(Debug)]
 pub struct Listed {
     seen: Vec<bool>,
-    /// Names that were listed.
+    /// Number of listed names.
     pub count: u64,
-    /// Names that were listed more than once.
+    /// Number of names that were listed more than once.
     pub doubled: u64,
     created: std::collections::HashSet<Vec<u8>>,
 }
 
 impl Listed {
-    /// None of so many yet.
+    /// No name listed yet, out of `count`.
     ///
     /// # Errors
-    /// They are more than memory has addresses.
+    /// The memory cannot be allocated.
     pub fn new(count: u64) -> Result<Self> {
         Ok(Self {
             seen: vec![false; usize::try_from(count)?],
@@ -135,10 +135,10 @@ impl Listed {
         })
     }
 
-    /// Takes note of a name.
+    /// Records a listed name.
     ///
     /// # Errors
-    /// Nobody made such a name.
+    /// The name was not created here.
     pub fn add(&mut self, name: &[u8]) -> Result<()> {
         if matches!(name, b"." | b"..") {
             return Ok(());
@@ -156,7 +156,7 @@ impl Listed {
         Ok(())
     }
 
-    /// Names that were there all the time and were not listed.
+    /// Number of names that existed throughout and were not listed.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.seen.iter().filter(|seen| !**seen).count() as u64
@@ -170,10 +170,10 @@ fn number(name: &[u8]) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-/// How many names a directory may be asked to have.
+/// Checks the number of names of a directory.
 ///
 /// # Errors
-/// More, or none, are asked for.
+/// It is zero or too large.
 pub fn check(count: u64) -> Result<()> {
     ensure!((1..=COUNT_MAX).contains(&count), "--count takes 1 to {COUNT_MAX}");
     Ok(())
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_number_and_every_fault_of_a_listing_is_counted() {
+    fn a_name_contains_its_number_and_every_fault_of_a_listing_is_counted() {
         assert_eq!(SCATTER.wrapping_mul(GATHER) & MASK, 1);
         let mut seen = Listed::new(1000).unwrap();
         for counted in (0..1000).filter(|number| *number != 7) {
@@ -212,7 +212,7 @@ mod tests {
         for number in 0..3 {
             create(directory.path(), number).unwrap();
         }
-        // What a pass that failed has left behind is no change.
+        // A file left by a failed pass would not be a change.
         assert!(create(directory.path(), 1).is_err());
         assert_eq!(count(), 4);
         remove_created(directory.path()).unwrap();

@@ -1,9 +1,7 @@
-//! A relay between clients and a server: passes records on, and asks whoever watches what is to
-//! become of each.
+//! A relay between clients and a server: forwards records, and calls an observer for each.
 //!
-//! Owns its connections. A record that is held does not hold up those behind it: RPC replies may
-//! come in any order. A longer way holds up nothing either: each record arrives as much later as
-//! the way takes, however many are on it.
+//! A delayed record does not delay those behind it: RPC replies may arrive in any order. With an
+//! added latency each record arrives later by that time, however many are in transit.
 
 pub(super) mod counting;
 
@@ -12,38 +10,38 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// The longest record that is passed on, in bytes.
+/// Maximum size of a forwarded record in bytes.
 const RECORD_MAX: usize = 4 << 20;
-/// Bytes of a record's mark (RFC 5531, section 11).
+/// Size of a record mark (RFC 5531 section 11).
 const MARK_BYTES: usize = 4;
 
-/// What becomes of a record, with its mark.
+/// What to do with a record, including its mark.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It is passed on.
+    /// Forward it.
     Now(Vec<u8>),
-    /// The same after so long.
+    /// Forward it after a delay.
     Late(Duration, Vec<u8>),
-    /// It is lost, and both connections end.
+    /// Drop it, and close both connections.
     Never,
 }
 
-/// Whoever watches what passes. Connections are numbered.
+/// Observes forwarded records. Connections are numbered.
 pub trait Watch: Send + Sync + 'static {
-    /// A client calls.
+    /// A call of a client.
     fn call(&self, connection: u64, record: Vec<u8>) -> Passage;
 
-    /// The server replies.
+    /// A reply of the server.
     fn reply(&self, connection: u64, record: Vec<u8>) -> Passage;
 }
 
-/// Relays those who connect to `listener` to `server`, for as long as there is a listener. Each
-/// record takes `way` longer.
+/// Relays connections to `listener` to `server`, until the listener is closed. Each record takes
+/// `way` longer.
 ///
-/// The connections to the server are made by this thread: they are of its network namespace.
+/// This thread opens the connections to the server: they are in its network namespace.
 pub fn relay<W: Watch>(listener: &TcpListener, server: SocketAddr, way: Duration, watch: &Arc<W>) {
     for (number, client) in (1..).zip(listener.incoming().flatten()) {
-        // Whoever cannot be passed on sees its connection closed.
+        // On an error the client's connection is closed.
         let _ = connect(number, client, server, way, watch);
     }
 }
@@ -64,11 +62,11 @@ fn connect<W: Watch>(
     pass_on(server, client, way, move |record| replies.reply(number, record))
 }
 
-/// Where records are passed on to.
+/// The destination of records.
 #[derive(Clone)]
 struct RelayOutput {
     to: Arc<Mutex<TcpStream>>,
-    /// What is on its way, by when it arrives, if that takes any time.
+    /// Records in transit, with the times of their arrival, if there is an added latency.
     on_the_way: Option<mpsc::Sender<(Instant, Vec<u8>)>>,
     way: Duration,
 }
@@ -106,12 +104,12 @@ impl RelayOutput {
         }
     }
 
-    /// Passes it on when it was held for so long.
+    /// Forwards it after the delay.
     fn pass_late(&self, hold: Duration, bytes: Vec<u8>) -> io::Result<()> {
         let far = self.clone();
         let late = move || {
             std::thread::sleep(hold);
-            // Whoever has gone meanwhile does not want it.
+            // The destination may be closed.
             let _ = far.pass(bytes);
         };
         std::thread::Builder::new()
@@ -133,7 +131,7 @@ fn end(to: &Mutex<TcpStream>) {
         .shutdown(Shutdown::Both);
 }
 
-/// Passes records on until either side ends or one is to end both, each as `watch` says.
+/// Forwards records until either side ends or one is to end both, as `watch` decides.
 fn pass_on(
     mut from: TcpStream,
     to: TcpStream,
@@ -157,13 +155,13 @@ fn pass_on(
             if far.on_the_way.is_none() {
                 end(&far.to);
             }
-            // What is still on its way arrives first.
+            // Records in transit arrive first.
             let _ = from.shutdown(Shutdown::Both);
         })?;
     Ok(())
 }
 
-/// One record, with the mark of its only fragment; several fragments become one.
+/// One record, with the mark of a single fragment; several fragments are joined.
 fn record(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     loop {
@@ -185,13 +183,13 @@ fn record(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What follows a record's mark.
+/// The bytes after a record's mark.
 #[must_use]
 pub fn body(record: &[u8]) -> &[u8] {
     record.get(MARK_BYTES..).unwrap_or_default()
 }
 
-/// The number at a place of a record's body.
+/// The number at a position of a record's body.
 #[must_use]
 pub fn word(body: &[u8], at: usize) -> Option<u32> {
     body.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)

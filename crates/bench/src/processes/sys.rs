@@ -1,9 +1,9 @@
 //! A child that ends with its parent, and the processor time of another process.
 //!
 //! JUSTIFICATION: a benchmark that is killed must not leave a mount and a server behind, and only
-//! the child itself can ask the kernel for that, between fork and exec. The clock of another
-//! process counts nanoseconds, threads that have ended included; /proc counts in hundredths of a
-//! second, and rustix has no name for that clock.
+//! the child itself can request this from the kernel, between fork and exec. The clock of another
+//! process counts nanoseconds, including threads that have ended; /proc counts hundredths of a
+//! second, and rustix does not support that clock.
 #![allow(
     unsafe_code,
     reason = "pre_exec(3) is unsafe by nature, and clock_gettime(2) of libc"
@@ -16,21 +16,20 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Makes the process that `command` starts receive SIGTERM when the thread that starts it ends.
+/// Makes the process of `command` receive SIGTERM when the thread that starts it ends.
 pub(super) fn end_with_parent(command: &mut Command) -> &mut Command {
     let ask = || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
-    // SAFETY: the closure makes one system call and allocates nothing, which is allowed between
+    // SAFETY: the closure makes one system call and allocates no memory, which is allowed between
     // fork and exec.
     unsafe { command.pre_exec(ask) }
 }
 
-/// How long the threads of a process have used a processor, together.
+/// The processor time used by all threads of a process.
 ///
 /// # Errors
 /// There is no such process.
 pub fn processor_time(pid: u32) -> io::Result<Duration> {
-    // clock_getcpuclockid(3): the process's number inverted, and that what the scheduler counts is
-    // wanted.
+    // clock_getcpuclockid(3): the inverted process id, and the scheduler's clock.
     const SCHEDULED: libc::clockid_t = 2;
     let pid = libc::clockid_t::try_from(pid).map_err(io::Error::other)?;
     let mut time = libc::timespec {
@@ -57,7 +56,7 @@ mod tests {
         let before = processor_time(own).expect("this process has a clock");
         while processor_time(own).is_ok_and(|now| now == before) {}
         assert!(processor_time(own).is_ok_and(|now| now > before));
-        // One more than the kernel ever gives (PID_MAX_LIMIT).
+        // One more than the kernel's maximum (PID_MAX_LIMIT).
         assert!(processor_time((1 << 22) + 1).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A server and its mounts, for the length of a benchmark.
+//! A server and its mounts, for the duration of a benchmark.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,21 +12,20 @@ use tempfile::TempDir;
 
 use super::daemon::{Curt, Daemon, until};
 
-/// How long a server or a mount may take to be there.
+/// Timeout of the start of a server or a mount.
 const START: Duration = Duration::from_secs(60);
-/// For how long a mount sends nothing that has sent everything, and how long that is waited for at
-/// most.
+/// A mount counts as idle after this time without requests; below the maximum wait for this.
 const STILL: Duration = Duration::from_millis(200);
 const STILL_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server of ours, or one that is there, and whatever is mounted of it.
+/// Curt's server, or an existing one, and its mounts.
 #[derive(Debug)]
 pub struct Testbed {
     curt: Curt,
     directory: TempDir,
     source: String,
     port: Option<u16>,
-    /// Ends with it.
+    /// Ends with this value.
     server: Option<Daemon>,
     mounts_count: u32,
 }
@@ -35,7 +34,7 @@ impl Testbed {
     /// Starts `curt serve` of `export` on loopback as a second process, at `port` or at a free one.
     ///
     /// # Errors
-    /// It does not serve.
+    /// It does not start.
     pub fn serving(curt: &Curt, export: &Path, port: Option<u16>) -> Result<Self> {
         let export = std::path::absolute(export)?;
         Self::serving_with(curt, &export, port, &[export.as_os_str(), "--insecure".as_ref()])
@@ -77,10 +76,10 @@ impl Testbed {
         })
     }
 
-    /// Uses a server that is there: `HOST:/PATH`.
+    /// Uses an existing server: `HOST:/PATH`.
     ///
     /// # Errors
-    /// There is no room for a temporary directory.
+    /// The temporary directory cannot be created.
     pub fn elsewhere(curt: &Curt, source: &str) -> Result<Self> {
         Ok(Self {
             curt: curt.clone(),
@@ -98,24 +97,24 @@ impl Testbed {
         &self.source
     }
 
-    /// The port of a server that was started here.
+    /// The port of a server started here.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The process id of a server that was started here.
+    /// The process id of a server started here.
     #[must_use]
     pub fn server_pid(&self) -> Option<u32> {
         self.server.as_ref().map(Daemon::pid)
     }
 
-    /// Mount options, together with those that say where a server that was started here listens.
+    /// Mount options, including the ports of a server started here.
     #[must_use]
     pub fn options(&self, vers: &str, options: &str) -> String {
         let ports = self.port.map(|port| format!("port={port},mountport={port}"));
         let given = (!options.is_empty()).then(|| options.to_owned());
-        // Whoever measures wants to be told at once that a server is not there.
+        // A missing server is reported at once.
         [Some(format!("vers={vers},retry=0")), ports, given]
             .into_iter()
             .flatten()
@@ -123,7 +122,7 @@ impl Testbed {
             .join(",")
     }
 
-    /// Mounts it with `curt mount` at a directory of its own.
+    /// Mounts it with `curt mount` at a new directory.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -156,24 +155,25 @@ pub struct MountProcess {
 }
 
 impl MountProcess {
-    /// Where it is.
+    /// The mount point.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What the daemon says that it did.
+    /// The daemon's report.
     ///
     /// # Errors
-    /// It says nothing.
+    /// The daemon does not reply.
     pub fn report(&self) -> Result<MountReport> {
         Ok(control::find(&control::directory(), &self.directory)?.1)
     }
 
-    /// The same once nothing is sent any more: what a kernel reads ahead comes after the end of
-    /// whoever it reads it for.
+    /// The report once no requests are sent any more: the kernel's read-ahead continues after the
+    /// end of the reading process.
     ///
     /// # Errors
+    /// The daemon does not reply.
     /// The daemon says nothing.
     pub fn report_at_rest(&self) -> Result<MountReport> {
         let deadline = Instant::now() + STILL_WITHIN;
@@ -194,10 +194,10 @@ impl MountProcess {
         self.daemon.pid()
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Unmounts it, and waits for its end.
     ///
     /// # Errors
-    /// It stays, or ends badly.
+    /// It does not end, or it fails.
     pub fn end(mut self) -> Result<()> {
         self.daemon.stop()?;
         let directory = self.directory.clone();
@@ -207,8 +207,8 @@ impl MountProcess {
     }
 }
 
-/// Whether something is mounted at `directory`. Asks the table of mounts: asking the directory
-/// could hang.
+/// Whether something is mounted at `directory`, from the table of mounts: access to the directory
+/// could block.
 fn is_mounted(directory: &Path) -> Result<bool> {
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let wanted = directory.as_os_str().to_string_lossy().replace(' ', "\\040");
@@ -218,14 +218,14 @@ fn is_mounted(directory: &Path) -> Result<bool> {
         .any(|place| place == wanted))
 }
 
-/// A directory that everybody can pass through and nobody else can list.
+/// A directory that all users can search and only its owner can list.
 fn private_directory() -> Result<TempDir> {
     let directory = tempfile::Builder::new().prefix("curt-bench-").tempdir()?;
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711))?;
     Ok(directory)
 }
 
-/// A port that nobody listens on now.
+/// A free port.
 ///
 /// # Errors
 /// There is none.
@@ -233,10 +233,10 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Where things that are made once are kept: `$XDG_CACHE_HOME/curt` or `~/.cache/curt`.
+/// The directory for generated trees: `$XDG_CACHE_HOME/curt` or `~/.cache/curt`.
 ///
 /// # Errors
-/// Nobody says where home is.
+/// The home directory is unknown.
 pub fn cache_directory() -> Result<PathBuf> {
     let set = |name: &str| {
         std::env::var_os(name)

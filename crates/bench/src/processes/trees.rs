@@ -1,4 +1,4 @@
-//! The trees of workloads on this machine, and how long they take to be made.
+//! The trees of workloads on this machine, and progress bars.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::testbed::cache_directory;
 use crate::make;
 use crate::workload::Workload;
 
-/// A tree that was made just now is left alone for so long: servers whose times are coarse would
-/// else have to be asked again for names that could have changed within one step of their clock.
+/// Pause after a tree is created: with servers whose times are coarse, names could otherwise have
+/// changed within one step of their clock and would be looked up again.
 pub const SETTLE: Duration = Duration::from_secs(3);
 
-/// The directory that holds the workload's tree; made on first use.
+/// The directory with the workload's tree; created at first use.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn tree_directory(workload: Workload, given: Option<&std::path::Path>, jobs: usize) -> Result<PathBuf> {
     let top = match given {
         Some(given) => given.to_owned(),
@@ -34,7 +34,7 @@ pub fn tree_directory(workload: Workload, given: Option<&std::path::Path>, jobs:
     Ok(top)
 }
 
-/// A bar on standard error, where somebody sees it.
+/// A progress bar on standard error, if it is a terminal.
 #[must_use]
 pub fn progress_bar(what: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {

@@ -1,4 +1,4 @@
-//! A right tree replays without a wrong result, and every difference is counted.
+//! A correct tree replays without a wrong result, and each difference is counted.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -54,7 +54,7 @@ fn a_replay_of_one_page_ends_with_it() {
     );
 }
 
-/// Each spoiled tree has to be noticed: a check that cannot fail checks nothing.
+/// Each damaged tree has to be detected.
 #[test]
 fn every_difference_is_counted() {
     type Spoil = fn(&Path);

@@ -1,4 +1,4 @@
-//! Runs as bars, each stacked of its procedures, in SVG.
+//! Runs as stacked bars by procedure, in SVG.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -9,9 +9,9 @@ use super::ComparisonColumn;
 
 /// The picture's size in pixels.
 const SIZE: (u32, u32) = (1200, 540);
-/// The room for the legend, in bars: it stands beside them and hides none of their numbers.
+/// The width of the legend in bars: it is beside them and hides none of their numbers.
 const LEGEND_BARS: u32 = 1;
-/// Each procedure that is worth a colour of its own; all others share the last.
+/// Procedures with their own colour; all others share the last.
 const COLOURS: [(&str, RGBColor); 6] = [
     ("GETATTR", RGBColor(0x4c, 0x72, 0xb0)),
     ("LOOKUP", RGBColor(0x55, 0xa8, 0x68)),
@@ -21,15 +21,15 @@ const COLOURS: [(&str, RGBColor); 6] = [
     ("others", RGBColor(0x8c, 0x8c, 0x8c)),
 ];
 
-/// Why no picture came of it.
+/// Why the chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the chart cannot be drawn: {0}")]
 pub struct ChartError(pub(super) String);
 
-/// The requests of each run as a stacked bar, as the text of an SVG file.
+/// The requests of each run as a stacked bar, as an SVG file.
 ///
 /// # Errors
-/// There is no run, or the drawing library's own.
+/// There is no run, or those of the drawing library.
 pub fn bars(title: &str, columns: &[ComparisonColumn]) -> Result<String, ChartError> {
     let most = columns
         .iter()
@@ -109,7 +109,7 @@ fn draw(
     Ok(())
 }
 
-/// The bar that a point of the x axis belongs to.
+/// The bar of a point of the x axis.
 fn index_at(x: f64) -> usize {
     (0..64).take_while(|number| f64::from(*number) + 1.0 <= x).count()
 }
@@ -134,7 +134,7 @@ mod tests {
     use curt_trace::ProcedureCalls;
 
     #[test]
-    fn every_bar_says_its_total_and_its_options() {
+    fn every_bar_shows_its_total_and_its_options() {
         let column = |title: &str, reads| ComparisonColumn {
             title: title.into(),
             rpc: [("READ", reads), ("FSINFO", 1), ("ACCESS", 40)]
@@ -167,8 +167,8 @@ mod tests {
         };
         let text = |words: &str| {
             let elements = svg.split("<text");
-            let said = elements.filter(|element| element.lines().any(|line| line == words));
-            said.last().and_then(left).unwrap()
+            let found = elements.filter(|element| element.lines().any(|line| line == words));
+            found.last().and_then(left).unwrap()
         };
         assert!(text("READDIRPLUS") > text("900"), "{svg}");
     }

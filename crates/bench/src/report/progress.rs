@@ -1,4 +1,4 @@
-//! How far runs came over time, as lines, in SVG.
+//! Progress of runs over time, as lines, in SVG.
 
 use plotters::prelude::*;
 
@@ -7,13 +7,13 @@ use super::chart::ChartError;
 /// The picture's size in pixels.
 const SIZE: (u32, u32) = (960, 540);
 
-/// A run's name, and what was done by which second.
+/// A run's name, and its progress by seconds.
 pub type ProgressLine<'a> = (&'a str, &'a [(f64, u64)]);
 
-/// One line for each run, as the text of an SVG file; the y axis is called `what`.
+/// One line for each run, as an SVG file; the label of the y axis is `what`.
 ///
 /// # Errors
-/// There is no run, or the drawing library's own.
+/// There is no run, or those of the drawing library.
 pub fn lines(title: &str, what: &str, runs: &[ProgressLine<'_>]) -> Result<String, ChartError> {
     if runs.iter().all(|(_, points)| points.is_empty()) {
         return Err(ChartError("no run".into()));

@@ -1,5 +1,5 @@
-//! The recorded workloads through the model of Linux's client, by a scripted clock: what a real
-//! kernel counted, within 5 %.
+//! The recorded workloads through the model of Linux's client, with a scripted clock: within 5 % of
+//! a real kernel's counts.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -18,7 +18,7 @@ use replay::LinuxReplay;
 const REQUEST: Duration = Duration::from_micros(200);
 const VIEW_PAUSE: Duration = Duration::from_secs(1);
 const OPERATION_PAUSE: Duration = Duration::from_micros(20);
-/// As long as the kernel took, which is a process itself here: attributes expire meanwhile.
+/// The duration on the kernel, which is itself a process: attributes expire meanwhile.
 const BUILD_LENGTH: Duration = Duration::from_secs(10);
 
 fn sent(workload: Workload, cache: CacheOptions) -> ProcedureCalls {
@@ -74,7 +74,7 @@ fn nocto_and_ten_minutes() -> CacheOptions {
     }
 }
 
-/// Within 5 % of what the kernel counted.
+/// Within 5 % of the kernel's counts.
 #[track_caller]
 fn near(sent: &ProcedureCalls, counted: u64) {
     let total = sent.total();

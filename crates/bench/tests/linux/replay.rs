@@ -1,26 +1,28 @@
-//! A trace through the model of Linux's NFS client ([`curt_linux_model`]), by a time that the
-//! caller tells: what that client would send for it, counted by procedure.
+//! A trace through the model of Linux's NFS client ([`curt_linux_model`]), with a scripted time:
+//! the requests that client would send, by procedure.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use curt_bench::trace::{PathOperation, TraceOperation, WorkloadTrace};
 use curt_bench::tree::{TreeEntryKind, WorkloadTree};
-use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen, Who};
+use curt_linux_model::{
+    CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen,
+};
 use curt_policy::Moment;
 use curt_trace::{PROCEDURES, ProcedureCalls};
 use curt_types::FileKind;
 
-/// Symbolic links on one path at most, as in Linux.
+/// Maximum number of symbolic links in a path walk, as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Who performs the trace.
+/// The caller of the trace.
 const CONTEXT: OperationContext = OperationContext {
     thread: 1,
-    who: Who(1),
+    credential: CredentialId(1),
     path: 0,
 };
 
-/// The model with a tree behind it.
+/// The model and the tree of its server.
 pub(crate) struct LinuxReplay<'a> {
     linux: LinuxClient,
     tree: &'a WorkloadTree,
@@ -29,12 +31,12 @@ pub(crate) struct LinuxReplay<'a> {
     positions: HashMap<usize, (String, u64)>,
     now: Duration,
     request: Duration,
-    /// What was sent, by procedure.
+    /// The requests, by procedure.
     calls: [u64; PROCEDURES.len()],
 }
 
 impl<'a> LinuxReplay<'a> {
-    /// A client that has mounted the tree's top just now; each request takes `request`.
+    /// A client that has just mounted the tree's top; each request takes `request`.
     pub(crate) fn new(
         trace: &'a WorkloadTrace,
         tree: &'a WorkloadTree,
@@ -65,12 +67,12 @@ impl<'a> LinuxReplay<'a> {
         self.now
     }
 
-    /// Lets time pass until then, if it has not.
+    /// Advances the time to `then`, unless it is later.
     pub(crate) fn advance_to(&mut self, then: Duration) {
         self.now = self.now.max(then);
     }
 
-    /// What was sent for the operations so far, by procedure.
+    /// The requests for the operations so far, by procedure.
     pub(crate) fn requests(&mut self) -> ProcedureCalls {
         self.linux.finish();
         self.account();
@@ -95,7 +97,7 @@ impl<'a> LinuxReplay<'a> {
         self.account();
     }
 
-    /// What was sent takes its time.
+    /// Requests take their time.
     fn account(&mut self) {
         for sent in self.linux.take_sent() {
             self.now += self.request;
@@ -144,7 +146,7 @@ impl<'a> LinuxReplay<'a> {
         }
     }
 
-    /// Walks to the object at `path`; its own path, without links, and the object.
+    /// Walks to the object at `path`; returns its own path, without links, and the object.
     fn walk(&mut self, path: &str, follow: bool) -> Option<(String, Seen)> {
         let mut at = Vec::new();
         self.walk_from(&mut at, path, follow, LINKS_MAX)?;

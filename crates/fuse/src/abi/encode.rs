@@ -1,7 +1,6 @@
-//! Writing the kernel's structures into a reply's bytes.
+//! Encoding of the kernel's structures into replies.
 //!
-//! Owns the layout of replies. A reply that is small is built on the stack, so that answering
-//! allocates nothing.
+//! Small replies are built on the stack, so that a reply allocates no memory.
 
 use std::time::Duration;
 
@@ -10,14 +9,15 @@ use crate::{
     values::{EntryOut, FuseAttr, LockRange, OpenOut, StatfsOut},
 };
 
-/// Bytes of `fuse_attr`.
+/// Size of `fuse_attr`.
 pub(crate) const ATTRIBUTES_BYTES: usize = 88;
-/// Bytes of `fuse_entry_out`.
+/// Size of `fuse_entry_out`.
 pub(crate) const ENTRY_BYTES: usize = 40 + ATTRIBUTES_BYTES;
-/// Bytes of the largest reply that is built here: CREATE's entry and open file behind the header.
+/// Size of the largest reply that is built here: the entry and open file of CREATE after the
+/// header.
 const SMALL_BYTES_MAX: usize = REPLY_HEADER_BYTES + ENTRY_BYTES + 16;
 
-/// A small reply with room for its header in front.
+/// A small reply with room for its header.
 #[derive(Debug)]
 pub(crate) struct SmallReply {
     bytes: [u8; SMALL_BYTES_MAX],
@@ -91,7 +91,7 @@ impl SmallReply {
         self.u32(lock.pid);
     }
 
-    /// The whole reply, header included.
+    /// The complete reply, header included.
     pub(crate) fn finish(&mut self, unique: u64) -> &[u8] {
         let header = header(self.length - REPLY_HEADER_BYTES, 0, unique);
         self.bytes[..REPLY_HEADER_BYTES].copy_from_slice(&header);
@@ -99,7 +99,7 @@ impl SmallReply {
     }
 }
 
-/// A reply's header; `error` is 0 or an error number, not negated.
+/// A reply's header; `error` is 0 or a positive errno.
 pub(crate) fn header(body: usize, error: i32, unique: u64) -> [u8; REPLY_HEADER_BYTES] {
     let length =
         u32::try_from(REPLY_HEADER_BYTES + body).expect("a reply is no longer than a request asked for");
@@ -110,7 +110,7 @@ pub(crate) fn header(body: usize, error: i32, unique: u64) -> [u8; REPLY_HEADER_
     bytes
 }
 
-/// A notification's header: the place of `error` holds what is notified, `unique` is 0.
+/// A notification's header: `error` holds the notification code, `unique` is 0.
 pub(crate) fn notification_header(body: usize, code: i32) -> [u8; REPLY_HEADER_BYTES] {
     header(body, -code, 0)
 }

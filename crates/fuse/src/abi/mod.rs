@@ -1,26 +1,26 @@
-//! The words of the kernel's FUSE protocol, version 7.45: numbers of operations and flags.
+//! The kernel's FUSE protocol, version 7.45: numbers of operations and flags.
 //!
-//! Owns every constant that this crate says to or hears from the kernel
-//! (include/uapi/linux/fuse.h), under names of our own. Knows nothing of descriptors and threads;
-//! [`parse`] reads requests, [`encode`] writes replies.
+//! All constants of include/uapi/linux/fuse.h that this crate uses are here, under shorter names.
+//! This module does not depend on descriptors or threads; [`parse`] decodes requests, [`encode`]
+//! encodes replies.
 
 pub(crate) mod encode;
 pub(crate) mod parse;
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The newest minor version that is understood.
+/// The newest supported minor version.
 pub(crate) const MINOR: u32 = 45;
-/// The oldest minor version that is served (Linux 3.15): the structures did not change their sizes
+/// The oldest supported minor version (Linux 3.15): the sizes of the structures have not changed
 /// since.
 pub(crate) const MINOR_MIN: u32 = 23;
 
-/// Bytes before the body of a request (`fuse_in_header`).
+/// Size of `fuse_in_header`.
 pub(crate) const REQUEST_HEADER_BYTES: usize = 40;
-/// Bytes before the body of a reply (`fuse_out_header`).
+/// Size of `fuse_out_header`.
 pub(crate) const REPLY_HEADER_BYTES: usize = 16;
 
-/// Declares numbers that the kernel uses, as constants of a module.
+/// Declares the kernel's numbers as constants of a module.
 macro_rules! numbers {
     ($(#[$module_doc:meta])* $visible:vis mod $module:ident: $type:ty {
         $($(#[$doc:meta])* $name:ident = $value:expr;)*
@@ -33,77 +33,77 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// What a request asks for.
+    /// Operations (`fuse_opcode`).
     pub(crate) mod opcode: u32 {
-        /// Find a name in a directory.
+        /// Looks up a name in a directory.
         LOOKUP = 1;
-        /// Give back look-ups; has no reply.
+        /// Decrements an object's look-up count; has no reply.
         FORGET = 2;
-        /// Attributes of an object.
+        /// Returns the attributes of an object.
         GETATTR = 3;
-        /// Change attributes.
+        /// Changes attributes.
         SETATTR = 4;
-        /// Target of a symbolic link.
+        /// Returns the target of a symbolic link.
         READLINK = 5;
-        /// Make a symbolic link.
+        /// Creates a symbolic link.
         SYMLINK = 6;
-        /// Make a file, device, pipe or socket.
+        /// Creates a file, device, pipe or socket.
         MKNOD = 8;
-        /// Make a directory.
+        /// Creates a directory.
         MKDIR = 9;
-        /// Remove a name.
+        /// Removes a name.
         UNLINK = 10;
-        /// Remove a directory.
+        /// Removes a directory.
         RMDIR = 11;
-        /// Move a name.
+        /// Renames an object.
         RENAME = 12;
-        /// Make another name.
+        /// Creates a hard link.
         LINK = 13;
-        /// Open a file.
+        /// Opens a file.
         OPEN = 14;
-        /// Read from an open file.
+        /// Reads from an open file.
         READ = 15;
-        /// Write to an open file.
+        /// Writes to an open file.
         WRITE = 16;
-        /// Sizes of the file system.
+        /// Returns the sizes of the file system.
         STATFS = 17;
-        /// The last descriptor of an open file is gone.
+        /// The last descriptor of an open file is closed.
         RELEASE = 18;
-        /// Make data durable.
+        /// Makes data durable.
         FSYNC = 20;
-        /// Set an extended attribute.
+        /// Sets an extended attribute.
         SETXATTR = 21;
-        /// Read an extended attribute.
+        /// Returns an extended attribute.
         GETXATTR = 22;
-        /// Names of the extended attributes.
+        /// Lists the extended attributes.
         LISTXATTR = 23;
-        /// Remove an extended attribute.
+        /// Removes an extended attribute.
         REMOVEXATTR = 24;
         /// A descriptor of an open file is closed.
         FLUSH = 25;
-        /// The first request of all: versions and flags.
+        /// The first request: versions and flags.
         INIT = 26;
-        /// Open a directory.
+        /// Opens a directory.
         OPENDIR = 27;
-        /// Names of a directory.
+        /// Lists a directory.
         READDIR = 28;
-        /// The last descriptor of an open directory is gone.
+        /// The last descriptor of an open directory is closed.
         RELEASEDIR = 29;
-        /// Make a directory durable.
+        /// Makes a directory durable.
         FSYNCDIR = 30;
-        /// Is a lock free?
+        /// Tests a lock.
         GETLK = 31;
-        /// Take or give back a lock, at once or not at all.
+        /// Sets or releases a lock without waiting.
         SETLK = 32;
-        /// The same, waiting for it.
+        /// The same, with waiting.
         SETLKW = 33;
-        /// May the caller?
+        /// Checks the caller's permission.
         ACCESS = 34;
-        /// Make and open a file.
+        /// Creates and opens a file.
         CREATE = 35;
-        /// The caller of a request does not want to wait any more.
+        /// The caller of a request was interrupted.
         INTERRUPT = 36;
-        /// Block number of a file's block.
+        /// Returns the block number of a file's block.
         BMAP = 37;
         /// The mount ends.
         DESTROY = 38;
@@ -111,68 +111,69 @@ numbers! {
         IOCTL = 39;
         /// poll(2).
         POLL = 40;
-        /// Answer to a notification that asks for data.
+        /// Reply to a notification that requests data.
         NOTIFY_REPLY = 41;
-        /// Give back look-ups of many objects; has no reply.
+        /// Decrements the look-up counts of many objects; has no reply.
         BATCH_FORGET = 42;
         /// fallocate(2).
         FALLOCATE = 43;
-        /// Names of a directory, each looked up.
+        /// Lists a directory and looks up each name.
         READDIRPLUS = 44;
-        /// Move a name, with flags.
+        /// Renames an object, with flags.
         RENAME2 = 45;
-        /// Find data or holes.
+        /// Finds data or holes.
         LSEEK = 46;
-        /// Copy between files.
+        /// Copies between files.
         COPY_FILE_RANGE = 47;
-        /// Make the file system durable.
+        /// Makes the file system durable.
         SYNCFS = 50;
-        /// Make and open a file without a name.
+        /// Creates and opens a file without a name.
         TMPFILE = 51;
-        /// Attributes that are asked for one by one.
+        /// Returns the attributes in a mask.
         STATX = 52;
-        /// Copy between files, with a 64-bit answer.
+        /// Copies between files, with a 64-bit result.
         COPY_FILE_RANGE_64 = 53;
     }
 }
 
 numbers! {
-    /// Features that INIT negotiates; those above bit 31 travel in a second word.
+    /// Features that INIT negotiates; those above bit 31 are in a second word.
     pub mod feature: u64 {
-        /// Several reads of one file at a time.
+        /// Several concurrent reads of one file.
         ASYNC_READ = 1 << 0;
-        /// fcntl(2) locks are ours to decide.
+        /// The daemon decides fcntl(2) locks.
         POSIX_LOCKS = 1 << 1;
-        /// OPEN carries O_TRUNC.
+        /// OPEN contains O_TRUNC.
         ATOMIC_O_TRUNC = 1 << 3;
-        /// LOOKUP of `.` and `..` is answered, also for objects that were forgotten: the kernel
-        /// opens them by handle.
+        /// LOOKUP of `.` and `..` is supported, also for forgotten objects: the kernel opens them
+        /// by handle.
         EXPORT_SUPPORT = 1 << 4;
         /// Writes larger than a page.
         BIG_WRITES = 1 << 5;
-        /// flock(2) locks are ours to decide.
+        /// The daemon decides flock(2) locks.
         FLOCK_LOCKS = 1 << 10;
-        /// READDIRPLUS is understood.
+        /// READDIRPLUS is supported.
         DO_READDIRPLUS = 1 << 13;
-        /// The kernel chooses between READDIR and READDIRPLUS by what callers do with the names.
+        /// The kernel chooses between READDIR and READDIRPLUS by the use of the names.
         READDIRPLUS_AUTO = 1 << 14;
-        /// Direct I/O need not be awaited.
+        /// Direct I/O may be asynchronous.
         ASYNC_DIO = 1 << 15;
-        /// Look-ups and listings of one directory at the same time.
+        /// Concurrent look-ups and listings in one directory.
         PARALLEL_DIROPS = 1 << 18;
-        /// Reading the device after an abort says so.
+        /// Reading the device after an abort returns a specific error.
         ABORT_ERROR = 1 << 21;
-        /// The reply to INIT says how many pages a request may have.
+        /// The reply to INIT has the maximum number of pages of a request.
         MAX_PAGES = 1 << 22;
-        /// Reading asks for attributes that have expired, and a change of them drops cached pages.
+        /// A read requests attributes that have expired, and drops cached pages if they have
+        /// changed.
         AUTO_INVAL_DATA = 1 << 12;
-        /// Cached pages are dropped when told, not when attributes change.
+        /// Cached pages are dropped by notification only, not when attributes change.
         EXPLICIT_INVAL_DATA = 1 << 25;
-        /// Set-id bits are ours to clear, and requests say when.
+        /// The daemon clears set-id bits, and requests state when.
         HANDLE_KILLPRIV_V2 = 1 << 28;
         /// The request and the reply have a second word of features.
         INIT_EXT = 1 << 30;
-        /// Entries can be expired rather than dropped.
+        /// Entries can be expired instead of dropped.
         HAS_EXPIRE_ONLY = 1 << 35;
     }
 }
@@ -180,15 +181,15 @@ numbers! {
 numbers! {
     /// Flags in the reply to OPEN, CREATE and OPENDIR.
     pub mod open_reply: u32 {
-        /// The file is not cached by the kernel.
+        /// The kernel does not cache the file.
         DIRECT_IO = 1 << 0;
-        /// What the kernel has of the file stays valid.
+        /// The kernel keeps its cached pages of the file.
         KEEP_CACHE = 1 << 1;
     }
 }
 
 numbers! {
-    /// Which fields of a SETATTR are meant.
+    /// The fields that a SETATTR sets.
     pub(crate) mod set_valid: u32 {
         /// The mode.
         MODE = 1 << 0;
@@ -200,13 +201,13 @@ numbers! {
         SIZE = 1 << 3;
         /// The access time.
         ATIME = 1 << 4;
-        /// The modification time.
+        /// By an open file.
         MTIME = 1 << 5;
-        /// An open file.
+        /// The access time is set to now.
         FH = 1 << 6;
-        /// The access time becomes now.
+        /// The modification time is set to now.
         ATIME_NOW = 1 << 7;
-        /// The modification time becomes now.
+        /// Set-id bits are to be cleared.
         MTIME_NOW = 1 << 8;
         /// Set-id bits are to be cleared.
         KILL_SUIDGID = 1 << 11;
@@ -214,23 +215,23 @@ numbers! {
 }
 
 numbers! {
-    /// Flags of single requests.
+    /// Flags of requests.
     pub(crate) mod request_flag: u32 {
-        /// GETATTR names an open file.
+        /// GETATTR refers to an open file.
         GETATTR_FH = 1 << 0;
-        /// RELEASE gives back the flock lock.
+        /// RELEASE releases the flock(2) lock.
         RELEASE_FLOCK_UNLOCK = 1 << 1;
-        /// The lock is one of flock(2).
+        /// The lock is a flock(2) lock.
         LOCK_FLOCK = 1 << 0;
-        /// READ carries a lock owner.
+        /// READ has a lock owner.
         READ_LOCK_OWNER = 1 << 1;
-        /// WRITE comes from the page cache; whose it is, is a guess.
+        /// WRITE is from the page cache; its caller is a guess.
         WRITE_CACHE = 1 << 0;
-        /// WRITE carries a lock owner.
+        /// WRITE has a lock owner.
         WRITE_LOCK_OWNER = 1 << 1;
-        /// WRITE is to clear set-id bits.
+        /// WRITE clears set-id bits.
         WRITE_KILL_SUIDGID = 1 << 2;
-        /// OPEN and CREATE are to clear set-id bits.
+        /// OPEN and CREATE clear set-id bits.
         OPEN_KILL_SUIDGID = 1 << 0;
         /// FSYNC is fdatasync(2).
         FSYNC_DATA_ONLY = 1 << 0;
@@ -238,20 +239,20 @@ numbers! {
 }
 
 numbers! {
-    /// What a notification tells.
+    /// Notification codes.
     pub(crate) mod notify: i32 {
-        /// Pages and attributes of an object are void.
+        /// Invalidates pages and attributes of an object.
         INVAL_INODE = 2;
-        /// A name is void.
+        /// Invalidates a name.
         INVAL_ENTRY = 3;
-        /// Bytes for the kernel to keep.
+        /// Stores bytes in the kernel's cache.
         STORE = 4;
-        /// A name was removed by somebody else.
+        /// A name was removed on the server.
         DELETE = 6;
     }
 }
 
-/// INVAL_ENTRY lets the name be asked for again but leaves it to whoever is in it.
+/// INVAL_ENTRY expires the name, without effect on processes that use it.
 pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// The name of an operation, for log lines.

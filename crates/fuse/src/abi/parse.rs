@@ -1,14 +1,13 @@
-//! Reading the kernel's structures out of a request's bytes.
+//! Decoding of the kernel's structures in requests.
 //!
-//! Owns bounds: every read is checked, nothing is assumed of a request's length. Integers are in
-//! the machine's own order.
+//! Each access is checked against the request's length. Integers are in native byte order.
 
-/// A request that is shorter than its operation needs, or not what the protocol says.
+/// A request that is too short for its operation, or malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request of the kernel does not have the form of its operation")]
 pub(crate) struct MalformedRequest;
 
-/// What is left of a request's body.
+/// The rest of a request's body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyReader<'a>(&'a [u8]);
 
@@ -44,7 +43,7 @@ impl<'a> BodyReader<'a> {
         Ok(())
     }
 
-    /// A name: bytes up to a NUL, which is not part of it; not empty.
+    /// A non-empty name that ends with NUL; the NUL is not included.
     pub(crate) fn name(&mut self) -> Result<&'a [u8], MalformedRequest> {
         let text = self.text()?;
         if text.is_empty() {
@@ -54,7 +53,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// Bytes up to a NUL, which is not part of them.
+    /// Bytes that end with NUL; the NUL is not included.
     pub(crate) fn text(&mut self) -> Result<&'a [u8], MalformedRequest> {
         let end = self
             .0

@@ -1,6 +1,6 @@
-//! Mounting and unmounting by fusermount3, for users who are not root.
+//! Mounting and unmounting by fusermount3, for users other than root.
 //!
-//! Owns the talk with that program: options as words, the descriptor back through a socket that it
+//! Options are passed as words; fusermount3 returns the descriptor through a socket that it
 //! inherits as its standard input (_FUSE_COMMFD=0).
 
 use std::{
@@ -40,22 +40,25 @@ pub(super) fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, Fu
         .stderr(Stdio::piped())
         .spawn()
         .map_err(FuseMountError::NoFusermount)?;
-    // Their end is closed with the child (the command above held it and is gone), so this ends when
-    // the child does.
+    // The child's end is closed with the child (the command above has dropped its copy), so this
+    // call ends when the child does.
     let received = receive_descriptor(&ours);
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
+        let _ = stderr.read_to_string(&mut stderr_text);
     }
     let status = child.wait().map_err(FuseMountError::NoFusermount)?;
     match received {
         Ok(Some(device)) if status.success() => Ok(device),
-        Ok(_) => Err(FuseMountError::Fusermount(explain(&said, &status.to_string()))),
+        Ok(_) => Err(FuseMountError::Fusermount(explain(
+            &stderr_text,
+            &status.to_string(),
+        ))),
         Err(error) => Err(FuseMountError::Fusermount(error.to_string())),
     }
 }
 
-/// Detaches what is mounted on `target`.
+/// Detaches the mount on `target`.
 pub(super) fn detach(target: &Path) -> io::Result<()> {
     let output = Command::new(PROGRAM)
         .args(["-u", "-z", "--"])
@@ -72,17 +75,17 @@ pub(super) fn detach(target: &Path) -> io::Result<()> {
     }
 }
 
-fn explain(said: &str, status: &str) -> String {
-    let said = said.trim();
-    let said = said.strip_prefix("fusermount3: ").unwrap_or(said);
-    if said.is_empty() {
+fn explain(stderr_text: &str, status: &str) -> String {
+    let stderr_text = stderr_text.trim();
+    let stderr_text = stderr_text.strip_prefix("fusermount3: ").unwrap_or(stderr_text);
+    if stderr_text.is_empty() {
         status.to_owned()
     } else {
-        said.replace('\n', "; ")
+        stderr_text.replace('\n', "; ")
     }
 }
 
-/// Options as fusermount3 reads them: commas and backslashes in values are escaped.
+/// Options in the syntax of fusermount3: commas and backslashes in values are escaped.
 fn words(options: &MountOptions) -> String {
     let flags = options.flags;
     let table = [
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fusermount_says_is_told_without_its_name() {
+    fn messages_of_fusermount_are_reported_without_its_name() {
         assert_eq!(explain("fusermount3: no\n", "exit status: 1"), "no");
         assert_eq!(explain("", "exit status: 1"), "exit status: 1");
     }

@@ -1,7 +1,7 @@
-//! How a mount comes to be and goes: the device, mount(2), fusermount3, umount.
+//! Mounting and unmounting: the device, mount(2), fusermount3, umount.
 //!
-//! Owns the descriptor of the connection ([`FuseDevice`]) and the place in the tree
-//! ([`FuseMount`]). Knows nothing of requests.
+//! [`FuseDevice`] is the descriptor of the connection, [`FuseMount`] the mount point. This module
+//! does not depend on requests.
 
 mod fusermount;
 mod mount;
@@ -21,10 +21,9 @@ pub use mount::FuseMount;
 
 use crate::{notify::Notifier, sys};
 
-/// The device's name.
 const DEVICE: &str = "/dev/fuse";
 
-/// Flags of the mount, as mount(8) names them.
+/// Flags of the mount, named as for mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -51,52 +50,52 @@ pub struct MountFlags {
     pub dirsync: bool,
 }
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What is shown as the source, for instance `server:/path`.
+    /// The source shown in mountinfo, for instance `server:/path`.
     pub source: String,
-    /// The type shown is `fuse.` and this.
+    /// The file system type is `fuse.` and this.
     pub subtype: String,
-    /// Flags.
+    /// The mount's flags.
     pub flags: MountFlags,
-    /// Other users than the mounting one may use it, root included.
+    /// Allows all users, not only the one who mounted.
     pub allow_other: bool,
 }
 
-/// Why there is no mount.
+/// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FuseMountError {
     /// /dev/fuse cannot be opened.
     #[error("cannot open /dev/fuse: {source}{}", device_advice(source))]
     Device {
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// mount(2) refused.
+    /// mount(2) failed.
     #[error("cannot mount on {}: {source}", target.display())]
     Mount {
-        /// Where.
+        /// The mount point.
         target: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// fusermount3 could not be run.
     #[error("cannot run fusermount3 (package fuse3), which mounts for users who are not root: {0}")]
     NoFusermount(#[source] io::Error),
-    /// fusermount3 refused.
+    /// fusermount3 failed.
     #[error("fusermount3 did not mount: {0}")]
     Fusermount(String),
     /// The path cannot be resolved.
     #[error("mount point {} does not exist", target.display())]
     NoTarget {
-        /// The path.
+        /// The mount point.
         target: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A name has a NUL in it.
+    /// A path contains a NUL byte.
     #[error("a path or name with a NUL byte cannot be mounted")]
     Nul,
 }
@@ -138,8 +137,8 @@ impl FuseDevice {
         self.descriptor.clone()
     }
 
-    /// Another descriptor of the connection, with a queue of its own for replies; the first one
-    /// where there is none to be had (too many open files, or no right to open the device).
+    /// Another descriptor of the connection, with its own queue for replies; the first one if none
+    /// can be created (too many open files, or no permission to open the device).
     pub(crate) fn cloned(&self) -> Arc<OwnedFd> {
         let cloned = Self::open()
             .ok()
@@ -147,7 +146,7 @@ impl FuseDevice {
         cloned.map_or_else(|| self.shared(), Arc::new)
     }
 
-    /// Sends notifications to the kernel.
+    /// A handle for notifications to the kernel.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier::new(self.shared())
@@ -155,7 +154,7 @@ impl FuseDevice {
 }
 
 impl FuseMount {
-    /// Mounts on `target`: by mount(2) if this process may, else by fusermount3.
+    /// Mounts on `target`: by mount(2) if permitted, otherwise by fusermount3.
     ///
     /// # Errors
     /// See [`FuseMountError`].

@@ -1,7 +1,7 @@
-//! A mount's place in the tree: is it there, take it away, end its connection.
+//! A mount point: whether it exists, detaching it, and ending its connection.
 //!
-//! Owns the recognition of our own mount among those of /proc/self/mountinfo, by its path and
-//! device number, without asking the file system, which might be us.
+//! The mount is found in /proc/self/mountinfo by its path and device number. The file system itself
+//! gets no request, because this process may serve it.
 
 use std::{fs, io, os::unix::ffi::OsStrExt as _, path::Path, path::PathBuf};
 
@@ -9,11 +9,11 @@ use rustix::mount::UnmountFlags;
 
 use super::fusermount;
 
-/// A mount that was made by this process.
+/// A mount made by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuseMount {
     target: PathBuf,
-    /// Major and minor number of its device, as `0:55`; empty if it could not be found out.
+    /// Major and minor number of its device, as `0:55`; empty if unknown.
     device: String,
 }
 
@@ -26,14 +26,14 @@ impl FuseMount {
         Self { target, device }
     }
 
-    /// Where it is, without symbolic links.
+    /// The mount point, without symbolic links.
     #[must_use]
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// The minor number of its device, by which /sys/fs/fuse/connections and /sys/class/bdi name
-    /// it.
+    /// The minor number of its device, which names it in /sys/fs/fuse/connections and
+    /// /sys/class/bdi.
     #[must_use]
     pub fn minor(&self) -> Option<u32> {
         self.device.split_once(':')?.1.parse().ok()
@@ -48,10 +48,10 @@ impl FuseMount {
             .any(|(device, target)| device == self.device && target == self.target.as_os_str().as_bytes()))
     }
 
-    /// Takes it out of the tree at once; what is open stays usable until closed.
+    /// Detaches it at once; open files remain usable.
     ///
     /// # Errors
-    /// umount2(2) or fusermount3 refused.
+    /// umount2(2) or fusermount3 failed.
     pub fn detach(&self) -> io::Result<()> {
         match rustix::mount::unmount(&self.target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Err(rustix::io::Errno::PERM) => fusermount::detach(&self.target),
@@ -59,7 +59,7 @@ impl FuseMount {
         }
     }
 
-    /// Takes it out of the tree if it is still there and it is ours; says whether it was.
+    /// Detaches it if it is still mounted; returns whether it was.
     ///
     /// # Errors
     /// As [`FuseMount::is_there`] and [`FuseMount::detach`].
@@ -70,20 +70,19 @@ impl FuseMount {
         self.detach().map(|()| true)
     }
 
-    /// Ends the connection: every request that waits fails with ECONNABORTED, and so does what
-    /// comes.
+    /// Aborts the connection: all waiting and later requests fail with ECONNABORTED.
     ///
     /// # Errors
-    /// fusectl is not mounted on /sys/fs/fuse/connections, or this user may not.
+    /// fusectl is not mounted on /sys/fs/fuse/connections, or this user has no permission.
     pub fn abort(&self) -> io::Result<()> {
         let minor = self.minor().ok_or(io::ErrorKind::NotFound)?;
         fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1")
     }
 
-    /// Sets how far the kernel reads ahead (it starts with 128 KiB).
+    /// Sets the kernel's read-ahead (128 KiB by default).
     ///
     /// # Errors
-    /// This user may not; there is no /sys.
+    /// This user has no permission, or /sys is not mounted.
     pub fn set_read_ahead(&self, kibibytes: u32) -> io::Result<()> {
         let minor = self.minor().ok_or(io::ErrorKind::NotFound)?;
         fs::write(
@@ -97,7 +96,7 @@ fn mount_table() -> io::Result<Vec<u8>> {
     fs::read("/proc/self/mountinfo")
 }
 
-/// The device of what is mounted last on `target`.
+/// The device of the topmost mount on `target`.
 fn topmost(table: &[u8], target: &Path) -> Option<String> {
     let wanted = target.as_os_str().as_bytes();
     places(table)
@@ -115,7 +114,7 @@ fn places(table: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     })
 }
 
-/// Undoes the octal escapes of space, tab, newline and backslash.
+/// Decodes the octal escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

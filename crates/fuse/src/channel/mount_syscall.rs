@@ -1,6 +1,6 @@
 //! Mounting by mount(2), which needs CAP_SYS_ADMIN.
 //!
-//! Owns the translation of [`MountOptions`] into flags and data of the call.
+//! Translates [`MountOptions`] into flags and data of the call.
 
 use std::{
     ffi::CString,

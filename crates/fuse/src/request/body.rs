@@ -1,6 +1,5 @@
-//! The bodies of requests, operation by operation.
-//!
-//! Owns the layout of each (include/uapi/linux/fuse.h). Knows nothing of headers and replies.
+//! The bodies of requests, by operation (include/uapi/linux/fuse.h). Does not depend on headers and
+//! replies.
 
 use super::{BatchForgetIn, InHeader, InitIn, RequestBody};
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
     },
 };
 
-/// Reads the body of a request.
+/// Decodes the body of a request.
 pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8]) -> Result<RequestBody<'a>, MalformedRequest> {
     let mut c = BodyReader::new(body);
     Ok(match header.opcode {
@@ -57,11 +56,11 @@ pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8]) -> Result<RequestBody
         opcode::INIT => RequestBody::Init(parse_init(c)?),
         opcode::DESTROY => RequestBody::Destroy,
         opcode::IOCTL => RequestBody::Ioctl,
-        // Answered ENOSYS, after which the kernel does without: attributes of any name are
-        // EOPNOTSUPP and not asked for again (so no write asks for security.capability),
-        // fallocate(2) and O_TMPFILE are EOPNOTSUPP, lseek(2) takes the file for one piece of data,
-        // copy_file_range(2) copies, statx(2) goes by GETATTR, syncfs(2) is done with the kernel's
-        // own part, poll(2) is always ready, FIBMAP is EINVAL.
+        // The reply is ENOSYS, after which the kernel handles these itself: extended attributes are
+        // EOPNOTSUPP and not requested again (so no write requests security.capability),
+        // fallocate(2) and O_TMPFILE are EOPNOTSUPP, lseek(2) treats the file as one extent of
+        // data, copy_file_range(2) copies, statx(2) uses GETATTR, syncfs(2) syncs the kernel's part
+        // only, poll(2) is always ready, FIBMAP is EINVAL.
         opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR | opcode::REMOVEXATTR => {
             RequestBody::Unsupported
         }
@@ -71,7 +70,7 @@ pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8]) -> Result<RequestBody
         opcode::COPY_FILE_RANGE_64 | opcode::STATX | opcode::SYNCFS | opcode::POLL | opcode::BMAP => {
             RequestBody::Unsupported
         }
-        // Only ever sent in answer to a notification that this crate does not send.
+        // Only sent in reply to a notification that this crate does not send.
         opcode::NOTIFY_REPLY => RequestBody::Unsupported,
         _ => RequestBody::Unsupported,
     })
@@ -124,8 +123,7 @@ fn parse_setattr(mut c: BodyReader<'_>) -> Result<SetattrIn, MalformedRequest> {
     })
 }
 
-/// Operations that make or remove a name. The umask they carry was taken off the mode by the
-/// kernel.
+/// Operations that create or remove a name. The kernel has already applied the umask to the mode.
 fn parse_naming(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, MalformedRequest> {
     Ok(match number {
         opcode::SYMLINK => RequestBody::Symlink {
@@ -300,7 +298,7 @@ fn parse_lock(number: u32, mut c: BodyReader<'_>) -> Result<RequestBody<'_>, Mal
 
 fn parse_init(mut c: BodyReader<'_>) -> Result<InitIn, MalformedRequest> {
     let (major, minor) = (c.u32()?, c.u32()?);
-    // What follows came with 7.6, the second word of features with 7.36.
+    // The following fields exist since 7.6, the second word of features since 7.36.
     let readahead_max = c.u32().unwrap_or(0);
     let low = c.u32().unwrap_or(0);
     let high = c.u32().unwrap_or(0);

@@ -1,9 +1,8 @@
 //! A request of the kernel: its header, and its body as a typed operation borrowed from the read
 //! buffer.
 //!
-//! Owns the meaning of each operation's bytes. An operation that is not known here, or that this
-//! crate never offers, is [`RequestBody::Unsupported`] and not an error. Knows nothing of who
-//! answers.
+//! An operation that is unknown, or that this crate never offers, is [`RequestBody::Unsupported`]
+//! and not an error.
 
 mod body;
 
@@ -17,18 +16,18 @@ use crate::{
 
 pub(crate) use body::parse;
 
-/// Who asks about what.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InHeader {
-    /// Names this request in its reply.
+    /// Identifies the request in its reply.
     pub(crate) unique: u64,
-    /// What it asks for.
+    /// The operation.
     pub(crate) opcode: u32,
-    /// What it is about.
+    /// The object.
     pub(crate) node: NodeId,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The calling thread; 0 if it is in a process-id namespace that we do not see.
+    /// The calling thread; 0 if it is in a pid namespace that the daemon cannot see.
     pub(crate) tid: u32,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct InitIn {
     pub(crate) features: u64,
 }
 
-/// What is asked.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestBody<'a> {
     Lookup {
@@ -136,7 +135,7 @@ pub(crate) enum RequestBody<'a> {
     Unsupported,
 }
 
-/// The pairs of a BATCH_FORGET.
+/// The entries of a BATCH_FORGET.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchForgetIn<'a>(&'a [u8]);
 
@@ -149,7 +148,7 @@ impl BatchForgetIn<'_> {
     }
 }
 
-/// Splits what was read into header and body.
+/// Splits a request into header and body.
 pub(crate) fn split(bytes: &[u8]) -> Result<(InHeader, &[u8]), MalformedRequest> {
     let mut cursor = BodyReader::new(bytes);
     let length = cursor.u32()?;
@@ -162,8 +161,8 @@ pub(crate) fn split(bytes: &[u8]) -> Result<(InHeader, &[u8]), MalformedRequest>
         gid: cursor.u32()?,
         tid: cursor.u32()?,
     };
-    // The extensions (7.38) stand at the end of the body, in units of 8 bytes; none is asked for,
-    // so none is read.
+    // Extensions (7.38) are at the end of the body, in units of 8 bytes; none is negotiated, so
+    // none is decoded.
     let extensions = usize::from(cursor.u16()?) * 8;
     let end = usize::try_from(length)
         .map_err(|_| MalformedRequest)?

@@ -1,7 +1,7 @@
 //! A session: from INIT to the end of the mount.
 //!
-//! Owns the threads that read the device and answer, see [`worker_pool`] for how many there are.
-//! [`worker`] is what each thread does, [`serve`] goes from a request's bytes to its reply's.
+//! Threads read the device and handle requests; [`worker_pool`] determines their number, [`worker`]
+//! is the loop of each thread, [`serve`] handles one request.
 
 mod request_barrier;
 mod serve;
@@ -34,14 +34,14 @@ pub(crate) use request_barrier::{WorkerStage, WorkerStages};
 
 use worker_pool::{FuseWorkerPool, ReaderHandover};
 
-/// After so long without a word, the server counts as silent.
+/// The server counts as silent after this time without a reply.
 pub(crate) const SERVER_SILENCE: Duration = Duration::from_secs(1);
-/// Stack of each thread; only what is used of it takes memory.
+/// Stack of each thread; only used pages take memory.
 pub(crate) const STACK_BYTES: usize = 512 * 1024;
-/// A WRITE of the largest size with all that stands before its data.
+/// Size of the largest WRITE request.
 const REQUEST_BYTES_MAX: usize = IO_BYTES_MAX as usize + 8192;
 
-/// How a request that waits says what may end its wait; see [`crate::Context`].
+/// Conditions that may end the wait of a request; see [`crate::FuseContext`].
 pub(crate) trait WaitControl {
     fn give_up_on_silence(&self);
     fn give_up_on_exit(&self);
@@ -49,19 +49,19 @@ pub(crate) trait WaitControl {
     fn wait_for_earlier(&self);
 }
 
-/// How a session is run.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct FuseSessionOptions {
-    /// What is asked of the kernel.
+    /// Requested features.
     pub features: RequestedFeatures,
-    /// Threads that read the device while there is nothing to do; 1 or more.
+    /// Number of threads that read the device when idle; at least 1.
     pub readers: usize,
-    /// Threads at most: so many requests may wait before no more are read.
+    /// Maximum number of threads, and so of requests in progress.
     pub threads_max: usize,
-    /// A thread that is not needed ends after so long.
+    /// Idle time after which a surplus thread ends.
     pub idle: Duration,
-    /// Only this user and root may use the mount, others get EACCES; `None`: whoever the kernel
-    /// lets through.
+    /// Only this user and root may use the mount, others get EACCES; `None`: all users that the
+    /// kernel admits.
     pub only_user: Option<u32>,
 }
 
@@ -103,11 +103,11 @@ pub enum FuseSessionEnd {
     Unmounted,
     /// The connection was aborted through fusectl.
     Aborted,
-    /// Reading failed in a way that should not happen.
+    /// Reading failed with an unexpected error.
     Failed(Errno),
 }
 
-/// Answers a mount's requests until it ends.
+/// Handles a mount's requests until it ends.
 pub struct FuseSession<F: Filesystem> {
     shared: Arc<FuseSessionShared<F>>,
 }
@@ -133,7 +133,7 @@ struct FuseSessionShared<F: Filesystem> {
 }
 
 impl<F: Filesystem> FuseSession<F> {
-    /// Agrees with the kernel on versions and features, and starts to answer.
+    /// Negotiates versions and features with the kernel, and starts to handle requests.
     ///
     /// # Errors
     /// The device fails, the kernel is too old, or no thread can be started.
@@ -161,26 +161,26 @@ impl<F: Filesystem> FuseSession<F> {
         Ok(Self { shared })
     }
 
-    /// What was agreed upon with the kernel.
+    /// The result of the negotiation with the kernel.
     #[must_use]
     pub fn negotiated(&self) -> NegotiatedFeatures {
         self.shared.negotiated
     }
 
-    /// Sends notifications to the kernel.
+    /// A handle for notifications to the kernel.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.shared.device.notifier()
     }
 
-    /// Tells whether the file system has all that was asked. Only one that calls
-    /// [`crate::Context::mark_received`] for each request has it before it has answered.
+    /// Whether the file system has received all requests. A request counts as received when it is
+    /// complete, or when the method calls [`crate::FuseContext::mark_received`].
     #[must_use]
     pub fn request_barrier(&self) -> RequestBarrier {
         RequestBarrier::new(self.shared.device.shared(), Arc::clone(&self.shared.stages))
     }
 
-    /// Waits for the end of the mount. Requests may still be being answered then; nobody waits for
+    /// Waits for the end of the mount. Requests may still be in progress then; no process waits for
     /// their replies.
     #[must_use]
     pub fn wait(&self) -> FuseSessionEnd {
@@ -199,19 +199,19 @@ impl<F: Filesystem> FuseSession<F> {
         *self.shared.ended.lock()
     }
 
-    /// How many threads read, answer or are parked.
+    /// Number of threads that read, handle requests or are idle.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.shared.pool.threads()
     }
 
-    /// Ends the wait of every request that is being answered now.
+    /// Ends the wait of all requests in progress.
     pub fn interrupt_all(&self) {
         self.shared.requests.interrupt_all();
     }
 
-    /// After the end: waits until every thread is done with its request, at most until `deadline`;
-    /// says whether all are.
+    /// After the end: waits until all threads have completed their requests, at most until
+    /// `deadline`; returns whether all have.
     #[must_use]
     pub fn wait_for_threads(&self, deadline: Instant) -> bool {
         self.shared.pool.wait_all_ended(deadline)
@@ -228,9 +228,9 @@ impl<F: Filesystem> FuseSessionShared<F> {
             .map(drop)
     }
 
-    /// The calling thread took a request: sees to it that somebody reads on.
+    /// The calling thread has read a request: makes sure that another thread reads the device.
     fn hand_reading_over(self: &Arc<Self>) {
-        match self.pool.request_taken() {
+        match self.pool.request_read() {
             ReaderHandover::HasReader => {}
             ReaderHandover::Spawn => {
                 if let Err(error) = self.spawn(0) {
@@ -255,7 +255,7 @@ impl<F: Filesystem> FuseSessionShared<F> {
     }
 }
 
-/// Reads and answers INIT.
+/// Reads INIT and replies to it.
 fn agree(device: &FuseDevice, wishes: RequestedFeatures) -> Result<NegotiatedFeatures, FuseSessionError> {
     let failed = |errno: Errno| FuseSessionError::Device(errno.into());
     let mut buffer = PageBuffer::new(REQUEST_BYTES_MAX).map_err(failed)?;

@@ -1,10 +1,10 @@
-//! Whether everything that the kernel has asked so far has come as far as the file system.
+//! Whether all requests that the kernel has sent so far have reached the file system.
 //!
-//! Owns a [`WorkerStage`] for each thread: where the thread is with its request. A request is on
-//! its way from when a process asks until the file system says that it has it
-//! ([`crate::Context::arrived`]); nobody counts those that lie in the kernel or have just left it,
-//! so it is looked where they can be. Nothing lies in the kernel if its descriptor has nothing to
-//! read, and nothing has just left it if every thread that reads sleeps in read(2).
+//! Each thread has a [`WorkerStage`]. A request is under way from the system call until the file
+//! system has counted it ([`crate::FuseContext::mark_received`]). There is no counter of the
+//! requests in the kernel's queue or just read from it, so this module checks both: the queue is
+//! empty if the descriptor is not readable, and no request has just been read if each thread that
+//! reads sleeps in read(2).
 
 use std::{
     fmt, fs,
@@ -23,19 +23,19 @@ use rustix::{
     thread::gettid,
 };
 
-/// How soon it is looked again whether a thread has a request, and how often: where /proc is not to
-/// be seen none would ever sleep.
+/// Interval and number of the checks for threads with a request: without access to /proc no thread
+/// would ever count as sleeping.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 const POLLS_MAX: u32 = 5000;
 
-/// In read(2), or on the way into or out of it.
+/// In read(2), or just before or after it.
 const READING: u8 = 0;
-/// It has a request that the file system has not.
+/// It has a request that the file system has not counted.
 const RECEIVED: u8 = 1;
-/// It has none, or the file system has it.
+/// It has no request, or the file system has counted it.
 const IDLE: u8 = 2;
 
-/// Where one thread is.
+/// The stage of one thread.
 #[derive(Debug)]
 pub(crate) struct WorkerStage {
     thread: u32,
@@ -56,8 +56,8 @@ impl WorkerStage {
     }
 
     fn set_stage(&self, stage: u8) {
-        // Release: who sees this stage (Acquire in `is_reading`) sees what was done in those
-        // before.
+        // Release: a thread that sees this stage (Acquire in `is_reading`) sees the effects of the
+        // stages before.
         self.stage.store(stage, Ordering::Release);
     }
 
@@ -65,12 +65,12 @@ impl WorkerStage {
         self.stage.load(Ordering::Acquire)
     }
 
-    /// Whether no request is on its way here.
+    /// Whether this thread has no request under way.
     fn has_no_request_on_its_way(&self) -> bool {
         match self.stage() {
             IDLE => true,
-            // Looked at once more: a thread that has taken a request may sleep elsewhere, but says
-            // so before.
+            // Checked again: a thread that has read a request may sleep elsewhere, but sets its
+            // stage before.
             READING => is_sleeping(self.thread) && self.stage() != RECEIVED,
             _ => false,
         }
@@ -79,7 +79,7 @@ impl WorkerStage {
 
 fn is_sleeping(thread: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything. After it: the state (proc(5)).
+    // The name, in parentheses, may contain any character. The state follows it (proc(5)).
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| rest.starts_with('S'))
 }
@@ -89,42 +89,42 @@ fn is_sleeping(thread: u32) -> bool {
 pub(crate) struct WorkerStages(Mutex<Vec<Arc<WorkerStage>>>);
 
 impl WorkerStages {
-    /// A desk for the calling thread.
+    /// Registers the calling thread.
     pub(crate) fn join(&self) -> Arc<WorkerStage> {
-        let desk = Arc::new(WorkerStage {
+        let stage = Arc::new(WorkerStage {
             thread: gettid().as_raw_nonzero().get().unsigned_abs(),
             stage: AtomicU8::new(READING),
         });
-        self.0.lock().push(Arc::clone(&desk));
-        desk
+        self.0.lock().push(Arc::clone(&stage));
+        stage
     }
 
-    /// Waits until nothing is on its way that was read before this was called, by others than
-    /// `own`, until `is_over` says that nobody cares, or for about a second.
+    /// Waits until no request is under way that was read before this call by threads other than
+    /// `own`, until `is_over`, or for about a second.
     pub(crate) fn wait_for_earlier(&self, own: &WorkerStage, is_over: impl Fn() -> bool) {
         let others: Vec<_> = {
-            let desks = self.0.lock();
-            desks
+            let stages = self.0.lock();
+            stages
                 .iter()
-                .filter(|desk| !std::ptr::eq(&***desk, own))
+                .filter(|stage| !std::ptr::eq(&***stage, own))
                 .cloned()
                 .collect()
         };
         let mut looks = 0;
-        for desk in others {
-            while !desk.has_no_request_on_its_way() && looks < POLLS_MAX && !is_over() {
+        for stage in others {
+            while !stage.has_no_request_on_its_way() && looks < POLLS_MAX && !is_over() {
                 looks += 1;
                 thread::sleep(POLL_INTERVAL);
             }
         }
     }
 
-    pub(crate) fn leave(&self, desk: &Arc<WorkerStage>) {
-        self.0.lock().retain(|other| !Arc::ptr_eq(other, desk));
+    pub(crate) fn leave(&self, stage: &Arc<WorkerStage>) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, stage));
     }
 }
 
-/// Tells whether the file system has all that was asked.
+/// Reports whether the file system has received all requests.
 #[derive(Clone)]
 pub struct RequestBarrier {
     device: Arc<OwnedFd>,
@@ -138,16 +138,13 @@ impl fmt::Debug for RequestBarrier {
 }
 
 impl RequestBarrier {
-    pub(crate) const fn new(device: Arc<OwnedFd>, desks: Arc<WorkerStages>) -> Self {
-        Self {
-            device,
-            stages: desks,
-        }
+    pub(crate) const fn new(device: Arc<OwnedFd>, stages: Arc<WorkerStages>) -> Self {
+        Self { device, stages }
     }
 
-    /// Whether every request that the kernel had for the file system when this was called has
-    /// arrived there. (The kernel holds back some that nobody waits for, until others of that kind
-    /// are answered: these come after.) False means: ask again a moment later.
+    /// Whether all requests that the kernel had sent when this was called have arrived. (The kernel
+    /// delays some requests without a waiting process until others of that kind are answered: these
+    /// arrive later.) If false, the caller should call again.
     #[must_use]
     pub fn is_clear(&self) -> bool {
         !self.has_queued_requests()
@@ -156,7 +153,7 @@ impl RequestBarrier {
                 .0
                 .lock()
                 .iter()
-                .all(|desk| desk.has_no_request_on_its_way())
+                .all(|stage| stage.has_no_request_on_its_way())
     }
 
     fn has_queued_requests(&self) -> bool {
@@ -165,7 +162,7 @@ impl RequestBarrier {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // A mount that has ended says so by an error: there is nothing any more.
+        // After the mount has ended poll(2) reports an error: there are no more requests.
         poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::IN)
     }
 }

@@ -1,7 +1,7 @@
-//! One request: its method is called and its reply sent.
+//! One request: calls its method and sends the reply.
 //!
-//! Owns the way from a typed operation to a reply's bytes. Small replies are built on the stack and
-//! sent by one write(2), data by one writev(2) from where the method put them.
+//! Small replies are built on the stack and sent by one write(2), data by one writev(2) from the
+//! method's buffer.
 
 use std::{fmt, os::fd::OwnedFd, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     values::{AttrOut, NodeId, ReadIn},
 };
 
-/// A thread's memory for data of replies, made when first needed.
+/// A thread's buffer for the data of replies, allocated at first use.
 #[derive(Debug, Default)]
 pub(super) struct ReplyBuffers {
     data: Option<PageBuffer>,
@@ -28,7 +28,7 @@ pub(super) struct ReplyBuffers {
 }
 
 impl ReplyBuffers {
-    /// `size` bytes, whatever they hold.
+    /// `size` bytes with arbitrary contents.
     fn data(&mut self, size: u32) -> Result<&mut [u8], Errno> {
         let size = usize::try_from(size.min(IO_BYTES_MAX)).map_err(|_| Errno::INVAL)?;
         let buffer = match &mut self.data {
@@ -39,7 +39,7 @@ impl ReplyBuffers {
     }
 }
 
-/// One request on its way.
+/// One request in progress.
 pub(super) struct RequestHandler<'a, I> {
     pub(super) device: &'a Arc<OwnedFd>,
     pub(super) header: InHeader,
@@ -60,7 +60,7 @@ impl<I> fmt::Debug for RequestHandler<'_, I> {
 }
 
 impl<I: Interruption> RequestHandler<'_, I> {
-    /// Has `filesystem` answer.
+    /// Has `filesystem` handle the operation.
     pub(super) fn serve<F>(&self, filesystem: &F, operation: RequestBody<'_>, reserve: &mut ReplyBuffers)
     where
         F: Filesystem<Interruption = I>,
@@ -73,7 +73,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                 _ => Errno::ACCESS,
             });
         }
-        let patience = RequestWaitControl {
+        let wait_control = RequestWaitControl {
             requests: self.requests,
             request: self.request,
             stage: self.stage,
@@ -82,14 +82,14 @@ impl<I: Interruption> RequestHandler<'_, I> {
         let InHeader {
             node, uid, gid, tid, ..
         } = self.header;
-        // What is asked of a server meanwhile is asked for this thread, about this object.
+        // Requests to the server meanwhile are counted for this thread and this object.
         let _scope = curt_trace::scope::operation(tid, node.0);
         let context = &FuseContext {
             uid,
             gid,
             tid,
             interruption: self.interruption,
-            waiting: &patience,
+            waiting: &wait_control,
         };
         match operation {
             RequestBody::Lookup { name } => {
@@ -117,7 +117,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
                     reply.sizes(&sizes)
                 });
             }
-            // What the kernel gives to the caller of ioctl(2).
+            // The kernel's error for unsupported ioctl(2) commands.
             RequestBody::Ioctl => self.error(Errno::NOTTY),
             RequestBody::Destroy => self.done(Ok(())),
             RequestBody::Init(_) | RequestBody::Interrupt { .. } | RequestBody::Unsupported => {
@@ -189,7 +189,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
         }
     }
 
-    /// Has `ask` fill as much of `buffer` as is then sent.
+    /// Has `ask` fill `buffer`, and sends the filled part.
     fn list(
         &self,
         buffer: Result<&mut [u8], Errno>,
@@ -211,7 +211,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
         });
     }
 
-    /// Operations that make, move or remove a name.
+    /// Operations that create, rename or remove a name.
     fn naming<F>(
         &self,
         filesystem: &F,
@@ -277,7 +277,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
         }
     }
 
-    /// Whether the mount is another user's. What is open stays usable.
+    /// Whether the caller is not the user of the mount. Open files remain usable.
     fn is_somebody_else(&self) -> bool {
         let Some(owner) = self.only_user else { return false };
         self.header.uid != 0

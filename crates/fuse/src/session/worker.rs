@@ -1,7 +1,7 @@
-//! What each thread of a session does: read a request, see to it that somebody reads on, answer it.
+//! The loop of each thread of a session: reads a request, makes sure that another thread reads the
+//! device, and handles the request.
 //!
-//! Owns a thread's buffers. Invariant: a reply goes to the descriptor that its request was read
-//! from.
+//! Invariant: a reply goes to the descriptor that its request was read from.
 
 use std::{
     os::fd::OwnedFd,
@@ -25,8 +25,8 @@ use crate::{
     sys::PageBuffer,
 };
 
-/// The life of a thread. `index` chooses the descriptor: the first thread uses the mount's own, the
-/// others a clone if the kernel gives one, so that they do not contend for one queue.
+/// Runs a thread. The thread with `index` 0 uses the mount's own descriptor, the others a clone if
+/// possible, so that they do not contend for one queue.
 pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usize) {
     let device = if index == 0 {
         shared.device.shared()
@@ -34,22 +34,22 @@ pub(super) fn work<F: Filesystem>(shared: &Arc<FuseSessionShared<F>>, index: usi
         shared.device.cloned()
     };
     let flight = shared.requests.join();
-    let desk = shared.stages.join();
+    let stage = shared.stages.join();
     match PageBuffer::new(REQUEST_BYTES_MAX) {
         Ok(buffer) => FuseWorker {
             shared,
             device,
             request: flight.clone(),
-            stage: desk.clone(),
+            stage: stage.clone(),
             buffer,
             reply_buffers: ReplyBuffers::default(),
         }
         .run(),
         Err(errno) => tracing::warn!("cannot allocate a request buffer: {errno}"),
     }
-    // Somebody may still look at it.
-    desk.set_idle();
-    shared.stages.leave(&desk);
+    // Another thread may still read it.
+    stage.set_idle();
+    shared.stages.leave(&stage);
     shared.requests.leave(&flight);
     shared.pool.thread_ended();
 }
@@ -77,7 +77,7 @@ impl<F: Filesystem> FuseWorker<'_, F> {
                         return;
                     }
                 }
-                // ENOENT: the request was taken back before it could be read.
+                // ENOENT: the request was withdrawn before it could be read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
                 Err(errno) => {
                     self.shared.end(match errno {

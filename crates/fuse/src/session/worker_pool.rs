@@ -1,9 +1,8 @@
-//! How many threads read the device, and where the others are.
+//! The number of threads that read the device.
 //!
-//! Owns the counting. A thread is reading (or about to), answering, or parked. Invariants: when the
-//! last reader takes a request, a parked thread is woken or a new one asked for before the request
-//! is answered; more than `keep` threads never read at a time; a thread that stayed parked for
-//! `idle` ends. Knows nothing of requests.
+//! A thread reads (or is about to), handles a request, or is idle. Invariants: when the last reader
+//! reads a request, an idle thread is woken or a new one is requested before the request is
+//! handled; at most `keep` threads read at a time; a thread that stays idle for `idle` ends.
 
 use std::{
     sync::{
@@ -18,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 /// Counts the threads of a session.
 #[derive(Debug)]
 pub(crate) struct FuseWorkerPool {
-    /// Threads in read(2) or on their way to it. Changed without the mutex; it is a count, and
-    /// orders no other memory.
+    /// Threads in read(2) or about to be. Changed without the mutex; it is a counter, and orders no
+    /// other memory.
     readers: AtomicUsize,
     keep: usize,
     threads_max: usize,
@@ -36,29 +35,29 @@ struct FuseWorkerPoolState {
     is_limit_logged: bool,
 }
 
-/// Where one thread is parked.
+/// The parking place of an idle thread.
 #[derive(Debug, Default)]
 struct IdleWorker {
     is_woken: Mutex<bool>,
     wakeup: Condvar,
 }
 
-/// What the taker of a request has to do before it answers.
+/// What the reader of a request has to do before it handles the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ReaderHandover {
-    /// Others read.
+    /// Another thread reads.
     HasReader,
-    /// Start a thread; it is counted already.
+    /// Start a thread, which is already counted.
     Spawn,
-    /// Nobody reads until a thread is done with its request.
+    /// No thread reads until a request is complete.
     LimitReached {
-        /// It is the first time.
+        /// Whether this happens for the first time.
         tell: bool,
     },
 }
 
-/// What a thread that has answered does next.
+/// The next step of a thread that has completed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FuseWorkerStep {
@@ -78,15 +77,15 @@ impl FuseWorkerPool {
         }
     }
 
-    /// Counts the threads that a session starts with, and says how many.
+    /// Counts the threads that a session starts with, and returns their number.
     pub(crate) fn start(&self) -> usize {
         self.readers.store(self.keep, Ordering::SeqCst);
         self.state.lock().threads = self.keep;
         self.keep
     }
 
-    /// The calling reader took a request.
-    pub(crate) fn request_taken(&self) -> ReaderHandover {
+    /// The calling thread has read a request.
+    pub(crate) fn request_read(&self) -> ReaderHandover {
         if self.readers.fetch_sub(1, Ordering::SeqCst) > 1 {
             return ReaderHandover::HasReader;
         }
@@ -111,13 +110,13 @@ impl FuseWorkerPool {
         }
     }
 
-    /// The thread that was asked for could not be started.
+    /// A requested thread could not be started.
     pub(crate) fn spawn_failed(&self) {
         self.readers.fetch_sub(1, Ordering::SeqCst);
         self.thread_ended();
     }
 
-    /// The calling thread has answered: parks it if enough others read.
+    /// The calling thread has completed its request: parks it if enough others read.
     pub(crate) fn request_answered(&self) -> FuseWorkerStep {
         if self.try_read() {
             return FuseWorkerStep::Read;
@@ -128,8 +127,8 @@ impl FuseWorkerPool {
             if state.ended {
                 return FuseWorkerStep::End;
             }
-            // Looked at again under the mutex: a taker that found nobody parked has counted itself
-            // out before.
+            // Checked again under the mutex: a reader that found no idle thread has decremented the
+            // counter before.
             if self.try_read() {
                 return FuseWorkerStep::Read;
             }
@@ -147,14 +146,14 @@ impl FuseWorkerPool {
         }
         drop(go);
         let mut state = self.state.lock();
-        let parked = state.idle.iter().position(|other| Arc::ptr_eq(other, &place));
-        match parked {
+        let idle_thread = state.idle.iter().position(|other| Arc::ptr_eq(other, &place));
+        match idle_thread {
             Some(index) => {
                 state.idle.remove(index);
                 FuseWorkerStep::End
             }
-            // Woken just now, and counted as a reader by who woke it, unless all is over (then
-            // reading says so).
+            // Just woken, and counted as a reader by the waking thread, unless the mount has ended
+            // (then reading fails).
             None => FuseWorkerStep::Read,
         }
     }
@@ -167,14 +166,14 @@ impl FuseWorkerPool {
             .is_ok()
     }
 
-    /// The mount has ended: parked threads wake up to see it.
+    /// The mount has ended: wakes idle threads.
     pub(crate) fn end(&self) {
-        let parked = {
+        let idle_thread = {
             let mut state = self.state.lock();
             state.ended = true;
             std::mem::take(&mut state.idle)
         };
-        for place in parked {
+        for place in idle_thread {
             *place.is_woken.lock() = true;
             place.wakeup.notify_one();
         }
@@ -192,7 +191,7 @@ impl FuseWorkerPool {
         self.state.lock().threads
     }
 
-    /// Waits until every thread has ended, or the deadline; says which.
+    /// Waits until all threads have ended, or until the deadline; returns whether all have.
     pub(crate) fn wait_all_ended(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while state.threads > 0 {
@@ -219,25 +218,28 @@ mod tests {
     #[test]
     fn the_last_reader_finds_a_successor_before_it_answers() {
         let pool = pool(2, 4);
-        assert_eq!(pool.request_taken(), ReaderHandover::HasReader);
-        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
-        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
-        assert_eq!(pool.request_taken(), ReaderHandover::LimitReached { tell: true });
+        assert_eq!(pool.request_read(), ReaderHandover::HasReader);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_read(), ReaderHandover::LimitReached { tell: true });
         assert_eq!(pool.request_answered(), FuseWorkerStep::Read);
-        assert_eq!(pool.request_taken(), ReaderHandover::LimitReached { tell: false });
+        assert_eq!(pool.request_read(), ReaderHandover::LimitReached { tell: false });
     }
 
     #[test]
-    fn enough_readers_park_the_next_and_the_last_taker_wakes_it() {
+    fn enough_readers_let_the_next_sleep_and_the_last_to_leave_wakes_it() {
         let pool = pool(1, 8);
-        assert_eq!(pool.request_taken(), ReaderHandover::Spawn);
+        assert_eq!(pool.request_read(), ReaderHandover::Spawn);
         thread::scope(|scope| {
-            let parked = scope.spawn(|| pool.request_answered());
+            let idle_thread = scope.spawn(|| pool.request_answered());
             while pool.state.lock().idle.is_empty() {
                 thread::yield_now();
             }
-            assert_eq!(pool.request_taken(), ReaderHandover::HasReader);
-            assert_eq!(parked.join().expect("it does not panic"), FuseWorkerStep::Read);
+            assert_eq!(pool.request_read(), ReaderHandover::HasReader);
+            assert_eq!(
+                idle_thread.join().expect("it does not panic"),
+                FuseWorkerStep::Read
+            );
         });
         assert_eq!(pool.readers.load(Ordering::SeqCst), 1);
     }
@@ -254,13 +256,13 @@ mod tests {
     fn the_end_wakes_everybody() {
         let pool = pool(1, 8);
         thread::scope(|scope| {
-            let parked = scope.spawn(|| pool.request_answered());
+            let idle_thread = scope.spawn(|| pool.request_answered());
             while pool.state.lock().idle.is_empty() {
                 thread::yield_now();
             }
             pool.end();
             assert_eq!(
-                parked.join().expect("it does not panic"),
+                idle_thread.join().expect("it does not panic"),
                 FuseWorkerStep::Read,
                 "reading tells it of the end"
             );

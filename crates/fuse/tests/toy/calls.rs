@@ -1,4 +1,4 @@
-//! The toy's answers.
+//! The operations of the test file system.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Filesystem for Toy {
     }
 
     fn lookup(&self, context: &Asked<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
-        // Readlink does not say so.
+        // Unlike readlink, which does not call this.
         context.mark_received();
         self.stuck.pass("lookup", context.interruption())?;
         let mut tree = self.tree.lock();
@@ -195,7 +195,7 @@ impl Filesystem for Toy {
         let end = (start + read.size as usize).min(data.len());
         let mut largest = self.largest.lock();
         largest.1 = largest.1.max(end - start);
-        // In two pieces, as a cache of segments would.
+        // In two slices, as from a cache of segments.
         let middle = usize::midpoint(start, end);
         reply.send([&data[start..middle], &data[middle..end]]);
         Ok(())
@@ -278,13 +278,13 @@ impl Filesystem for Toy {
             } else {
                 None
             };
-            let told = Dirent {
+            let dirent = Dirent {
                 name,
                 inode: attributes.inode,
                 next: index as u64 + 1,
                 mode: attributes.mode,
             };
-            if !listing.push(&told, entry.as_ref()) {
+            if !listing.push(&dirent, entry.as_ref()) {
                 if entry.is_some() {
                     *self.lookups.lock().get_mut(id).unwrap() -= 1;
                 }

@@ -1,4 +1,5 @@
-//! A toy file system behind a real mount, for tests against the kernel. Needs root and /dev/fuse.
+//! A simple file system behind a real mount, for tests against the kernel. Needs root and
+//! /dev/fuse.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(
     unreachable_pub,
@@ -28,7 +29,7 @@ use tempfile::TempDir;
 pub use tree::Toy;
 pub use waits::{Stuck, Token};
 
-/// A live mount of a toy, unmounted when dropped.
+/// A mount of the test file system, unmounted when dropped.
 pub struct Fixture {
     pub toy: Arc<Toy>,
     pub session: FuseSession<Toy>,

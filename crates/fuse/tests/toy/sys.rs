@@ -1,7 +1,7 @@
 //! A write through a shared mapping.
 //!
-//! JUSTIFICATION: a mapping cannot be written through without unsafe code, and the kernel's
-//! requests for it are to be tested.
+//! JUSTIFICATION: a mapping cannot be written without unsafe code, and the tests need the kernel's
+//! requests for it.
 #![allow(unsafe_code, reason = "mmap")]
 
 use std::{fs::File, ptr, slice};
@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 /// is written back.
 pub fn write_through_mapping(file: &File, data: &[u8]) {
     const LENGTH: usize = 4096;
-    // SAFETY: no address is asked for; the file is as long as the mapping.
+    // SAFETY: no address is requested; the file is as long as the mapping.
     let start = unsafe {
         mmap(
             ptr::null_mut(),

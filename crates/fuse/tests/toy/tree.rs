@@ -11,20 +11,20 @@ use rustix::io::Errno;
 
 use super::waits::Stuck;
 
-/// The toy: a tree, and what the tests want to know and set.
+/// The test file system: a tree, and its counters and settings.
 #[derive(Debug, Default)]
 pub struct Toy {
     pub stuck: Stuck,
     pub entry_valid: Duration,
     pub attributes_valid: Duration,
-    /// For how long missing names are believed; zero: ENOENT.
+    /// Entry timeout of missing names; zero: ENOENT.
     pub missing_valid: Duration,
     pub tree: Mutex<Tree>,
-    /// Largest WRITE and READ that came.
+    /// Size of the largest WRITE and READ.
     pub largest: Mutex<(usize, usize)>,
-    /// Who holds the one lock of each node.
+    /// Owner of the lock of each node.
     pub locks: Mutex<HashMap<u64, u64>>,
-    /// Look-ups given and not given back.
+    /// Look-up counts.
     pub lookups: Mutex<HashMap<u64, u64>>,
 }
 
@@ -123,7 +123,7 @@ impl Tree {
 }
 
 impl Toy {
-    /// A file in the root, made behind the kernel's back.
+    /// Creates a file in the root without the kernel's knowledge.
     pub fn plant(&self, name: &str, data: &[u8]) -> NodeId {
         let mut tree = self.tree.lock();
         let id = tree.add(0o100_644, 0, 0, data.to_vec());
@@ -131,7 +131,7 @@ impl Toy {
         NodeId(id)
     }
 
-    /// Changes a file's data behind the kernel's back.
+    /// Changes a file's data without the kernel's knowledge.
     pub fn replace(&self, id: NodeId, data: &[u8]) {
         let mut tree = self.tree.lock();
         let node = tree.node(id).unwrap();
@@ -139,7 +139,7 @@ impl Toy {
         node.attributes.size = data.len() as u64;
     }
 
-    /// Takes a name out of the root behind the kernel's back.
+    /// Removes a name from the root without the kernel's knowledge.
     pub fn uproot(&self, name: &str) {
         self.tree
             .lock()
@@ -149,7 +149,7 @@ impl Toy {
             .remove(name.as_bytes());
     }
 
-    /// An entry, and with it one look-up.
+    /// An entry, which increments the look-up count.
     pub fn entry(&self, tree: &mut Tree, id: u64) -> Result<EntryOut, Errno> {
         *self.lookups.lock().entry(id).or_default() += 1;
         Ok(EntryOut {

@@ -1,4 +1,4 @@
-//! Requests that get stuck, as on a server that is gone.
+//! Requests that block, as with a server that does not respond.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,7 +9,7 @@ use curt_fuse::Interruption;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-/// By what a stuck request is ended.
+/// Ends a blocked request.
 #[derive(Debug, Default)]
 pub struct Token {
     raised: Mutex<bool>,
@@ -27,7 +27,7 @@ impl Interruption for Token {
     }
 }
 
-/// Which operations get stuck, how many are, and how often each kind was called.
+/// Which operations block, how many are blocked, and how often each was called.
 #[derive(Debug, Default)]
 pub struct Stuck {
     state: Mutex<State>,
@@ -42,22 +42,22 @@ struct State {
 }
 
 impl Stuck {
-    /// From now on `operation` gets stuck.
+    /// Blocks `operation` from now on.
     pub fn on(&self, operation: &'static str) {
         self.state.lock().operations.insert(operation);
     }
 
-    /// Everything goes on.
+    /// Ends all blocks.
     pub fn release(&self) {
         self.state.lock().operations.clear();
     }
 
-    /// How many requests are stuck now.
+    /// Number of blocked requests.
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting
     }
 
-    /// How often the operation was called.
+    /// Number of calls of the operation.
     pub fn calls(&self, operation: &str) -> usize {
         self.state.lock().calls.get(operation).copied().unwrap_or(0)
     }
@@ -70,7 +70,7 @@ impl Stuck {
         self.state.lock().silence
     }
 
-    /// Called by each operation when it begins: EINTR if it was stuck and its wait ended.
+    /// Called at the start of each operation: EINTR if it was blocked and its wait was ended.
     pub fn pass(&self, operation: &'static str, token: &Token) -> Result<(), Errno> {
         {
             let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Operations one by one, as the kernel's file system layer hands them down.
+//! Single operations, as passed down by the kernel's VFS.
 
 use super::*;
 use crate::client::WAITING_MAX;
@@ -9,14 +9,14 @@ const FILE: ObjectId = ObjectId(2);
 fn context(thread: u32) -> OperationContext {
     OperationContext {
         thread,
-        who: WHO,
+        credential: CREDENTIAL,
         path: thread,
     }
 }
 
 fn client() -> LinuxClient {
     let mut client = LinuxClient::new(options(CacheOptions::default()), directory());
-    // Everybody's rights are known.
+    // The access rights of all credentials are cached.
     performed(
         &mut client,
         1,
@@ -25,7 +25,7 @@ fn client() -> LinuxClient {
     client
 }
 
-/// What is sent for some operations of a thread.
+/// The requests for some operations of a thread.
 fn performed(client: &mut LinuxClient, thread: u32, operations: &[&FileOperation<'_>]) -> Vec<LinuxRequest> {
     for operation in operations {
         client.perform(context(thread), operation, seconds(0));
@@ -43,14 +43,14 @@ fn a_name_waits_for_what_its_thread_does_next() {
     let found = lookup(Some(file(10)));
     let mut client = client();
     assert_eq!(performed(&mut client, 1, &[&found]), nothing());
-    // Another thread's operation says nothing about it.
+    // Another thread's operation does not show the purpose.
     assert_eq!(
         performed(&mut client, 2, &[&FileOperation::Access(ROOT)]),
         nothing()
     );
     let open = FileOperation::Open(FILE, OpenId(1), false);
     assert_eq!(performed(&mut client, 1, &[&open]), [LinuxRequest::FirstUse]);
-    // A known name is checked once for an open, and an open without its name as well.
+    // A cached name is checked once for an open, and so is an open without its name.
     assert_eq!(
         performed(&mut client, 1, &[&found, &open]),
         [LinuxRequest::OpenCheck]
@@ -111,7 +111,7 @@ fn a_close_of_what_was_opened_before_is_ignored_and_the_last_one_removes_what_wa
 }
 
 #[test]
-fn names_that_wait_are_bounded_and_counted_for_whoever_looked_them_up() {
+fn pending_names_are_bounded_and_counted_for_the_process_that_looked_them_up() {
     let mut client = client();
     let threads = u32::try_from(WAITING_MAX).expect("it is small");
     for thread in 1..=threads {

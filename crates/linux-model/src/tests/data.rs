@@ -1,4 +1,4 @@
-//! What is read and written.
+//! Reading and writing.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_sequential_reader_has_windows_up_to_128_kib() {
         .count();
     // 16 KiB, then 32 and 64, then 128 KiB each.
     assert_eq!((requests.len(), ahead), (11, 10), "{requests:?}");
-    // Who asks for much at once is given it at once.
+    // A large request is sent as it is.
     let mut linux = with_file(CacheOptions::default(), size);
     linux.read(OpenId(1), &file(size), 0, size, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::DataRead]);
@@ -70,7 +70,14 @@ fn after_its_attributes_were_set_a_file_is_read_again() {
 #[test]
 fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_write() {
     let mut linux = linux(CacheOptions::default());
-    linux.look_up(WHO, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(0));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"new",
+        None,
+        LookupIntent::OpenOrMake,
+        seconds(0),
+    );
     linux.make(
         LinuxRequest::CreateFile,
         ROOT,
@@ -104,7 +111,7 @@ fn what_is_written_goes_at_close_and_is_committed_if_it_takes_more_than_one_writ
             LinuxRequest::Commit
         ]
     );
-    // Our own changes leave everything believed.
+    // Own changes leave all cached state valid.
     linux.stat(&file(200_000), seconds(1));
     assert_eq!(sent(&mut linux), nothing());
 }
@@ -173,7 +180,7 @@ fn a_page_that_is_written_in_part_is_read_before_where_the_file_is_open_to_be_re
         ((10, 20), both, 1),
         ((10, 20), Writing::default(), 0),
         ((0, 4096), both, 0),
-        // It covers all that the last page has.
+        // It covers all bytes of the last page.
         ((8192, 808), both, 0),
         ((8192, 807), both, 1),
         ((9000, 10), both, 1),
@@ -205,7 +212,7 @@ fn pages_here_and_there_are_forgotten_beyond_the_limit() {
     sent(&mut linux);
     assert_eq!((read(&mut linux, 1), sent(&mut linux)), (0, vec![]));
     assert_eq!(read(&mut linux, limit + 1), 1);
-    // What was read last is kept, between two gaps.
+    // The last read pages remain, between two gaps.
     assert_eq!(linux.objects[&ObjectId(2)].pages.gaps(0, size / PAGE).len(), 2);
     for number in 0..=limit {
         linux.write(

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_listing_is_asked_for_once_and_teaches_its_names() {
+fn a_listing_is_read_once_and_primes_its_names() {
     let mut linux = linux(CacheOptions::default());
     let names: Vec<Vec<u8>> = (0..100)
         .map(|number| format!("name{number}").into_bytes())
@@ -19,7 +19,7 @@ fn a_listing_is_asked_for_once_and_teaches_its_names() {
     assert_eq!(list(&mut linux, seconds(0)), [LinuxRequest::ListPlus]);
     assert_eq!(list(&mut linux, seconds(1)), nothing());
     linux.look_up(
-        WHO,
+        CREDENTIAL,
         ROOT,
         b"name5",
         Some(&file(10)),
@@ -27,7 +27,7 @@ fn a_listing_is_asked_for_once_and_teaches_its_names() {
         seconds(1),
     );
     assert_eq!(sent(&mut linux), [LinuxRequest::Access], "the name is known");
-    // Our own change voids the listing, but not its names.
+    // An own change invalidates the listing, but not its names.
     linux.unlink(ROOT, b"name7", seconds(1));
     sent(&mut linux);
     assert_eq!(list(&mut linux, seconds(1)), [LinuxRequest::ListPlus]);
@@ -40,8 +40,8 @@ fn many(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Has a program list these names, told in parts of so many, and look at each if it wants to;
-/// READDIRPLUSes and READDIRs.
+/// A program lists these names, in parts of `part` names, and stats each if `looks`; returns the
+/// numbers of READDIRPLUSes and READDIRs.
 fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (usize, usize) {
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     let mut of_object = 10;
@@ -52,7 +52,14 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
             of_object += 1;
             if looks {
                 let object = seen(of_object, FileKind::Regular, 1);
-                linux.look_up(WHO, ROOT, name, Some(&object), LookupIntent::Use, seconds(0));
+                linux.look_up(
+                    CREDENTIAL,
+                    ROOT,
+                    name,
+                    Some(&object),
+                    LookupIntent::Use,
+                    seconds(0),
+                );
                 linux.stat(&object, seconds(0));
             }
         }
@@ -65,14 +72,14 @@ fn listed(linux: &mut Linux, names: &[Vec<u8>], part: usize, looks: bool) -> (us
 }
 
 #[test]
-fn a_large_directory_is_listed_in_as_many_requests_as_a_kernel_sends_however_it_is_told() {
-    // Counted of ls -f, find and ls -l in Linux 6.1 at a server that prefers 1 MiB.
+fn a_large_directory_is_listed_in_as_many_requests_as_a_kernel_sends_however_it_is_reported() {
+    // Counts of ls -f, find and ls -l on Linux 6.1 with a server that prefers 1 MiB.
     for (count, plus, plain) in [(50, 1, 0), (2000, 3, 0), (20_000, 7, 0), (100_000, 9, 3)] {
         let names = many(count);
         for part in [count, 819, 26_214] {
             let mut linux = linux(CacheOptions::default());
             assert_eq!(listed(&mut linux, &names, part, false), (plus, plain), "{count}");
-            // It is known then.
+            // The listing is cached then.
             assert_eq!(listed(&mut linux, &names, part, false), (0, 0), "{count}");
         }
     }
@@ -102,8 +109,8 @@ fn no_reply_is_larger_than_the_server_prefers() {
         .map(|number| format!("name{number:08}").into_bytes())
         .collect();
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    // An entry takes 36 bytes: 1,817 fit into the first reply and twice that into the next, 452
-    // into 16 KiB, and 110 into what is asked for instead of 7 bytes.
+    // An entry has 36 bytes: 1,817 fit the first reply and twice that the next, 452 fit 16 KiB, and
+    // 110 fit the minimum used instead of 7 bytes.
     for (list_size, requests) in [(1 << 20, 3), (16 << 10, 23), (7, 91)] {
         let mut linux = linux(CacheOptions {
             plus: PlusMode::Never,

@@ -1,5 +1,5 @@
-//! What the model sends for single operations, each by the rule of the kernel that it follows.
-//! Whole workloads are held to a kernel's counts in curt-bench.
+//! The requests of single operations, each with the rule of the kernel that it follows. Whole
+//! workloads are compared with a kernel's counts in curt-bench.
 
 mod client;
 mod data;
@@ -12,10 +12,10 @@ use curt_types::FileKind;
 
 use super::lookup::LookupIntent;
 use super::ranges::RANGES_MAX;
-use super::{Linux, LinuxRequest, ObjectId, OpenId, Options, Seen, Who, Writing};
+use super::{CredentialId, Linux, LinuxRequest, ObjectId, OpenId, Options, Seen, Writing};
 
 const ROOT: ObjectId = ObjectId(1);
-const WHO: Who = Who(7);
+const CREDENTIAL: CredentialId = CredentialId(7);
 
 fn seconds(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
@@ -53,11 +53,18 @@ fn options(cache: CacheOptions) -> Options {
     }
 }
 
-/// A client that has looked `f` up, and may do everything.
+/// A client that has looked `f` up, and has all access rights.
 fn with_file(cache: CacheOptions, size: u64) -> Linux {
     let mut linux = linux(cache);
-    linux.look_up(WHO, ROOT, b"f", Some(&file(size)), LookupIntent::Use, seconds(0));
-    linux.check_access(WHO, ObjectId(2), seconds(0));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(size)),
+        LookupIntent::Use,
+        seconds(0),
+    );
+    linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
         [LinuxRequest::Access, LinuxRequest::FirstUse, LinuxRequest::Access]
@@ -76,15 +83,15 @@ fn nothing() -> [LinuxRequest; 0] {
 #[test]
 fn attributes_expire_after_the_least_time_and_then_after_twice_that() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for second in 0..200 {
         linux.stat(&file(10), seconds(second));
         if !sent(&mut linux).is_empty() {
-            asked.push(second);
+            requests.push(second);
         }
     }
     // 3, then 6, 12, 24, 48, 60 and 60 seconds.
-    assert_eq!(asked, [3, 9, 21, 45, 93, 153]);
+    assert_eq!(requests, [3, 9, 21, 45, 93, 153]);
 }
 
 #[test]
@@ -95,22 +102,36 @@ fn a_change_throws_the_time_back() {
     }
     sent(&mut linux);
     let changed = Seen { stamp: 1, ..file(11) };
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for second in 21..40 {
         linux.stat(&changed, seconds(second));
         if !sent(&mut linux).is_empty() {
-            asked.push(second);
+            requests.push(second);
         }
     }
-    assert_eq!(asked, [21, 24, 30]);
+    assert_eq!(requests, [21, 24, 30]);
 }
 
 #[test]
 fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
     let mut fresh = linux(CacheOptions::default());
-    fresh.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
+    fresh.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Open,
+        seconds(0),
+    );
     assert_eq!(sent(&mut fresh), [LinuxRequest::Access, LinuxRequest::FirstUse]);
-    fresh.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(0));
+    fresh.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Open,
+        seconds(0),
+    );
     assert_eq!(sent(&mut fresh), [LinuxRequest::OpenCheck]);
     let mut nocto = with_file(
         CacheOptions {
@@ -119,19 +140,26 @@ fn an_open_asks_each_time_unless_the_name_was_looked_up_for_it_or_nocto() {
         },
         10,
     );
-    nocto.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Open, seconds(1));
+    nocto.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Open,
+        seconds(1),
+    );
     assert_eq!(sent(&mut nocto), nothing());
 }
 
 #[test]
-fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
+fn names_are_valid_while_their_directory_is_valid_and_unchanged() {
     let mut linux = with_file(CacheOptions::default(), 10);
-    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
+    linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse]);
     for second in [1, 29] {
-        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(second));
+        linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(second));
         linux.look_up(
-            WHO,
+            CREDENTIAL,
             ROOT,
             b"f",
             Some(&file(10)),
@@ -140,17 +168,32 @@ fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
         );
         assert_eq!(sent(&mut linux), nothing(), "{second}");
     }
-    // The directory's 30 seconds are over; one request serves its rights and both names.
-    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(30));
-    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(30));
+    // The directory's 30 seconds have passed; one request revalidates its access rights and both
+    // names.
+    linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(30));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(30),
+    );
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
-    // Somebody changes it: rights and names are asked for anew once that is seen.
+    // Another client changes it: access rights and names are requested again once this is seen.
     linux.see(&Seen {
         stamp: 1,
         ..directory()
     });
-    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(200));
-    linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(200));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(200),
+    );
+    linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(200));
     assert_eq!(
         sent(&mut linux),
         [
@@ -163,7 +206,7 @@ fn names_are_believed_while_their_directory_is_and_is_as_it_was() {
 }
 
 #[test]
-fn lookupcache_decides_which_names_are_believed() {
+fn lookupcache_decides_which_names_are_valid() {
     for (names, missing, present) in [
         (LookupCache::All, 0, 0),
         (LookupCache::Positive, 1, 0),
@@ -176,11 +219,18 @@ fn lookupcache_decides_which_names_are_believed() {
             },
             10,
         );
-        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
+        linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         sent(&mut linux);
-        linux.look_up(WHO, ROOT, b"no", None, LookupIntent::Use, seconds(0));
+        linux.look_up(CREDENTIAL, ROOT, b"no", None, LookupIntent::Use, seconds(0));
         assert_eq!(sent(&mut linux).len(), missing, "{names:?}");
-        linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(0));
+        linux.look_up(
+            CREDENTIAL,
+            ROOT,
+            b"f",
+            Some(&file(10)),
+            LookupIntent::Use,
+            seconds(0),
+        );
         assert_eq!(sent(&mut linux).len(), present, "{names:?}");
     }
 }
@@ -200,14 +250,28 @@ fn noac_asks_each_time() {
 }
 
 #[test]
-fn what_the_server_refuses_was_asked_for() {
+fn refused_requests_are_counted() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.refused(LinuxRequest::RemoveDirectory, ROOT, Some(b"d"), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::RemoveDirectory]);
-    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(1));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(1),
+    );
     assert_eq!(sent(&mut linux), nothing(), "nothing has changed");
     for again in [LinuxRequest::FirstUse; 2] {
-        linux.look_up(WHO, ROOT, b"new", None, LookupIntent::OpenOrMake, seconds(1));
+        linux.look_up(
+            CREDENTIAL,
+            ROOT,
+            b"new",
+            None,
+            LookupIntent::OpenOrMake,
+            seconds(1),
+        );
         linux.refused(LinuxRequest::CreateFile, ROOT, Some(b"new"), seconds(1));
         assert_eq!(sent(&mut linux), [again, LinuxRequest::CreateFile]);
     }
@@ -223,7 +287,7 @@ fn what_the_server_refuses_was_asked_for() {
 #[test]
 fn what_is_made_exclusively_has_its_times_set() {
     let mut linux = linux(CacheOptions::default());
-    linux.look_up(WHO, ROOT, b"new", None, LookupIntent::Make, seconds(0));
+    linux.look_up(CREDENTIAL, ROOT, b"new", None, LookupIntent::Make, seconds(0));
     linux.make(LinuxRequest::CreateFile, ROOT, b"new", &file(0), true, seconds(0));
     assert_eq!(
         sent(&mut linux),
@@ -243,7 +307,7 @@ fn a_removed_file_that_is_open_is_moved_aside_until_its_last_close() {
     assert_eq!(sent(&mut linux), [LinuxRequest::FirstUse, LinuxRequest::Rename]);
     linux.closed(OpenId(1), ObjectId(2), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::Remove]);
-    linux.look_up(WHO, ROOT, b"f", None, LookupIntent::Use, seconds(0));
+    linux.look_up(CREDENTIAL, ROOT, b"f", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), nothing(), "the name is known to be missing");
 }
 
@@ -252,23 +316,30 @@ fn a_moved_file_is_looked_at_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.rename((ROOT, b"f"), (ROOT, b"g"), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::Rename]);
-    linux.look_up(WHO, ROOT, b"g", Some(&file(10)), LookupIntent::Use, seconds(0));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"g",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(0),
+    );
     linux.stat(&file(10), seconds(0));
-    linux.look_up(WHO, ROOT, b"f", None, LookupIntent::Use, seconds(0));
+    linux.look_up(CREDENTIAL, ROOT, b"f", None, LookupIntent::Use, seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired]);
 }
 
 #[test]
-fn changed_rights_are_asked_for_again() {
+fn changed_rights_are_checked_again() {
     let mut linux = with_file(CacheOptions::default(), 10);
     linux.set_attributes(&file(10), true, seconds(0));
-    linux.check_access(WHO, ObjectId(2), seconds(0));
+    linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
     assert_eq!(
         sent(&mut linux),
         [LinuxRequest::SetAttributes, LinuxRequest::Access]
     );
     linux.set_attributes(&file(10), false, seconds(0));
-    linux.check_access(WHO, ObjectId(2), seconds(0));
+    linux.check_access(CREDENTIAL, ObjectId(2), seconds(0));
     assert_eq!(sent(&mut linux), [LinuxRequest::SetAttributes]);
 }
 
@@ -276,7 +347,7 @@ fn changed_rights_are_asked_for_again() {
 fn a_link_is_read_once() {
     let mut linux = linux(CacheOptions::default());
     let link = seen(3, FileKind::Symlink, 4);
-    linux.look_up(WHO, ROOT, b"l", Some(&link), LookupIntent::Use, seconds(0));
+    linux.look_up(CREDENTIAL, ROOT, b"l", Some(&link), LookupIntent::Use, seconds(0));
     sent(&mut linux);
     linux.read_link(&link, seconds(0));
     linux.read_link(&link, seconds(1));
@@ -299,7 +370,7 @@ fn actimeo_holds_for_files_and_directories() {
     );
     for second in 0..10 {
         linux.look_up(
-            WHO,
+            CREDENTIAL,
             ROOT,
             b"f",
             Some(&file(10)),
@@ -309,13 +380,20 @@ fn actimeo_holds_for_files_and_directories() {
         linux.stat(&file(10), seconds(second));
     }
     assert_eq!(sent(&mut linux), nothing());
-    linux.look_up(WHO, ROOT, b"f", Some(&file(10)), LookupIntent::Use, seconds(10));
+    linux.look_up(
+        CREDENTIAL,
+        ROOT,
+        b"f",
+        Some(&file(10)),
+        LookupIntent::Use,
+        seconds(10),
+    );
     linux.stat(&file(10), seconds(10));
     assert_eq!(sent(&mut linux), [LinuxRequest::AttributesExpired; 2]);
 }
 
 #[test]
-fn memory_is_bounded_and_what_it_costs_is_told() {
+fn memory_is_bounded_and_its_use_is_reported() {
     const ENTRIES_MAX: usize = 100;
     let mut linux = linux(CacheOptions::default());
     linux.room = ENTRIES_MAX;
@@ -323,7 +401,7 @@ fn memory_is_bounded_and_what_it_costs_is_told() {
         let object = seen(number as u64 + 10, FileKind::Regular, 1);
         let name = number.to_string();
         linux.look_up(
-            WHO,
+            CREDENTIAL,
             ROOT,
             name.as_bytes(),
             Some(&object),
@@ -338,7 +416,7 @@ fn memory_is_bounded_and_what_it_costs_is_told() {
     assert_eq!((linux.objects.len(), linux.forgotten()), (2, 1));
     for number in 0..10 * ENTRIES_MAX {
         linux.look_up(
-            WHO,
+            CREDENTIAL,
             ROOT,
             number.to_string().as_bytes(),
             None,

@@ -1,5 +1,5 @@
-//! From a plan to a client of the server: what mount.nfs does before the system call, with its
-//! retries and its messages.
+//! Connecting to the server: the work of mount.nfs before the system call, with its retries and its
+//! messages.
 
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -23,26 +23,26 @@ use crate::options::{SecurityFlavor, Settings};
 const RETRY_FOREGROUND: u32 = 2;
 const RETRY_BACKGROUND: u32 = 10_000;
 
-/// How long each question of a mount may take.
+/// Timeout of each call during mounting.
 const QUESTION_MAX: Duration = Duration::from_secs(10);
 
-/// Pauses between attempts double up to this.
+/// The pause between attempts doubles up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The part of each file, from its beginning, that the daemon caches in addition to the kernel: all
-/// of a small file.
+/// The first part of each file that the daemon caches in addition to the kernel: all of a small
+/// file.
 const KEEP_READ: u64 = 256 << 10;
 
-/// Unwritten bytes at most without `dirty_max=`, unless memory is short.
+/// Maximum number of dirty bytes without `dirty_max=`, unless memory is short.
 const DIRTY_MAX: u64 = 256 << 20;
 
-/// Clean bytes that are cached: the kernel has its page cache, so this is for read-ahead.
+/// Size of the cache of clean bytes: the kernel has its page cache, so this is for read-ahead.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// Bytes that are read ahead of a sequential reader at most.
+/// Maximum read-ahead of a sequential reader in bytes.
 const READ_AHEAD: u64 = 8 << 20;
 
-/// For how many minutes connecting is retried if the server does not answer.
+/// Number of minutes for which connecting is retried if the server does not respond.
 pub(super) fn retry_minutes(settings: &Settings) -> u32 {
     let transport = &settings.transport;
     transport.retry.unwrap_or(if transport.background {
@@ -52,15 +52,15 @@ pub(super) fn retry_minutes(settings: &Settings) -> u32 {
     })
 }
 
-/// Connects, and retries as the options say; `retrying` is called after the first failure that may
-/// be temporary.
+/// Connects, with retries as the options specify; `retrying` is called after the first failure that
+/// may be temporary.
 pub(super) fn connect(
     plan: &MountSpec,
     environment: &Environment,
     events: &Arc<TransportEventCounter>,
     retrying: &mut dyn FnMut(&MountFailure),
 ) -> Result<MountedExport, MountFailure> {
-    let patience = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
+    let timeout = Duration::from_secs(60 * u64::from(retry_minutes(&plan.settings)));
     let began = Instant::now();
     let export = export(plan);
     let mut pause = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub(super) fn connect(
             0
         };
         let over =
-            error.retry() == MountRetry::Never || not_registered == 3 || began.elapsed() + pause > patience;
+            error.retry() == MountRetry::Never || not_registered == 3 || began.elapsed() + pause > timeout;
         let failure = failure(plan, &error);
         if over {
             return Err(failure);
@@ -133,7 +133,7 @@ fn flavour(security: SecurityFlavor) -> Flavour {
     }
 }
 
-/// The client of the mounted export. Afterwards the settings contain the actual transfer sizes.
+/// The client of the mounted export. Updates the settings to the actual transfer sizes.
 pub(super) fn client(
     mounted: &MountedExport,
     settings: &mut Settings,
@@ -151,7 +151,7 @@ pub(super) fn client(
         write_size,
         read_ahead: READ_AHEAD,
         cache_bytes: CACHE_BYTES,
-        // The kernel keeps what it has read of large files.
+        // The kernel caches large files that were read.
         keep_read: KEEP_READ,
         unwritten_bytes: settings.memory.dirty_bytes.unwrap_or_else(default_dirty),
         synchronous: settings.generic.sync || !settings.cache.attribute_cache,
@@ -196,13 +196,14 @@ pub(super) fn client(
     })
 }
 
-/// How long a request waits for its reply until the user is told, or a soft mount gives up.
+/// The time that a request waits for its reply until the user is notified, or a soft mount times
+/// out.
 fn silence_max(settings: &Settings) -> Duration {
     let transport = &settings.transport;
     Duration::from_millis(u64::from(transport.timeo) * 100) * transport.retrans.saturating_add(1)
 }
 
-/// mount.nfs's message for a failure, and what to try.
+/// The message of mount.nfs for a failure, and what to try.
 fn failure(plan: &MountSpec, error: &MountError) -> MountFailure {
     let source = plan.source.text();
     let (host, path) = (&plan.source.host, &plan.source.path);

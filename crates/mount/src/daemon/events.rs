@@ -1,16 +1,16 @@
-//! Counts events on the wire in the client's counters.
+//! Counts events of the transport in the client's counters.
 
 use std::sync::{Arc, OnceLock};
 
 use curt_rpc::client::TransportEvents;
 use curt_trace::{ClientCounter, ClientCounters};
 
-/// Counts for a client that is created only after its transport.
+/// Counts for a client that is created after its transport.
 #[derive(Debug, Default)]
 pub(super) struct TransportEventCounter(OnceLock<Arc<ClientCounters>>);
 
 impl TransportEventCounter {
-    /// From now on events are counted here.
+    /// Counts events in `counters` from now on.
     pub(super) fn count_in(&self, counters: Arc<ClientCounters>) {
         // A transport has one client.
         let _ = self.0.set(counters);

@@ -1,4 +1,4 @@
-//! A mount's life: from a plan to a live mount, its signals, and its end.
+//! A mount's life: connecting, mounting, signals, and its end.
 
 mod connect;
 mod events;
@@ -41,21 +41,21 @@ use events::TransportEventCounter;
 use mount_control::MountControl;
 pub use unmounted_client::UnmountedClient;
 
-/// The type that mountinfo shows.
+/// The file system type in mountinfo.
 pub const TYPE: &str = "fuse.curt";
 
-/// Threads for read-ahead and writing behind.
+/// Threads for read-ahead and write-back.
 const BACKGROUND_THREADS: usize = 16;
 
-/// How far the kernel reads ahead, in KiB: enough that a READ is always under way while the server
-/// is near, and little enough that what arrives is still in the processors' caches when it is read.
-/// What a distant server needs is read ahead by the client.
+/// The kernel's read-ahead in KiB: enough to keep a READ in progress if the server is near, and
+/// small enough that arriving data are still in the processors' caches when they are read. For a
+/// distant server the client reads further ahead.
 const READ_AHEAD_KIB: u32 = 2048;
 
-/// How long the server may take to hear that the export is not mounted any more.
+/// Timeout of UMNT at the end.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is to be mounted, where and how.
+/// What to mount, where and how.
 #[derive(Debug, Clone)]
 pub struct MountSpec {
     /// The server and its export.
@@ -64,27 +64,28 @@ pub struct MountSpec {
     pub target: PathBuf,
     /// The options.
     pub settings: Settings,
-    /// Whether /run/mount/utab shows the mount.
+    /// Whether to write the mount to /run/mount/utab.
     pub table: bool,
     /// The mount namespace to mount in: a process id or a path.
     pub namespace: Option<String>,
 }
 
-/// How far a mount has come.
+/// The progress of a mount.
 #[derive(Debug)]
 pub enum MountProgress<'a> {
-    /// The mount can be used.
+    /// The mount is usable.
     Live,
-    /// The server does not answer; mounting is retried in the foreground for so many minutes.
+    /// The server does not respond; mounting is retried in the foreground for this number of
+    /// minutes.
     RetryingInForeground(&'a MountFailure, u32),
-    /// The server does not answer; mounting is retried in the background (`bg`).
+    /// The server does not respond; mounting is retried in the background (`bg`).
     RetryingInBackground(&'a MountFailure),
 }
 
-/// Checks what can be checked without the server and without mounting.
+/// Checks the parts that need neither the server nor mount(2).
 ///
 /// # Errors
-/// The mount point cannot be mounted on.
+/// The mount point cannot be used.
 pub fn check(plan: &MountSpec) -> Result<(), MountFailure> {
     mount_point::mount_point(&plan.target, &plan.source.text()).map(drop)
 }
@@ -103,11 +104,10 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
         settings: settled(&plan.settings),
         ..plan.clone()
     };
-    // Before the server is asked anything: whoever wants figures at a place that is taken has no
-    // mount.
+    // Before any request to the server: if the metrics address is in use, the mount fails.
     let metrics = plan.settings.figures.metrics.as_ref();
     let metrics = metrics.map(listen_for_figures).transpose()?;
-    // Dropped last: what happens at the end is kept, too.
+    // Dropped last, so that it includes the events of the end.
     let ring = control::keep_ring(
         mount_control::origin(&plan.source.text(), &target),
         plan.settings.figures.ring,
@@ -119,9 +119,9 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
         observer: Some(Arc::<InvalidationQueue>::clone(&changes)),
     };
     let events = Arc::new(TransportEventCounter::default());
-    let mut told = false;
+    let mut reported = false;
     let mounted = connect::connect(&plan, &environment, &events, &mut |failure| {
-        if std::mem::replace(&mut told, true) {
+        if std::mem::replace(&mut reported, true) {
             return;
         }
         progress(if plan.settings.transport.background {
@@ -156,7 +156,7 @@ pub fn run(plan: &MountSpec, progress: &dyn Fn(MountProgress<'_>)) -> Result<(),
     ended
 }
 
-/// Emits the events of what is mounted, and with which options.
+/// Emits the events of the mount and its options.
 fn trace_mount(plan: &MountSpec, settings: &Settings) {
     probe!(NfsMountPath {
         name: &plan.source.path[..]
@@ -169,18 +169,18 @@ fn trace_mount(plan: &MountSpec, settings: &Settings) {
     }
 }
 
-/// Listens at the address for metrics, if the options name one.
-fn listen_for_figures(place: &metrics::MetricsAddress) -> Result<MetricsListener, MountFailure> {
-    MetricsListener::bind(place).map_err(|error| {
+/// Listens at the metrics address, if there is one.
+fn listen_for_figures(address: &metrics::MetricsAddress) -> Result<MetricsListener, MountFailure> {
+    MetricsListener::bind(address).map_err(|error| {
         MountFailure::lasting(
             ExitStatus::System,
-            format!("metrics={place}: {error}"),
+            format!("metrics={address}: {error}"),
             "choose another address, or leave it out",
         )
     })
 }
 
-/// The settings, completed by what depends on the user who mounts.
+/// The settings, completed with defaults that depend on the mounting user.
 fn settled(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let generic = &mut settings.generic;
@@ -203,7 +203,7 @@ fn settled(settings: &Settings) -> Settings {
 /// The bridge and its observers.
 type LinuxObjectState = ObservedFilesystem<Bridge, (TracepointObserver, Arc<Explainer>)>;
 
-/// A mount that is live, and what ends with it.
+/// A live mount, and what ends with it.
 struct LiveMount {
     running: Arc<MountControl>,
     mount: Arc<FuseMount>,
@@ -214,7 +214,7 @@ struct LiveMount {
     figures: PublishedStatistics,
 }
 
-/// How a mount's figures are published beside its control socket.
+/// Publication of a mount's statistics in addition to its control socket.
 #[derive(Default)]
 struct PublishedStatistics {
     file: Option<MountstatsFile>,
@@ -238,7 +238,7 @@ impl LiveMount {
             .map_err(|error| MountFailure::lasting(ExitStatus::Failed, error.to_string(), ""))?;
         let mount = Arc::new(mount);
         bridge.set_notifier(device.notifier());
-        // FUSE's file systems have no device of their own: their major number is 0.
+        // FUSE file systems have no block device: their major number is 0.
         if let Some(minor) = mount.minor() {
             bridge.set_device((0, minor));
         }
@@ -292,29 +292,29 @@ impl LiveMount {
         })
     }
 
-    /// Keeps the mountstats file, and serves metrics if the options say so.
+    /// Writes the mountstats file, and serves metrics if the options say so.
     fn offer_figures(&mut self, metrics: Option<MetricsListener>) {
         let mount = Arc::clone(&self.running);
         let report = move || mount.report();
         let interval = self.running.settings.lock().figures.mountstats;
         if !interval.is_zero() {
-            let kept = MountstatsFile::keep(&control::directory(), interval, report.clone());
-            self.figures.file = kept
+            let file = MountstatsFile::keep(&control::directory(), interval, report.clone());
+            self.figures.file = file
                 .inspect_err(|error| warn!(%error, "no mountstats file is kept for this mount"))
                 .ok();
         }
         let Some(metrics) = metrics else { return };
-        info!("serving Prometheus metrics on {}", metrics.place());
+        info!("serving Prometheus metrics on {}", metrics.address());
         let served = metrics.serve(|| Ok(()), move || metrics::text(&report()));
         self.figures.served = served
             .inspect_err(|error| warn!(%error, "no figures are served"))
             .ok();
     }
 
-    /// Waits for the end of the mount, and removes what belonged to it.
+    /// Waits for the end of the mount, and removes its files.
     fn until_end(self, mounted: &MountedExport) -> Result<(), MountFailure> {
         let ended = self.session.wait();
-        // The place in the tree first: whoever forced the end wants it gone.
+        // The mount point first: a forced unmount wants it gone.
         shutdown::detach(&self.mount);
         drop(self.control);
         drop(self.figures);

@@ -1,4 +1,4 @@
-//! A live mount, as its control socket presents it.
+//! The control commands of a live mount.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::options::{
     self, Atime, GenericSettings, SecurityFlavor, Settings, format_options, format_utab_options, remounted,
 };
 
-/// A mount that is live.
+/// A live mount.
 #[derive(Debug)]
 pub(super) struct MountControl {
     pub(super) source: String,
@@ -37,7 +37,7 @@ pub(super) struct MountControl {
 }
 
 impl MountControl {
-    /// Has /run/mount/utab show the options in force. Only root's mounts are shown there.
+    /// Writes the options in force to /run/mount/utab. Only root's mounts are listed there.
     pub(super) fn publish_utab(&self, settings: &Settings) -> std::io::Result<()> {
         let options = &format_utab_options(settings);
         let entry = UtabEntry {
@@ -48,7 +48,7 @@ impl MountControl {
         Utab::default().put(&entry)
     }
 
-    /// Takes the mount out of /run/mount/utab again, unless umount(8) has done it.
+    /// Removes the mount from /run/mount/utab, unless umount(8) has done it.
     pub(super) fn remove_from_utab(&self) {
         if let Err(error) = Utab::default().remove(&self.mount_point) {
             tracing::warn!(%error, "cannot remove the mount from /run/mount/utab");
@@ -82,7 +82,7 @@ impl MountControl {
         }
     }
 
-    /// Changes the flags that the kernel itself handles.
+    /// Changes the mount flags that the kernel handles.
     fn set_flags(&self, generic: &GenericSettings) -> Result<(), ControlError> {
         let flags = [
             (generic.read_only, MountFlags::RDONLY),
@@ -93,7 +93,7 @@ impl MountControl {
             (generic.dirsync, MountFlags::DIRSYNC),
             (generic.nodiratime, MountFlags::NODIRATIME),
             (generic.atime == Atime::Never, MountFlags::NOATIME),
-            // Without any of the three the kernel leaves them as they are.
+            // Without one of the three the kernel leaves them unchanged.
             (generic.atime == Atime::Relative, MountFlags::RELATIME),
             (generic.atime == Atime::Strict, MountFlags::STRICTATIME),
         ];
@@ -103,11 +103,11 @@ impl MountControl {
             .map(|(_, flag)| flag)
             .collect();
         rustix::mount::mount_remount(&self.mount_point, wanted, "").map_err(|error| {
-            let place = self.mount_point.display();
+            let mount_point_name = self.mount_point.display();
             ControlError::Failed(match error {
-                // Somebody has a file open for writing.
-                rustix::io::Errno::BUSY => format!("{place} is busy"),
-                error => format!("the kernel does not remount {place}: {error}"),
+                // A file is open for writing.
+                rustix::io::Errno::BUSY => format!("{mount_point_name} is busy"),
+                error => format!("the kernel does not remount {mount_point_name}: {error}"),
             })
         })
     }
@@ -150,9 +150,9 @@ impl MountControl {
         })
     }
 
-    /// Its figures and options.
+    /// Its statistics and options.
     pub(super) fn report(&self) -> MountReport {
-        // What tools lay beside each other is of one moment: the requests are counted once.
+        // Values that tools compare are of one moment: the requests are read once.
         let operations = self.client.wire().statistics().snapshot();
         let settings = self.settings.lock().clone();
         MountReport {
@@ -184,7 +184,7 @@ impl MountControl {
         })
     }
 
-    /// Changes options while mounted; returns all that are then in force.
+    /// Changes options while mounted; returns all options in force.
     fn remount(&self, options: &str, table: bool) -> Result<String, ControlError> {
         let mut settings = self.settings.lock();
         let next = remounted(&settings, options).map_err(|error| ControlError::Refused(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Where a mount goes: the mount point, and the namespace that it is in.
+//! The mount point, and its mount namespace.
 
 use std::fs::File;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::helper::{ExitStatus, MountFailure, mounted_at};
 
-/// The mount point without symbolic links and `..`, if something can be mounted there.
+/// The mount point without symbolic links and `..`, if it can be used.
 ///
 /// # Errors
-/// In mount.nfs's phrases: it does not exist, is no directory, or the same source is mounted there
-/// already.
+/// In the phrases of mount.nfs: it does not exist, is not a directory, or the same source is
+/// already mounted there.
 pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountFailure> {
     let shown = target.display();
     let failed = |what: String, advice: &str| MountFailure::lasting(ExitStatus::Failed, what, advice);
@@ -26,7 +26,7 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountF
         _ => failed(format!("mount point {shown}: {error}"), ""),
     };
     let path = std::fs::canonicalize(target).map_err(unusable)?;
-    // The path leads to a mount whose daemon is gone, but nobody tells of what is there.
+    // A mount without a daemon is on the path; its own error does not show this.
     if !std::fs::metadata(&path).map_err(unusable)?.is_dir() {
         return Err(failed(format!("mount point {shown} is not a directory"), ""));
     }
@@ -40,8 +40,8 @@ pub(super) fn mount_point(target: &Path, source: &str) -> Result<PathBuf, MountF
     Ok(path)
 }
 
-/// Enters the mount namespace of a process id, or the one that a path names. Must run before
-/// threads are started.
+/// Enters the mount namespace of a process id, or the one at a path. Must be called before threads
+/// are started.
 pub(super) fn enter_namespace(namespace: &str) -> Result<(), MountFailure> {
     let path = match namespace.parse::<u32>() {
         Ok(pid) => PathBuf::from(format!("/proc/{pid}/ns/mnt")),

@@ -1,4 +1,4 @@
-//! The end of a mount: signals, unwritten data, and unmounting.
+//! The end of a mount: signals, dirty data, and unmounting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-/// How long unwritten data may take at the end.
+/// Timeout of writing dirty data at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(30);
 
-/// How long a session may take to end once its mount is detached, before it is aborted.
+/// Timeout of a session after its mount is detached; then it is aborted.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The exit status after a second signal: data may be lost.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
-/// Ends the mount at SIGTERM and SIGINT: writes what is unwritten for at most 30 s, then unmounts.
-/// A second signal ends the process at once.
+/// Ends the mount at SIGTERM and SIGINT: writes dirty data for at most 30 s, then unmounts. A
+/// second signal ends the process at once.
 ///
 /// # Errors
-/// The signals cannot be received, or no thread be started.
+/// The signals cannot be received, or no thread can be started.
 pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Superblock>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let began = Arc::new(AtomicBool::new(false));
@@ -48,8 +48,7 @@ pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Superblock>) -> std:
                 let end = move || {
                     write_back(&client);
                     detach(&mount);
-                    // Whoever has something open in it keeps a detached mount, and its session,
-                    // alive.
+                    // Open files keep a detached mount, and its session, alive.
                     let deadline = Instant::now() + DETACH_TIMEOUT;
                     while Instant::now() < deadline {
                         std::thread::sleep(Duration::from_millis(20));
@@ -68,7 +67,7 @@ pub(super) fn on_signals(mount: Arc<FuseMount>, client: Arc<Superblock>) -> std:
     Ok(())
 }
 
-/// Writes what is unwritten, and logs what had to be given up.
+/// Writes dirty data, and logs which data are lost.
 pub(super) fn write_back(client: &Superblock) {
     log_lost(&client.sync_all(FLUSH_MAX));
 }

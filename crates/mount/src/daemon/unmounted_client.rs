@@ -1,4 +1,4 @@
-//! A client that works as a mount's would, without a mount: for programs on machines without FUSE.
+//! A client without a mount, for programs on machines without FUSE.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use super::events::TransportEventCounter;
 use super::{BACKGROUND_THREADS, MountSpec, UNMOUNT_TIMEOUT, connect, settled};
 use crate::helper::MountFailure;
 
-/// The client of an export, with the options of a plan, whose target is ignored.
+/// The client of an export, with the options of a mount, whose mount point is ignored.
 pub struct UnmountedClient {
     client: Superblock,
     mounted: MountedExport,
 }
 
 impl UnmountedClient {
-    /// Connects as a mount would.
+    /// Connects like a mount.
     ///
     /// # Errors
-    /// Those of a mount until the server has answered.
+    /// Those of a mount until the server has replied.
     pub fn connect(plan: &MountSpec) -> Result<Self, MountFailure> {
         let plan = MountSpec {
             settings: settled(&plan.settings),

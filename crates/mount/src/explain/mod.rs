@@ -1,10 +1,10 @@
-//! Explaining a command's requests: the cause of each, the rule that saved each one not sent, and
-//! what Linux would have sent.
+//! Explains a command's requests: the cause of each, the rule that saved each one not sent, and the
+//! requests that Linux would have sent.
 //!
-//! Owns one `Explanation` at a time, from when a command begins until it ends. While there is one,
-//! the kernel may not cache attributes, so that every operation of the command is seen here (this
-//! is a [`crate::observed::Observer`]). The client answers from its memory what the kernel would
-//! have answered from its own, so the requests stay the same, with one exception
+//! There is one explanation at a time, from the start of a command to its end. Meanwhile the kernel
+//! may not cache attributes, so that each operation of the command is observed (this is a
+//! [`crate::observed::OperationObserver`]). The client answers from its cache what the kernel would
+//! have answered from its own, so the requests are the same, with one exception
 //! (`docs/decisions/explaining.md`). While nothing is explained, an operation costs one relaxed
 //! load more.
 
@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 
 use crate::options::Settings;
 
-/// How long what the command began may take to end, including the writing of its data.
+/// Maximum wait for the end of the command's operations, including write-back.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
-/// How often to check whether it has.
+/// Interval of the checks.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Explains on request.
@@ -40,22 +40,22 @@ pub struct Explainer {
     request_barrier: OnceLock<RequestBarrier>,
 }
 
-/// Why nothing is explained.
+/// Why an explanation is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Another command is being explained.
     #[error("process {0} already explains a command on this mount; only one can at a time")]
     Busy(u32),
-    /// Too much else watches.
+    /// Too many watchers.
     #[error("this mount has too many watchers")]
     TooManyWatchers,
-    /// This process has not begun anything.
+    /// This process has no explanation.
     #[error("this process explains no command on this mount")]
     Nothing,
 }
 
 impl Explainer {
-    /// One that explains nothing yet.
+    /// An explainer without an explanation.
     #[must_use]
     pub fn new(client: Arc<Superblock>) -> Self {
         Self {
@@ -66,17 +66,17 @@ impl Explainer {
         }
     }
 
-    /// Sets what shows whether all requests of the kernel have arrived here.
+    /// Sets the barrier that shows whether all requests of the kernel have arrived.
     pub fn set_request_barrier(&self, arrivals: RequestBarrier) {
-        // There is one session for one explainer.
+        // There is one session per explainer.
         let _ = self.request_barrier.set(arrivals);
     }
 
-    /// From now on explains the requests of `head` and its descendants, with `linux` as the options
-    /// of the Linux client to compare with. Replaces an explanation whose head is gone.
+    /// Explains the requests of `head` and its descendants from now on, with `linux` as the options
+    /// of the Linux client to compare with. Replaces an explanation whose head no longer exists.
     ///
     /// # Errors
-    /// Somebody else's command is being explained.
+    /// Another process's command is being explained.
     pub fn begin(&self, head: u32, linux: &Settings) -> Result<(), ExplainError> {
         let mut present = self.present.lock();
         if let Some(other) = present.as_ref().filter(|other| other.is_wanted()) {
@@ -110,13 +110,14 @@ impl Explainer {
             return Err(ExplainError::TooManyWatchers);
         }
         *present = Some(explanation);
-        // Relaxed: an operation that is under way may be seen or not.
+        // Relaxed: an operation in progress may be counted or not.
         self.is_on.store(true, Relaxed);
         Ok(())
     }
 
     /// Ends the explanation and returns it, with at most `paths` paths for each cause. Before that,
-    /// waits for at most 8 s until all that the command began has ended and its data are written.
+    /// waits for at most 8 s until all operations of the command have ended and its data are
+    /// written.
     ///
     /// # Errors
     /// There is no explanation of `head`.
@@ -126,8 +127,8 @@ impl Explainer {
             .filter(|present| present.head() == head)
             .ok_or(ExplainError::Nothing)?;
         let deadline = Instant::now() + DRAIN_TIMEOUT;
-        // The last close may still be on its way, with bytes to be written; and what is written
-        // behind belongs to the command, too.
+        // The last close may still be under way, with dirty data; and write-back belongs to the
+        // command, too.
         let is_settled = self.wait_until_idle(&explanation, deadline) && {
             self.client
                 .write_all(deadline.saturating_duration_since(Instant::now()));
@@ -137,14 +138,14 @@ impl Explainer {
         Ok(explanation.report(paths, is_settled))
     }
 
-    /// Waits until nothing of the command is in progress, neither in the kernel nor here; `false`
-    /// if `deadline` came first.
+    /// Waits until no operation of the command is in progress, in the kernel or here; `false` after
+    /// `deadline`.
     fn wait_until_idle(&self, explanation: &CommandExplanation, deadline: Instant) -> bool {
         loop {
             let before = explanation.under_way();
             let has_all = self.request_barrier.get().is_none_or(RequestBarrier::is_clear);
-            // The kernel holds back requests until others have ended, which therefore must not have
-            // been under way meanwhile.
+            // The kernel delays some requests until others have ended, so none of those may have
+            // been in progress meanwhile.
             if before.now == 0 && has_all && explanation.under_way() == before {
                 return true;
             }
@@ -163,7 +164,7 @@ impl Explainer {
         }
     }
 
-    /// The present explanation.
+    /// The current explanation.
     fn present(&self) -> Option<Arc<CommandExplanation>> {
         if !self.is_on.load(Relaxed) {
             return None;

@@ -1,10 +1,10 @@
-//! Observing each operation while a command is explained.
+//! Observes each operation while a command is explained.
 
 use std::fmt;
 use std::sync::Arc;
 
 use curt_fuse::{DirentBuffer, FuseAttr, MknodIn, NodeId, WriteIn};
-use curt_linux_model::{FileOperation, LinuxRequest, ObjectId, OpenId, Seen, Who, Writing};
+use curt_linux_model::{FileOperation, LinuxRequest, ObjectId, OpenId, Seen, CredentialId, Writing};
 use curt_trace::explain::CommandExplanation;
 use curt_trace::scope::ScopeGuard;
 use curt_types::FileKind;
@@ -22,7 +22,7 @@ const EXCLUSIVE: u32 = OFlags::EXCL.bits();
 const DURABLE: u32 = OFlags::DSYNC.bits();
 const DIRECT: u32 = OFlags::DIRECT.bits();
 const BOTH_WAYS: u32 = OFlags::RDWR.bits();
-/// The type's bits of st_mode, and those of a file, a directory and a symbolic link.
+/// The type bits of st_mode, and those of a file, a directory and a symbolic link.
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
@@ -44,10 +44,10 @@ impl fmt::Debug for ExplainedOperation {
 impl OperationObserver for Arc<Explainer> {
     type Seen = Option<ExplainedOperation>;
 
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) -> Self::Seen {
         let explanation = self.present()?;
         let (node, name) = operation.place();
-        let entered = explanation.enter(asker.thread, object(node), name);
+        let entered = explanation.enter(caller.thread, object(node), name);
         Some(ExplainedOperation {
             explanation,
             _entered: entered,
@@ -56,15 +56,15 @@ impl OperationObserver for Arc<Explainer> {
 
     fn ended(
         &self,
-        asker: &FuseCaller,
+        caller: &FuseCaller,
         operation: &FuseOperation<'_>,
         outcome: &FuseOperationResult<'_>,
         seen: Self::Seen,
     ) {
         let Some(watched) = seen else { return };
         if let Some(happened) = completed(operation, outcome) {
-            let who = Who(u64::from(asker.uid) << 32 | u64::from(asker.gid));
-            watched.explanation.completed(who, &happened);
+            let caller = CredentialId(u64::from(caller.uid) << 32 | u64::from(caller.gid));
+            watched.explanation.completed(caller, &happened);
         }
     }
 
@@ -73,7 +73,7 @@ impl OperationObserver for Arc<Explainer> {
     }
 }
 
-/// The outcome of an operation, as far as the model of Linux is concerned.
+/// The outcome of an operation, as input of the model of Linux.
 fn completed<'a>(
     operation: &FuseOperation<'a>,
     outcome: &FuseOperationResult<'a>,
@@ -88,7 +88,7 @@ fn completed<'a>(
             Err(Errno::ACCESS) => Some(FileOperation::Access(object(parent))),
             Err(_) => None,
         },
-        // Linux asks for a denial as for anything else, and remembers it as well.
+        // Linux sends ACCESS for denials as well, and caches them.
         FuseOperation::Access(node, mask) => {
             let is_told = mask != 0 && matches!(outcome.0, Ok(_) | Err(Errno::ACCESS));
             is_told.then_some(FileOperation::Access(object(node)))
@@ -116,7 +116,7 @@ fn completed<'a>(
     }
 }
 
-/// What is made without being opened.
+/// An object that was created without being opened.
 const fn made<'a>(request: LinuxRequest, at: (NodeId, &'a [u8]), made: Seen) -> FileOperation<'a> {
     FileOperation::Create {
         request,
@@ -128,8 +128,8 @@ const fn made<'a>(request: LinuxRequest, at: (NodeId, &'a [u8]), made: Seen) -> 
     }
 }
 
-/// The outcome of an operation that failed. Linux decides who may open and search by what the
-/// server last said; changes it leaves to the server.
+/// The outcome of a failed operation. Linux decides permission to open and search by the server's
+/// last reply, and leaves changes to the server.
 fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) -> Option<FileOperation<'a>> {
     let errno = outcome.errno()?;
     let refused = |at: (NodeId, &'a [u8]), request| {
@@ -159,7 +159,7 @@ fn failed<'a>(operation: &FuseOperation<'a>, outcome: &FuseOperationResult<'a>) 
         FuseOperation::Flush(node) | FuseOperation::Fsync(node) => {
             Some(FileOperation::FlushFailed(object(node)))
         }
-        // Linux learns of it only when the bytes are sent.
+        // Linux sees the error only when the data are sent.
         FuseOperation::Write(node, write, count) => Some(written(node, write, count)),
         FuseOperation::Release(_, release) => Some(FileOperation::Release(OpenId(release.fh.0))),
         FuseOperation::Releasedir(_, fh) => Some(FileOperation::Release(OpenId(fh.0))),
@@ -192,7 +192,7 @@ const fn written<'a>(node: NodeId, write: &WriteIn, count: usize) -> FileOperati
     FileOperation::Write(object(node), (write.offset, count as u64), how)
 }
 
-/// The same for operations that are not about a name.
+/// The same for operations without a name.
 fn completed_on_object<'a>(
     operation: &FuseOperation<'a>,
     outcome: &FuseOperationResult<'a>,
@@ -224,7 +224,7 @@ fn completed_on_object<'a>(
             })
         }
         FuseOperation::Write(node, write, _) => match outcome.0 {
-            Ok(FuseOperationReply::Bytes(taken)) => Some(written(node, write, taken)),
+            Ok(FuseOperationReply::Bytes(bytes)) => Some(written(node, write, bytes)),
             Ok(_) | Err(_) => None,
         },
         FuseOperation::Statfs(_) => Some(FileOperation::Statfs),
@@ -241,7 +241,7 @@ fn completed_on_object<'a>(
         },
         FuseOperation::Releasedir(_, fh) => Some(FileOperation::Release(OpenId(fh.0))),
         FuseOperation::Fsyncdir(_) | FuseOperation::Getlk(_) | FuseOperation::Setlk(_) => None,
-        // They are about names.
+        // They have a name.
         FuseOperation::Lookup(_)
         | FuseOperation::Access(..)
         | FuseOperation::Symlink(..)

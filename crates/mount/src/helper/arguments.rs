@@ -1,44 +1,44 @@
-//! The arguments that mount(8) gives to `/sbin/mount.curt`: `SOURCE DIR [-sfnvrwh] [-N NAMESPACE]
-//! [-t TYPE] [-o OPTIONS]`.
+//! The arguments of `/sbin/mount.curt` from mount(8): `SOURCE DIR [-sfnvrwh] [-N NAMESPACE] [-t
+//! TYPE] [-o OPTIONS]`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What a helper was asked to do.
+/// The arguments of a helper.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HelperArguments {
     /// `server:/path`.
     pub source: String,
-    /// Where to mount it.
+    /// The mount point.
     pub target: PathBuf,
-    /// All `-o` words, joined.
+    /// All `-o` values, joined.
     pub options: String,
     /// `-f`: check everything, mount nothing.
     pub fake: bool,
-    /// `-n`: leave /run/mount/utab alone.
+    /// `-n`: do not write /run/mount/utab.
     pub no_table: bool,
-    /// `-v`: say more.
+    /// `-v`: verbose.
     pub verbose: bool,
-    /// `-N`: mount namespace (a path, or a process id) to mount in.
+    /// `-N`: the mount namespace (a path, or a process id).
     pub namespace: Option<String>,
-    /// `-h`: only print how it is used.
+    /// `-h`: print the usage only.
     pub help: bool,
-    /// `-V`: only print the version.
+    /// `-V`: print the version only.
     pub version: bool,
 }
 
-/// Why the arguments cannot be understood.
+/// Why the arguments are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HelperArgumentsError {
-    /// An option that no helper has.
+    /// An unknown option.
     #[error("unknown option '{0}'")]
     Unknown(String),
-    /// An option without the value that belongs to it.
+    /// An option without its value.
     #[error("option '{0}' needs a value")]
     NoValue(String),
-    /// Source or directory are missing, or there is a third word.
+    /// Source or directory are missing, or there is a third argument.
     #[error(
         "a helper takes a source and a directory: mount.curt SERVER:/PATH DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]"
     )]
@@ -49,7 +49,7 @@ pub enum HelperArgumentsError {
 }
 
 impl HelperArguments {
-    /// Reads what stands behind the program's name.
+    /// Parses the arguments after the program's name.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, HelperArgumentsError> {
         let mut parsed = Self::default();
         let mut operands = Vec::new();
@@ -72,7 +72,7 @@ impl HelperArguments {
         Ok(parsed)
     }
 
-    /// Reads one word of single letters; a value may stand in the same word or in the next.
+    /// Parses a word of single-letter options; a value may be in the same word or the next.
     fn letters(
         &mut self,
         word: &str,

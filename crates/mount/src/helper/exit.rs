@@ -1,4 +1,4 @@
-//! How a helper ends: the exit statuses of mount(8).
+//! The exit statuses of mount(8).
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ pub enum ExitStatus {
     Usage = 1,
     /// Out of memory, cannot fork, and similar errors of the system.
     System = 2,
-    /// A fault of Curt.
+    /// An internal error.
     Internal = 4,
-    /// Ended by the user.
+    /// Interrupted by the user.
     User = 8,
     /// /run/mount/utab could not be written.
     Table = 16,
@@ -22,16 +22,16 @@ pub enum ExitStatus {
     Failed = 32,
 }
 
-/// Why a mount failed, as the user is told: what happened, and what to do.
+/// Why a mount failed, for the user: what happened, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountFailure {
-    /// The status to end with.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What happened, in mount.nfs's phrases.
+    /// What happened, in the phrases of mount.nfs.
     pub what: String,
     /// What to try; may be empty.
     pub advice: String,
-    /// Whether the same attempt may succeed later (`bg`, `retry=`).
+    /// Whether a later attempt may succeed (`bg`, `retry=`).
     pub passing: bool,
 }
 
@@ -47,7 +47,7 @@ impl MountFailure {
         }
     }
 
-    /// A failure that may be temporary: the server does not answer yet.
+    /// A failure that may be temporary: the server does not respond yet.
     #[must_use]
     pub fn passing(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {

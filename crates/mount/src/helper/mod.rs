@@ -1,5 +1,5 @@
-//! What mount(8) and its users expect of a mount helper: arguments, exit statuses, phrases, and the
-//! table of options.
+//! The interface of a mount helper to mount(8) and its users: arguments, exit statuses, phrases,
+//! and utab.
 
 mod arguments;
 mod exit;

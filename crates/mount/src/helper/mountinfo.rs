@@ -1,4 +1,4 @@
-//! What is mounted where, as /proc/self/mountinfo says (proc(5)).
+//! The mounts in /proc/self/mountinfo (proc(5)).
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 /// A line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountinfoLine {
-    /// Names the mount.
+    /// The mount's id.
     pub id: u32,
-    /// The mount that it is mounted on.
+    /// The id of the parent mount.
     pub parent: u32,
     /// `major:minor` of the file system's device.
     pub device: (u32, u32),
-    /// Which part of the file system is mounted.
+    /// The root of the mount within the file system.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub target: PathBuf,
     /// Its type, such as `fuse.curt`.
     pub kind: String,
@@ -76,7 +76,7 @@ pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Writes a field as fstab(5), mountinfo and utab do.
+/// Encodes a field as in fstab(5), mountinfo and utab.
 pub(super) fn escape(field: &std::ffi::OsStr) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(field.len());
     for &byte in field.as_bytes() {

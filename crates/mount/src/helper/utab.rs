@@ -1,8 +1,8 @@
-//! /run/mount/utab: the options of a mount that the kernel does not know of. `mount` and
-//! `findmnt -m` print them.
+//! /run/mount/utab: the options of a mount that the kernel does not store. `mount` and `findmnt -m`
+//! print them.
 //!
-//! libmount owns the format: a line of `NAME=value` pairs, values escaped as in fstab(5), changed
-//! under a lock on /run/mount/utab.lock by writing a new file over the old one.
+//! The format is libmount's: a line of `NAME=value` pairs, values escaped as in fstab(5), changed
+//! under a lock on /run/mount/utab.lock by replacing the file.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -47,7 +47,7 @@ impl Utab {
         Self { directory }
     }
 
-    /// Writes the entry, over an older one of the same mount point.
+    /// Writes the entry, replacing an older one of the same mount point.
     pub fn put(&self, entry: &UtabEntry<'_>) -> io::Result<()> {
         self.change(entry.target, Some(entry))
     }
@@ -82,7 +82,7 @@ impl Utab {
         let written = write_table(&temporary, &old, target, entry)
             .and_then(|()| std::fs::rename(&temporary, self.path()));
         if written.is_err() {
-            // The table is as it was; a leftover would only take room.
+            // The table is unchanged; the temporary file is useless.
             let _ = std::fs::remove_file(&temporary);
         }
         written

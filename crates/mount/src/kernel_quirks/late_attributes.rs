@@ -1,53 +1,54 @@
-//! The kernel ignores attributes that arrive after a notification. Owns the inodes whose pages the
-//! kernel has yet to invalidate, and when it is to be notified. It has no clock and no thread.
+//! The kernel ignores attributes that arrive after a notification. This module has the inodes whose
+//! pages the kernel has to invalidate, and the times of the notifications. It has no clock and no
+//! thread.
 //!
-//! After a notification the kernel ignores the attributes in every reply to an earlier request
+//! After a notification the kernel ignores the attributes in each reply to an earlier request
 //! (Linux, `fuse_change_attributes`): for that caller the file keeps its old size, so that a read
-//! ends too early or a mapping is cut off. A change is often found by just such a request, and its
-//! reply carries the new size, at which the kernel drops the file's pages by itself. So the
-//! notification is sent a little later than the reply, and never while a request for the inode's
-//! attributes is being answered.
+//! ends too early or a mapping is truncated. A change is often found by just such a request, and
+//! its reply has the new size, at which the kernel drops the file's pages itself. So the
+//! notification is sent somewhat later than the reply, and never while a request for the inode's
+//! attributes is in progress.
 //!
-//! Kernels: Linux to 6.18, the newest that was tested. Shown by
+//! Kernels: Linux up to 6.18, the newest that was tested. Shown by
 //! `what_shrank_elsewhere_is_read_and_appended_to_at_its_new_end` (tests/tests/growth.rs). It can
-//! go when a notification carries the new attributes.
+//! be removed when a notification contains the new attributes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use curt_client::InodeId;
 
-/// How long the reply by which a change was found has to reach the kernel.
+/// Time for the reply that shows the change to reach the kernel.
 const REPLY_TIME: Duration = Duration::from_millis(20);
-/// When the kernel is notified although a reply gave it another size: it may have had that size
+/// Delay of the notification if a reply had another size: the kernel may have had that size
 /// already, from its own writes.
 const REMINDER_DELAY: Duration = Duration::from_secs(1);
-/// How long other requests for attributes can delay a notification, at most.
+/// Maximum delay of a notification by other requests for attributes.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct PendingInvalidations {
     inodes: HashMap<InodeId, InodeInvalidation>,
-    /// The same in the order in which they are due.
+    /// The same, ordered by time.
     dues: BTreeSet<(Instant, u64)>,
-    /// The inodes whose attributes are being answered, and in how many requests.
+    /// The number of requests in progress for each inode's attributes.
     answering: HashMap<InodeId, usize>,
 }
 
-/// What is invalid of one inode.
+/// The pending invalidation of one inode.
 #[derive(Clone, Copy, Debug)]
 struct InodeInvalidation {
     due: Instant,
-    /// From then on the kernel is notified even if requests are being answered.
+    /// From then on the kernel is notified even if requests are in progress.
     latest: Instant,
     reason: InvalidationReason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InvalidationReason {
-    /// No reply carries what the kernel has to know.
+    /// No reply shows the change.
     NotInReply,
-    /// The size was this before; a reply with another one suffices.
+    /// The previous size; a reply with another one is sufficient.
     SizeBefore(u64),
     /// Such a reply was sent.
     Reminder,
@@ -58,8 +59,8 @@ impl PendingInvalidations {
         self.inodes.len()
     }
 
-    /// The contents of `inode` changed. `size_before`: the size that the kernel knows, if a reply
-    /// may show it the change.
+    /// The contents of `inode` changed. `size_before`: the kernel's size, if a reply may show the
+    /// change.
     pub(crate) fn add(&mut self, inode: InodeId, size_before: Option<u64>, now: Instant) {
         let reason = size_before.map_or(InvalidationReason::NotInReply, InvalidationReason::SizeBefore);
         let delay = size_before.map_or(Duration::ZERO, |_| REPLY_TIME);
@@ -70,14 +71,14 @@ impl PendingInvalidations {
             reason,
         };
         let void = match self.remove(inode) {
-            Some(known) if known.reason != InvalidationReason::Reminder => InodeInvalidation {
-                due: known.due.min(due),
-                latest: known.latest.min(new.latest),
-                // The kernel has heard what it had heard before the first.
+            Some(pending) if pending.reason != InvalidationReason::Reminder => InodeInvalidation {
+                due: pending.due.min(due),
+                latest: pending.latest.min(new.latest),
+                // The kernel may still have the size from before the first change.
                 reason: if reason == InvalidationReason::NotInReply {
                     reason
                 } else {
-                    known.reason
+                    pending.reason
                 },
             },
             _ => new,
@@ -85,9 +86,8 @@ impl PendingInvalidations {
         self.insert(inode, void);
     }
 
-    /// A reply gives the kernel this size of `inode`; the kernel drops pages by itself if it knew
-    /// another. `compares`: it also does if only the time differs, so that no notification is
-    /// needed.
+    /// A reply has this size of `inode`; the kernel drops pages itself if its size differs.
+    /// `compares`: it also does if only the time differs, so that no notification is needed.
     pub(crate) fn note_replied_size(&mut self, inode: InodeId, size: u64, compares: bool, now: Instant) {
         let Some(InodeInvalidation {
             reason: InvalidationReason::SizeBefore(before),
@@ -111,7 +111,7 @@ impl PendingInvalidations {
         }
     }
 
-    /// Forgets `inode`; whether it was pending.
+    /// Removes `inode`; returns whether it was pending.
     pub(crate) fn take(&mut self, inode: InodeId) -> bool {
         self.remove(inode).is_some()
     }
@@ -129,7 +129,7 @@ impl PendingInvalidations {
         }
     }
 
-    /// Takes out an inode of which the kernel is to be notified now; otherwise says when to check
+    /// Removes and returns an inode whose notification is due; otherwise returns when to check
     /// again, if ever.
     pub(crate) fn next(&mut self, now: Instant) -> Result<InodeId, Option<Instant>> {
         loop {
@@ -171,7 +171,7 @@ mod tests {
     const OTHER: InodeId = InodeId(8);
 
     #[test]
-    fn what_no_reply_tells_is_told_at_once_and_the_rest_when_the_reply_had_its_time() {
+    fn changes_without_a_reply_are_notified_at_once_and_the_others_after_the_reply() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         pending.add(OTHER, None, now);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_change_is_heard_by_whoever_heard_nothing_of_the_first() {
+    fn a_second_change_is_notified_if_the_first_was_not() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         pending.add(FILE, Some(200), now);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_while_attributes_are_answered_but_not_for_ever() {
+    fn notification_waits_for_attribute_replies_but_not_for_ever() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.begin_answering(FILE);
         pending.begin_answering(FILE);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_told_by_the_taker_alone() {
+    fn a_pending_invalidation_is_taken_once() {
         let (mut pending, now) = (PendingInvalidations::default(), Instant::now());
         pending.add(FILE, Some(100), now);
         assert!(pending.take(FILE) && !pending.take(FILE));

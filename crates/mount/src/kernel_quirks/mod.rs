@@ -1,5 +1,5 @@
-//! What the kernel does that a mount has to work around: a file for each, which says in which
-//! versions, which test shows it, and when it can go. Versions are those that were read or tested.
+//! Workarounds for the kernel: one file each, with the kernel versions, the test that shows the
+//! behaviour, and the condition for its removal. Versions are those that were read or tested.
 
 pub(crate) mod direct_write_pages;
 pub(crate) mod late_attributes;

@@ -1,14 +1,14 @@
-//! There is no safe way to have the kernel ask for the names of one directory again. The
-//! notification for a name waits for whoever works in that directory, perhaps with a silent server.
-//! That for all names (a new epoch, Linux 6.16 to 6.18) unmounts what is mounted anywhere below the
-//! mount point, and makes programs that run from there find their files "(deleted)". And nobody
-//! checks search permission for a name that the kernel has cached.
+//! The kernel has no safe notification that invalidates the names of one directory. The
+//! notification for one name waits for all operations in that directory, possibly with a silent
+//! server. The one for all names (a new epoch, Linux 6.16 to 6.18) unmounts the file systems
+//! mounted anywhere below the mount point, and the files of programs that run from there become
+//! "(deleted)". Also, search permission is not checked for names in the kernel's cache.
 //!
-//! Kernels: Linux to 6.18, the newest that was tested. Shown by
-//! `what_is_mounted_below_a_mount_stays` (tests/tests/mounted_below.rs). It can go when a directory
-//! can be notified without locks, and its names are asked for again without being dropped.
+//! Kernels: Linux up to 6.18, the newest that was tested. Shown by
+//! `what_is_mounted_below_a_mount_stays` (tests/tests/mounted_below.rs). It can be removed when a
+//! directory can be invalidated without locks, and its names are revalidated without being dropped.
 
 use std::time::Duration;
 
-/// For how long the kernel may use a name without asking.
+/// The entry timeout of names.
 pub(crate) const NAME_VALID: Duration = Duration::ZERO;

@@ -1,21 +1,20 @@
-//! Names of the mount that are in use: something is mounted there or below, it is mounted elsewhere
-//! as well, or it is the program or the working directory of a process.
+//! Names of the mount that are in use: a mount point or a directory above one, the source of a bind
+//! mount, or the program or the working directory of a process.
 //!
-//! The kernel drops a name that it has cached when LOOKUP is answered with an error other than
-//! ENOMEM and EINTR (Linux, `fuse_dentry_revalidate`): it unmounts what is mounted there and below,
-//! for all users and in all namespaces, and whoever runs or works there finds its file "(deleted)".
-//! So a caller who is refused must not be told so where a name is in use: it is told ENOMEM, and
-//! the kernel keeps the name.
+//! The kernel drops a cached name when LOOKUP fails with an error other than ENOMEM and EINTR
+//! (Linux, `fuse_dentry_revalidate`): it unmounts the file systems mounted there and below, for all
+//! users and in all namespaces, and the files of processes there become "(deleted)". So if the name
+//! is in use, the reply to a refused LOOKUP is ENOMEM, and the kernel keeps the name.
 //!
 //! Kernels: Linux 6.1 to 6.18. Shown by
 //! `whoever_is_refused_takes_nothing_from_those_who_are_not_and_learns_nothing` and the others of
-//! tests/tests/mounted_below.rs. It can go when a file system can refuse a look-up without the
-//! kernel dropping the name (why nothing else helps: docs/decisions/names-in-use.md).
+//! tests/tests/mounted_below.rs. It can be removed when a file system can refuse a look-up without
+//! the kernel dropping the name (alternatives: docs/decisions/names-in-use.md).
 //!
-//! Owns the search for such names in /proc. It does not look at files, which would ask this very
-//! mount: names are compared by their bytes, wherever on the mount they are. That is ENOMEM for a
-//! few names too many, and never for one too few. Processes that the daemon cannot see (another
-//! user's, those outside its pid namespace) are not found.
+//! This module searches such names in /proc. It does not access files, because this would send
+//! requests to the same mount: names are compared as bytes, wherever on the mount they are. So some
+//! names that are not in use get ENOMEM too. Processes that the daemon cannot see (other users',
+//! those outside its pid namespace) are not found.
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 use std::ffi::OsStr;
@@ -31,8 +30,8 @@ use rustix::io::Errno;
 
 use crate::helper::{MountinfoLine, mounts};
 
-/// Whether the kernel may drop a name for whose LOOKUP this is the answer: it is gone, cannot be
-/// there, or is kept anyway.
+/// Whether the kernel may drop the name after this error of LOOKUP: the name does not exist, cannot
+/// exist, or is kept anyway.
 pub(crate) fn may_drop(refusal: Errno) -> bool {
     matches!(
         refusal,
@@ -46,12 +45,12 @@ pub(crate) fn may_drop(refusal: Errno) -> bool {
     )
 }
 
-/// The pause after a search, as a multiple of what it took: users who are refused on purpose take
-/// no more than a fifth of a processor.
+/// The pause after a search, as a multiple of its duration: users who cause refusals on purpose use
+/// at most a fifth of a processor.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Finds the names of one mount that are in use. One thread searches at a time; those who came
-/// before it began share what it finds.
+/// Finds the names of one mount that are in use. One thread searches at a time; callers that arrive
+/// before it begins share its result.
 #[derive(Debug)]
 pub(crate) struct NamesInUse {
     device: (u32, u32),
@@ -63,14 +62,14 @@ pub(crate) struct NamesInUse {
 struct Searches {
     ended: u64,
     is_running: bool,
-    /// When the next one may begin.
+    /// The earliest start of the next search.
     next_at: Option<Instant>,
-    /// What the last one found; nothing if /proc could not be read.
+    /// The result of the last search; `None` if /proc could not be read.
     found: Option<Arc<HashSet<Vec<u8>>>>,
 }
 
 impl NamesInUse {
-    /// Of the mount whose device has this major and minor number.
+    /// For the mount whose device has this major and minor number.
     pub(crate) fn new(device: (u32, u32)) -> Self {
         Self {
             device,
@@ -79,15 +78,15 @@ impl NamesInUse {
         }
     }
 
-    /// Whether `name` may be in use: it is, or that cannot be found out.
+    /// Whether `name` may be in use: it is, or this is unknown.
     pub(crate) fn may_contain(&self, name: &[u8]) -> bool {
         self.search().is_none_or(|names| names.contains(name))
     }
 
-    /// What a search finds that begins after this call.
+    /// The result of a search that begins after this call.
     fn search(&self) -> Option<Arc<HashSet<Vec<u8>>>> {
         let mut searches = self.searches.lock();
-        // One that is running began before.
+        // One in progress began before.
         let wanted = searches.ended + 1 + u64::from(searches.is_running);
         while searches.is_running {
             self.ended.wait(&mut searches);
@@ -100,7 +99,7 @@ impl NamesInUse {
             .next_at
             .map(|next_at| next_at.saturating_duration_since(Instant::now()));
         drop(searches);
-        // Whoever comes meanwhile shares the search that follows.
+        // Callers that arrive meanwhile share the next search.
         std::thread::sleep(pause.unwrap_or_default());
         let began = Instant::now();
         let found = names_in_use(Path::new("/proc"), self.device).ok().map(Arc::new);
@@ -118,7 +117,7 @@ impl NamesInUse {
 /// All names in use of the file system `device`, by the processes of `proc`.
 fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>> {
     let mut names = HashSet::new();
-    // What a process sees mounted depends on its namespace and its root directory.
+    // The mounts that a process sees depend on its namespace and its root directory.
     let mut views: HashMap<(PathBuf, PathBuf), Vec<MountinfoLine>> = HashMap::new();
     for entry in fs::read_dir(proc)? {
         let process = entry?.path();
@@ -127,13 +126,13 @@ fn names_in_use(proc: &Path, device: (u32, u32)) -> io::Result<HashSet<Vec<u8>>>
             continue;
         }
         let link = |of: &str| fs::read_link(process.join(of)).ok();
-        // A thread of the kernel, or it ended, or we may not look at it.
+        // A kernel thread, or it ended, or access is not permitted.
         let Some(program) = link("exe") else { continue };
         let Some(view) = link("ns/mnt").zip(link("root")) else {
             continue;
         };
-        // mountinfo is told from a process's own root, the links from ours: after chroot(2) they
-        // cannot be compared.
+        // mountinfo is relative to a process's own root, the links to the daemon's: after chroot(2)
+        // they cannot be compared.
         let own_root = Some(view.1.clone()).filter(|root| root != Path::new("/"));
         let is_chrooted = own_root.is_some();
         let places = match views.entry(view) {
@@ -165,8 +164,8 @@ fn add_last(path: &Path, names: &mut HashSet<Vec<u8>>) {
     names.extend(path.file_name().map(|name| name.as_bytes().to_vec()));
 }
 
-/// Adds the names on the way to what is mounted on the file system `device`, and of the parts of it
-/// that are mounted elsewhere.
+/// Adds the names on the paths of mount points on the file system `device`, and of its parts that
+/// are mounted elsewhere.
 fn add_mounts(mounted: &[MountinfoLine], device: (u32, u32), names: &mut HashSet<Vec<u8>>) {
     for below in mounted.iter().filter(|mounted| mounted.device == device) {
         add_last(&below.root, names);
@@ -199,14 +198,14 @@ mod tests {
     // SEMANTICS: attr-6.
     #[test]
     fn names_on_the_way_to_a_mount_point_are_in_use_however_the_mount_is_seen() {
-        let whole = "\
+        let mountinfo = "\
             20 1 8:1 / / rw - ext4 /dev/sda rw\n\
             57 20 0:61 / /mnt/a\\040b rw - fuse.curt nas:/export rw\n\
             58 57 0:70 / /mnt/a\\040b/closed/m rw shared:3 - tmpfs none rw\n\
             59 58 0:71 / /mnt/a\\040b/closed/m/deeper rw - tmpfs none rw\n\
             60 20 0:72 / /mnt/other rw - tmpfs none rw\n";
-        assert_eq!(names_of(whole, (0, 61)), ["closed", "m"]);
-        assert_eq!(names_of(whole, (0, 99)), [""; 0]);
+        assert_eq!(names_of(mountinfo, (0, 61)), ["closed", "m"]);
+        assert_eq!(names_of(mountinfo, (0, 99)), [""; 0]);
         let part = "\
             57 20 0:61 /project/volume /app rw - fuse.curt nas:/export rw\n\
             58 57 8:2 /anonymous /app/modules rw - ext4 /dev/sdb rw\n";
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_gone_or_kept_anyway_may_be_dropped() {
+    fn only_names_that_are_gone_or_held_anyway_may_be_dropped() {
         for errno in [Errno::ACCESS, Errno::IO, Errno::TIMEDOUT, Errno::PERM] {
             assert!(!may_drop(errno));
         }

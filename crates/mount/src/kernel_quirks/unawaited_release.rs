@@ -1,15 +1,16 @@
-//! close(2) does not wait for RELEASE. A program that has just closed the last removed file of a
-//! directory, and removes or replaces the directory, is overtaken by it: another thread may still
-//! be handling the RELEASE, and the file's silly name is in the directory.
+//! close(2) does not wait for RELEASE. After the close of the last removed file of a directory, a
+//! program may remove or replace the directory while another thread still handles the RELEASE, and
+//! the file's silly name is still in the directory.
 //!
-//! Kernels: Linux to 6.18, the newest that was tested. Shown by
+//! Kernels: Linux up to 6.18, the newest that was tested. Shown by
 //! `a_directory_whose_removed_file_was_closed_can_be_removed_and_replaced_at_once`
-//! (tests/tests/names.rs). It can go when RELEASE is awaited, or arrives before what follows it.
+//! (tests/tests/names.rs). It can be removed when close(2) waits for RELEASE, or RELEASE arrives
+//! before later requests.
 
 use curt_client::{InodeId, Superblock, ops};
 use curt_fuse::{FuseContext, Interruption};
 
-/// Waits for requests that arrived earlier, if the directory may hold removed files.
+/// Waits for requests that arrived earlier, if the directory may have removed files.
 pub(crate) fn wait<I: Interruption>(
     client: &Superblock,
     context: &FuseContext<'_, I>,

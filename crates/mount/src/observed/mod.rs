@@ -1,10 +1,9 @@
-//! A file system whose operations are observed: an observer is called when each begins and when it
-//! has ended.
+//! A file system whose operations are observed: an observer is called at the start and at the end
+//! of each.
 //!
-//! Owns the one place where every operation of [`Filesystem`] passes its observers:
-//! [`TracepointObserver`], which emits events, and [`crate::explain`]. Decides nothing. Invariant:
-//! observers do not change what is performed, and change the answer only by denying the kernel
-//! lifetimes for its caches ([`OperationObserver::withholds_lifetimes`]).
+//! All operations of [`Filesystem`] pass their observers here: [`TracepointObserver`], which emits
+//! events, and [`crate::explain`]. Invariant: observers do not change operations, and change the
+//! reply only by setting its timeouts to zero ([`OperationObserver::withholds_lifetimes`]).
 
 mod operation;
 mod tracepoints;
@@ -85,13 +84,13 @@ impl<F, O> fmt::Debug for ObservedFilesystem<F, O> {
 }
 
 impl<F: Filesystem, O: OperationObserver> ObservedFilesystem<F, O> {
-    /// Passes every operation on to `inner`, observed by `observer`.
+    /// Passes all operations to `inner`, observed by `observer`.
     #[must_use]
     pub const fn new(inner: Arc<F>, observer: O) -> Self {
         Self { inner, observer }
     }
 
-    /// Performs an operation; also returns whether its answer may carry lifetimes.
+    /// Performs an operation; also returns whether its reply may have timeouts.
     fn observe<T>(
         &self,
         context: &ObservedContext<'_, F>,
@@ -99,18 +98,18 @@ impl<F: Filesystem, O: OperationObserver> ObservedFilesystem<F, O> {
         perform: impl FnOnce(&F) -> Result<T, Errno>,
         answer: impl for<'t> FnOnce(&'t T) -> FuseOperationReply<'t>,
     ) -> (Result<T, Errno>, bool) {
-        let asker = asker(context);
-        let seen = self.observer.begins(&asker, operation);
+        let caller = caller(context);
+        let seen = self.observer.begins(&caller, operation);
         context.mark_received();
         let promises = !O::withholds_lifetimes(&seen);
         let result = perform(&self.inner);
         let outcome = FuseOperationResult(result.as_ref().map(answer).map_err(|errno| *errno));
-        self.observer.ended(&asker, operation, &outcome, seen);
+        self.observer.ended(&caller, operation, &outcome, seen);
         (result, promises)
     }
 }
 
-const fn asker<I>(context: &FuseContext<'_, I>) -> FuseCaller {
+const fn caller<I>(context: &FuseContext<'_, I>) -> FuseCaller {
     FuseCaller {
         thread: context.tid,
         uid: context.uid,
@@ -118,7 +117,7 @@ const fn asker<I>(context: &FuseContext<'_, I>) -> FuseCaller {
     }
 }
 
-/// Who asks `F` for something.
+/// The context of a call of `F`.
 type ObservedContext<'a, F> = FuseContext<'a, <F as Filesystem>::Interruption>;
 
 const fn done<T>(_: &T) -> Reply<'_> {
@@ -137,7 +136,7 @@ const fn stat_at_once(stat: AttrOut) -> AttrOut {
 }
 
 /// Defines methods that pass an operation on: name, arguments, the operation as observers see it,
-/// the result, and what observers see of it. `withhold` removes the lifetimes from a result.
+/// the result, and what observers see of it. `withhold` sets the timeouts of a result to zero.
 macro_rules! observed_methods {
     ($($method:ident($($argument:ident: $type:ty),*) as $operation:expr
         => $result:ty, $answer:expr $(, withhold $withhold:expr)?;)*) => {$(
@@ -177,7 +176,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         read(node: NodeId, read: &ReadIn, reply: &ReadReply) as Op::Read(node, read)
             => (), |()| Reply::Bytes(reply.sent_bytes());
         write(node: NodeId, write: &WriteIn, data: &[u8]) as Op::Write(node, write, data.len())
-            => u32, |taken| Reply::Bytes(usize::try_from(*taken).unwrap_or(usize::MAX));
+            => u32, |bytes| Reply::Bytes(usize::try_from(*bytes).unwrap_or(usize::MAX));
         statfs(node: NodeId) as Op::Statfs(node) => StatfsOut, done;
         flush(node: NodeId, fh: FuseFh, lock_owner: u64) as Op::Flush(node) => (), done;
         fsync(node: NodeId, fh: FuseFh, data_only: bool) as Op::Fsync(node) => (), done;
@@ -221,14 +220,13 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
 
     fn release(&self, context: &ObservedContext<'_, F>, node: NodeId, release: &ReleaseIn) {
         let operation = Op::Release(node, release);
-        let asker = asker(context);
-        let seen = self.observer.begins(&asker, &operation);
-        // It says itself when it has arrived: as soon as those that come later wait for it where
-        // they have to.
+        let caller = caller(context);
+        let seen = self.observer.begins(&caller, &operation);
+        // It marks itself as received, as soon as later requests wait for it where necessary.
         self.inner.release(context, node, release);
         context.mark_received();
         self.observer
-            .ended(&asker, &operation, &FuseOperationResult(Ok(Reply::Done)), seen);
+            .ended(&caller, &operation, &FuseOperationResult(Ok(Reply::Done)), seen);
     }
 
     fn readdir(
@@ -240,15 +238,15 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
         listing: &mut DirentBuffer<'_>,
     ) -> Result<(), Errno> {
         let operation = Op::Readdir(node, (fh, offset), listing.is_plus());
-        let asker = asker(context);
-        let seen = self.observer.begins(&asker, &operation);
+        let caller = caller(context);
+        let seen = self.observer.begins(&caller, &operation);
         context.mark_received();
         if O::withholds_lifetimes(&seen) {
             listing.clear_lifetimes();
         }
         let result = self.inner.readdir(context, node, fh, offset, listing);
         let outcome = FuseOperationResult(result.map(|()| Reply::Listed(listing)));
-        self.observer.ended(&asker, &operation, &outcome, seen);
+        self.observer.ended(&caller, &operation, &outcome, seen);
         result
     }
 
@@ -257,7 +255,7 @@ impl<F: Filesystem, O: OperationObserver> Filesystem for ObservedFilesystem<F, O
             inner.releasedir(context, node, fh);
             Ok(())
         };
-        // It has no answer.
+        // It has no result.
         let _ = self.observe(context, &Op::Releasedir(node, fh), perform, done);
     }
 }

@@ -1,4 +1,4 @@
-//! What an observer sees: an operation that begins, and its outcome.
+//! An operation as observers see it, and its outcome.
 
 use curt_fuse::{
     AttrOut, CreateIn, DirentBuffer, EntryOut, FuseFh, MknodIn, NodeId, OpenIn, OpenOut, ReadIn, ReleaseIn,
@@ -6,15 +6,15 @@ use curt_fuse::{
 };
 use rustix::io::Errno;
 
-/// Who asks. The thread is 0 where the kernel asks of its own accord, or the caller is in a
-/// process-id namespace that we do not see.
+/// The caller. The thread is 0 for requests of the kernel itself, or if the caller is in a pid
+/// namespace that the daemon cannot see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseCaller {
     /// The thread.
     pub thread: u32,
-    /// The user for file access.
+    /// The fsuid.
     pub uid: u32,
-    /// The group for file access.
+    /// The fsgid.
     pub gid: u32,
 }
 
@@ -39,14 +39,14 @@ pub enum FuseOperation<'a> {
     Open(NodeId, &'a OpenIn),
     Create((NodeId, &'a [u8]), &'a CreateIn),
     Read(NodeId, &'a ReadIn),
-    /// And how many bytes.
+    /// With the number of bytes.
     Write(NodeId, &'a WriteIn, usize),
     Statfs(NodeId),
     Flush(NodeId),
     Release(NodeId, &'a ReleaseIn),
     Fsync(NodeId),
     Opendir(NodeId),
-    /// From a position, and whether what the names lead to is wanted, too.
+    /// With the position, and whether entries are requested, too.
     Readdir(NodeId, (FuseFh, u64), bool),
     Releasedir(NodeId, FuseFh),
     Fsyncdir(NodeId),
@@ -56,7 +56,7 @@ pub enum FuseOperation<'a> {
 }
 
 impl<'a> FuseOperation<'a> {
-    /// The object that it is about, or the directory and the name in it.
+    /// The object, or the directory and the name in it.
     #[must_use]
     pub const fn place(&self) -> (NodeId, Option<&'a [u8]>) {
         match *self {
@@ -90,10 +90,10 @@ impl<'a> FuseOperation<'a> {
     }
 }
 
-/// The answer of an operation that succeeded.
+/// The result of a successful operation.
 #[derive(Clone, Copy, Debug)]
 pub enum FuseOperationReply<'a> {
-    /// What a name leads to; without a node: nothing.
+    /// The entry of a name; without a node: the name does not exist.
     Entry(&'a EntryOut),
     /// Attributes.
     Stat(&'a AttrOut),
@@ -101,13 +101,13 @@ pub enum FuseOperationReply<'a> {
     Target(&'a [u8]),
     /// An open file or directory.
     Opened(&'a OpenOut),
-    /// A file that was made and opened.
+    /// A file that was created and opened.
     Created(&'a EntryOut, &'a OpenOut),
-    /// Bytes that a READ returned, or a WRITE took.
+    /// Number of bytes that a READ returned or a WRITE accepted.
     Bytes(usize),
     /// Names.
     Listed(&'a DirentBuffer<'a>),
-    /// Nothing further.
+    /// No further result.
     Done,
 }
 
@@ -116,7 +116,7 @@ pub enum FuseOperationReply<'a> {
 pub struct FuseOperationResult<'a>(pub Result<FuseOperationReply<'a>, Errno>);
 
 impl FuseOperationResult<'_> {
-    /// What a name leads to, if it was found or made.
+    /// The object of a name, if it was found or created.
     #[must_use]
     pub fn entry(&self) -> Option<&EntryOut> {
         match self.0 {
@@ -129,8 +129,7 @@ impl FuseOperationResult<'_> {
         }
     }
 
-    /// 0, or the errno. A missing name is answered by an entry without a node, and is ENOENT to the
-    /// program.
+    /// 0, or the errno. A missing name is an entry without a node, and ENOENT for the program.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self.0 {

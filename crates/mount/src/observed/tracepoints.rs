@@ -1,7 +1,6 @@
-//! Emits events of programs' operations: one when each arrives, one when it is answered.
+//! Emits the events of operations: one at the start, one at the end of each.
 //!
-//! Decides nothing and changes nothing. While nobody wants the events an operation costs two loads
-//! more.
+//! It changes nothing. While the events are disabled, an operation costs two loads more.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,12 +32,12 @@ impl TracepointObserver {
         }
     }
 
-    /// The fields that all events about an object have.
+    /// The common fields of events about an object.
     fn event_fields(&self, node: NodeId) -> InodeEventFields {
         self.client.event_fields(InodeId(node.0))
     }
 
-    /// The file's number as programs see it; 0 if it is not known.
+    /// The file's fileid as programs see it; 0 if unknown.
     fn fileid(&self, node: NodeId) -> u64 {
         let stat = self.client.last_attributes(InodeId(node.0));
         stat.map_or(0, |stat| stat.attributes.fileid)
@@ -86,8 +85,8 @@ macro_rules! exit {
 impl OperationObserver for TracepointObserver {
     type Seen = ();
 
-    fn begins(&self, asker: &FuseCaller, operation: &FuseOperation<'_>) {
-        let (pid, uid) = (asker.thread, asker.uid);
+    fn begins(&self, caller: &FuseCaller, operation: &FuseOperation<'_>) {
+        let (pid, uid) = (caller.thread, caller.uid);
         match *operation {
             Op::Lookup((at, name)) => event!(NfsLookupEnter: pid, uid, dir: self.fileid(at), name),
             Op::Getattr(node) => enter!(self.event_fields(node), NfsGetattrEnter: pid, uid),
@@ -128,7 +127,7 @@ impl OperationObserver for TracepointObserver {
                 event!(NfsReaddirEnter: pid, uid, dir: self.fileid(node), cookie, plus)
             }
             Op::Access(node, mask) => enter!(self.event_fields(node), NfsAccessEnter: pid, uid, mask),
-            // They are nobody's wait for the server.
+            // No program waits for these.
             Op::Release(..) | Op::Releasedir(..) | Op::Fsyncdir(_) | Op::Getlk(_) | Op::Setlk(_) => {}
         }
     }
@@ -192,7 +191,7 @@ impl OperationObserver for TracepointObserver {
     }
 }
 
-/// The number of the object that a name leads to; 0: none.
+/// The number of the object of a name; 0: none.
 fn found(outcome: &FuseOperationResult<'_>) -> u64 {
     outcome.entry().map_or(0, |entry| entry.attributes.inode)
 }

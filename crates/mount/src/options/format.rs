@@ -1,5 +1,5 @@
-//! Settings written out, defaults included, in the order and spelling of nfs(5)'s /proc/mounts
-//! lines.
+//! Settings as text, defaults included, in the order and spelling of the lines of /proc/mounts
+//! (nfs(5)).
 
 use std::fmt::{Display, Write as _};
 
@@ -8,7 +8,7 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 
 use super::settings::{AllowedUsers, Atime, FigureSettings, LocalLocks, SecurityFlavor, Settings};
 
-/// The options in force, such that reading them back gives the same settings.
+/// The options in force; parsing them returns the same settings.
 #[must_use]
 pub fn format_options(settings: &Settings) -> String {
     let mut list = OptionString::default();
@@ -17,7 +17,8 @@ pub fn format_options(settings: &Settings) -> String {
     list.0
 }
 
-/// The options in force that the kernel knows nothing of: what /run/mount/utab adds to mountinfo.
+/// The options in force that the kernel does not store: those that /run/mount/utab adds to
+/// mountinfo.
 #[must_use]
 pub fn format_utab_options(settings: &Settings) -> String {
     let mut list = OptionString::default();

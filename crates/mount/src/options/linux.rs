@@ -1,4 +1,4 @@
-//! Mount options of the Linux client that ours is compared with: those of nfs(5) alone.
+//! Mount options of the Linux client to compare with: only those of nfs(5).
 
 use super::option_string::split;
 use super::settings::Settings;
@@ -7,7 +7,7 @@ use super::{OptionError, parse, table};
 /// The settings of a Linux mount with these options.
 ///
 /// # Errors
-/// Unknown options, and those that Linux does not have: Curt's own.
+/// Unknown options, and Curt's own, which Linux does not have.
 pub fn of_linux(options: &str) -> Result<Settings, OptionError> {
     for word in split(options) {
         if table::is_own(&word.name) {

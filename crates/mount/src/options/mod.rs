@@ -1,9 +1,9 @@
 //! The options of a mount: those of nfs(5) and mount(8), with the same names, units and defaults,
 //! and Curt's own.
 //!
-//! `table.rs` has a row for each option and says how it is treated; none is ignored silently,
-//! except those that mount(8) reads itself. [`parse`] turns an option string into [`Settings`] and
-//! the remarks that a user should see.
+//! `table.rs` has a row for each option with its treatment; none is ignored silently, except those
+//! that mount(8) reads itself. [`parse`] converts an option string into [`Settings`] and remarks
+//! for the user.
 
 mod format;
 mod linux;
@@ -29,10 +29,10 @@ pub use table::{TABLE, own};
 
 use thiserror::Error;
 
-/// Why an option string is refused; mount.nfs's phrase comes first, then the option and what to do.
+/// Why an option string is refused; mount.nfs's phrase first, then the option and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OptionError {
-    /// No row has this name.
+    /// Unknown option.
     #[error(
         "an incorrect mount option was specified: {option}: unknown; see 'curt mount --help', or pass -s to ignore it"
     )]
@@ -40,15 +40,15 @@ pub enum OptionError {
         /// The option as written.
         option: String,
     },
-    /// The value is missing, not wanted, or out of its range.
+    /// The value is missing, not allowed, or out of range.
     #[error("an incorrect mount option was specified: {option}: {wanted}")]
     Value {
         /// The option as written.
         option: String,
-        /// What it takes.
+        /// The allowed values.
         wanted: String,
     },
-    /// The option asks for what Curt does not do.
+    /// The option requests something that Curt does not support.
     #[error("{option} is not supported: {instead}")]
     Refused {
         /// The option as written.
@@ -58,21 +58,21 @@ pub enum OptionError {
     },
 }
 
-/// What a user is told of an option that was accepted.
+/// A remark for the user about an accepted option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
-    /// Ignored because it asks for what is the case anyway; reported at verbose level.
+    /// Ignored because Curt always behaves as it requests; reported at verbose level.
     Ignored {
         /// The option as written.
         option: String,
-        /// Why it changes nothing.
+        /// Why it has no effect.
         why: &'static str,
     },
-    /// Accepted, but it differs from what the option means elsewhere.
+    /// Accepted, but with a different meaning than elsewhere.
     Warning {
         /// The option as written.
         option: String,
-        /// What differs.
+        /// The difference.
         differs: String,
     },
 }
@@ -80,27 +80,28 @@ pub enum Remark {
 /// The result of parsing an option string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedOptions {
-    /// The values.
+    /// The settings.
     pub settings: Settings,
-    /// What to tell the user.
+    /// Remarks for the user.
     pub remarks: Vec<Remark>,
-    /// The words that were honoured, in order, as `curt stat` and utab show them.
+    /// The honoured options, in order, as `curt stat` and utab show them.
     pub honoured: Vec<OptionWord>,
 }
 
-/// Reads an option string onto the defaults. Later words win over earlier ones, as in nfs(5).
+/// Parses an option string onto the defaults. The last of contradicting options applies, as in
+/// nfs(5).
 pub fn parse(options: &str) -> Result<ParsedOptions, OptionError> {
     parse_onto(Settings::default(), options)
 }
 
-/// Reads an option string onto settings that are in force: what `remount` does.
+/// Parses an option string onto settings in force: `remount`.
 pub fn parse_onto(settings: Settings, options: &str) -> Result<ParsedOptions, OptionError> {
     let words = split(options);
     let mut parsed = ParsedOptions {
         settings,
         ..ParsedOptions::default()
     };
-    // Wherever `sloppy` stands, it holds for the whole string.
+    // `sloppy` applies to the whole string, wherever it is.
     parsed.settings.generic.sloppy |= words.iter().any(|word| word.name == "sloppy");
     for word in &words {
         absorb(&mut parsed, word)?;
@@ -124,7 +125,7 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
             option: option.clone(),
             wanted: wanted.to_owned(),
         })?;
-    match row.verdict {
+    match row.treatment {
         OptionTreatment::Honoured(apply) => {
             let value = word.value.as_deref().unwrap_or_default();
             apply(&mut parsed.settings, value).map_err(|wanted| OptionError::Value { option, wanted })?;
@@ -138,16 +139,16 @@ fn absorb(parsed: &mut ParsedOptions, word: &OptionWord) -> Result<(), OptionErr
     Ok(())
 }
 
-/// Keeps a word that libmount, systemd or a desktop reads from the mount's line in utab (mount(8),
-/// `_netdev` and `x-*`).
-fn keep(kept: &mut Vec<String>, word: &OptionWord, text: String) {
+/// Keeps an option that libmount, systemd or a desktop reads from utab (mount(8), `_netdev` and
+/// `x-*`).
+fn keep(words_kept: &mut Vec<String>, word: &OptionWord, text: String) {
     if word.name == "_netdev" || word.name.starts_with("x-") {
-        kept.retain(|earlier| {
+        words_kept.retain(|earlier| {
             split(earlier)
                 .first()
                 .is_none_or(|earlier| earlier.name != word.name)
         });
-        kept.push(text);
+        words_kept.push(text);
     }
 }
 

@@ -1,15 +1,14 @@
 //! The words of an option string: `a,b=1,c=x\,y`.
 //!
-//! Owns the separators, and knows nothing of the words' meaning. A comma inside a value is written
-//! `\,`, a backslash `\\`, as mount(8) passes such values on; quotes as mount(8) uses them for
-//! `context="a,b"` keep commas too.
+//! Handles separators only. A comma inside a value is written `\,`, a backslash `\\`, as mount(8)
+//! passes such values on; quotes as in `context="a,b"` of mount(8) preserve commas too.
 
-/// One option as it was written.
+/// An option as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionWord {
-    /// What stands before the first `=`.
+    /// The part before the first `=`.
     pub name: String,
-    /// What stands behind it; `None` without an `=`.
+    /// The part after it; `None` without an `=`.
     pub value: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What `remount` may change: `ro` and `rw`, the flags of the mount point, the caching timers and
-//! Curt's own caching options.
+//! Options that `remount` may change: `ro` and `rw`, the flags of the mount point, the caching
+//! timers and Curt's own caching options.
 
 use curt_policy::CacheOptions;
 
@@ -9,16 +9,15 @@ use super::{OptionError, parse_onto};
 
 const INSTEAD: &str = "it cannot change while mounted; unmount and mount again";
 
-/// The settings after a remount with `options`, of which some may only repeat what is in force.
+/// The settings after a remount with `options`, some of which may repeat options in force.
 ///
 /// # Errors
-/// The first option that would change what cannot change; or one that is no option.
+/// The first option that would change what cannot change; or an unknown one.
 pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionError> {
     let sloppy = split(options).iter().any(|word| word.name == "sloppy");
     let mut settings = current.clone();
     settings.generic.sloppy |= sloppy;
-    // A word may take back what one before it said, as in `defaults,sync`: what counts is where
-    // they lead.
+    // An option may revert an earlier one, as in `defaults,sync`: only the final settings count.
     let mut culprit = None;
     for word in split(options) {
         settings = parse_onto(settings, &word.text())?.settings;
@@ -39,9 +38,9 @@ pub fn remounted(current: &Settings, options: &str) -> Result<Settings, OptionEr
     Ok(settings)
 }
 
-/// The settings with all that may change set to one value.
+/// The settings with all changeable ones set to a fixed value.
 fn fixed(settings: &Settings) -> Settings {
-    // `noac` makes writes synchronous as well, which is settled when the mount is made.
+    // `noac` also makes writes synchronous, which is fixed at mount time.
     let CacheOptions {
         users,
         attribute_cache,

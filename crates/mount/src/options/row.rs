@@ -2,20 +2,20 @@
 
 use super::Settings;
 
-/// An option and how it is treated.
+/// An option and its treatment.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionRow {
-    /// Its name; `x-*` stands for every name that begins with `x-`.
+    /// The option's name; `x-*` stands for all names that begin with `x-`.
     pub name: &'static str,
-    /// The values that this row is about, if a name is treated differently by value.
+    /// The values of this row, if the treatment depends on the value.
     pub values: &'static [&'static str],
     /// Whether it takes a value.
     pub takes: OptionArity,
-    /// For Curt's own options, how the value is written: a placeholder, or the possible words
+    /// For Curt's own options, the syntax of the value: a placeholder, or the possible words
     /// separated by `|`.
     pub written: &'static str,
-    /// How it is treated.
-    pub verdict: OptionTreatment,
+    /// The treatment.
+    pub treatment: OptionTreatment,
 }
 
 /// Whether an option takes a value.
@@ -29,19 +29,19 @@ pub enum OptionArity {
     Either,
 }
 
-/// Applies an option, or returns which value it takes.
+/// Applies an option, or returns the allowed values.
 pub(super) type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// How an option is treated.
+/// The treatment of an option.
 #[derive(Debug, Clone, Copy)]
 pub enum OptionTreatment {
     /// It is honoured.
     Honoured(Apply),
-    /// It asks for what is the case anyway; the text says why.
+    /// It has no effect, because Curt always behaves as it requests; the text says why.
     Ignored(&'static str),
-    /// It is refused; the text says what to do instead.
+    /// It is refused; the text names an alternative.
     Refused(&'static str),
-    /// It is meant for mount(8) or systemd, and ignored.
+    /// It is for mount(8) or systemd, and ignored.
     Passed,
 }
 
@@ -56,7 +56,7 @@ impl OptionArity {
 }
 
 impl OptionRow {
-    /// Whether this row is about an option with this name and value.
+    /// Whether this row applies to an option with this name and value.
     pub(super) fn is_about(&self, name: &str, value: Option<&str>) -> bool {
         let named = match self.name.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),

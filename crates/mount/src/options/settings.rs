@@ -7,46 +7,44 @@ use curt_rpc::client::{AddressFamily, RecoveryMode};
 use curt_trace::control::metrics::MetricsAddress;
 use curt_trace::events::RingLevel;
 
-/// Everything that a mount's options decide. Made by [`super::parse`]; `Default` is a mount without
-/// options.
+/// The settings of a mount. Created by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the server is and how its ports are found.
+    /// The server, and how its ports are found.
     pub server: ServerSettings,
     /// How requests are sent, and how long to wait for replies.
     pub transport: TransportSettings,
-    /// What is cached, and for how long. Whose requests arrive (`users`) is settled when it is
-    /// known who mounts.
+    /// What is cached, and for how long. `users` is set when the mounting user is known.
     pub cache: CacheOptions,
-    /// Bounds of what the mount may hold in memory.
+    /// Limits of the mount's memory.
     pub memory: MemorySettings,
-    /// How its figures are published.
+    /// How its statistics are published.
     pub figures: FigureSettings,
-    /// Which kinds of lock stay on this machine.
+    /// Which locks are local.
     pub local_locks: LocalLocks,
-    /// AUTH flavour of the requests.
+    /// Authentication flavor of the requests.
     pub security: SecurityFlavor,
     /// Options of every file system.
     pub generic: GenericSettings,
-    /// Words that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They mean nothing
-    /// here.
+    /// Options that other programs look for in /run/mount/utab: `_netdev`, `x-*`. They have no
+    /// effect on Curt.
     pub passed_through: Vec<String>,
 }
 
 /// Where the server is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// `port=`: NFS port; `None` asks the server's portmapper.
+    /// `port=`: NFS port; `None`: from the server's portmapper.
     pub port: Option<u16>,
-    /// `mountport=`: port of the MOUNT service; `None` asks the portmapper.
+    /// `mountport=`: port of the MOUNT service; `None`: from the portmapper.
     pub mount_port: Option<u16>,
-    /// `mounthost=`: host of the MOUNT service, where it is not the server.
+    /// `mounthost=`: host of the MOUNT service, if it is not the server.
     pub mount_host: Option<String>,
-    /// `addr=`: address of the server, where the name is not to be resolved.
+    /// `addr=`: address of the server, instead of resolving its name.
     pub address: Option<String>,
     /// `mountaddr=`: the same for the MOUNT service.
     pub mount_address: Option<String>,
-    /// `proto=`: which addresses of the server may be used.
+    /// `proto=`: the address family of the server.
     pub family: AddressFamily,
     /// `mountproto=`: the same for the MOUNT service.
     pub mount_family: AddressFamily,
@@ -57,49 +55,47 @@ pub struct ServerSettings {
 pub struct TransportSettings {
     /// `hard`, `soft`, `softerr`.
     pub hardness: RecoveryMode,
-    /// `timeo=`: tenths of a second before a request counts as unanswered, 1 to 6000.
+    /// `timeo=`: tenths of a second before a request times out, 1 to 6000.
     pub timeo: u32,
-    /// `retrans=`: how many retries before the user is told, or a soft mount gives up.
+    /// `retrans=`: number of retries before the user is notified, or a soft mount fails.
     pub retrans: u32,
-    /// `softreval`: while the server does not answer, cached data are served although they have
-    /// expired.
+    /// `softreval`: while the server does not respond, expired cache entries are served.
     pub softreval: bool,
     /// `nconnect=`: connections to the server, 1 to 16.
     pub nconnect: u8,
-    /// `resvport`, `noresvport`; `None`: reserved as root, else not.
+    /// `resvport`, `noresvport`; `None`: reserved for root, otherwise not.
     pub reserved_port: Option<bool>,
     /// `rsize=` in bytes; `None`: what the server prefers, at most 1 MiB.
     pub rsize: Option<u32>,
     /// `wsize=` in bytes; `None`: what the server prefers, at most 1 MiB.
     pub wsize: Option<u32>,
-    /// `retry=`: minutes a mount is tried again; `None`: 2 in the foreground, 10,000 in the
+    /// `retry=`: minutes for which mounting is retried; `None`: 2 in the foreground, 10,000 in the
     /// background.
     pub retry: Option<u32>,
-    /// `bg`: the first failure sends the mount to the background.
+    /// `bg`: after the first failure, mounting continues in the background.
     pub background: bool,
 }
 
-/// Bounds of what the mount may hold in memory.
+/// Limits of the mount's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// `names_max=`: names remembered at most; `None`: the client's default.
+    /// `names_max=`: maximum number of cached names; `None`: the client's default.
     pub names: Option<u64>,
-    /// `dirty_max=`: bytes that the server has not on stable storage, at most; `None`: the client's
-    /// default.
+    /// `dirty_max=`: maximum number of dirty bytes; `None`: the client's default.
     pub dirty_bytes: Option<u64>,
-    /// `listing_max=`: bytes that the names of listed directories take, at most; `None`: the
+    /// `listing_max=`: maximum memory for the names of listed directories in bytes; `None`: the
     /// client's default.
     pub listing_bytes: Option<u64>,
 }
 
-/// How the mount's figures are published beside its control socket.
+/// How the mount's statistics are published in addition to its control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FigureSettings {
-    /// `mountstats=`: how often the mountstats file is written; zero: there is none.
+    /// `mountstats=`: interval of writing the mountstats file; zero: no file.
     pub mountstats: Duration,
-    /// `metrics=`: where Prometheus can scrape.
+    /// `metrics=`: the address for Prometheus.
     pub metrics: Option<MetricsAddress>,
-    /// `ring=`: which events are kept in a file that a crash leaves behind.
+    /// `ring=`: which events are stored in a file that survives a crash.
     pub ring: RingLevel,
 }
 
@@ -113,7 +109,7 @@ impl Default for FigureSettings {
     }
 }
 
-/// Which kinds of lock are kept on this machine alone.
+/// Which locks are local to this machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LocalLocks {
     /// fcntl(2) locks: `local_lock=posix` or `all`, `nolock`.
@@ -122,7 +118,7 @@ pub struct LocalLocks {
     pub flock: bool,
 }
 
-/// AUTH flavour (RFC 5531, section 8).
+/// Authentication flavor (RFC 5531 section 8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecurityFlavor {
     /// AUTH_SYS.
@@ -141,26 +137,26 @@ pub struct GenericSettings {
     pub noexec: bool,
     /// `nosuid`.
     pub nosuid: bool,
-    /// `nodev`, the default: the kernel opens device nodes without asking us, and checks no rights
-    /// of a mount that leaves them to the server.
+    /// `nodev`, the default: the kernel opens device nodes without a request to the daemon, and
+    /// does not check permissions on such a mount.
     pub nodev: bool,
-    /// `sync`: every write reaches stable storage before it returns.
+    /// `sync`: each write is on stable storage before it returns.
     pub sync: bool,
-    /// `dirsync`: the same for changes of directories, which NFS servers do anyway.
+    /// `dirsync`: the same for changes of directories; NFS servers always do this.
     pub dirsync: bool,
     /// `noatime`, `relatime`, `strictatime`.
     pub atime: Atime,
     /// `nodiratime`.
     pub nodiratime: bool,
-    /// Who may use the mount.
+    /// Which users may use the mount.
     pub allow: AllowedUsers,
-    /// `remount`: the mount is there already and its options change.
+    /// `remount`: changes the options of an existing mount.
     pub remount: bool,
     /// `-s`, `sloppy`: unknown options are ignored with a warning.
     pub sloppy: bool,
 }
 
-/// Which access times the kernel keeps (the server keeps its own in any case).
+/// The kernel's handling of access times (the server's are independent of it).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Atime {
     /// The kernel's default.
@@ -172,15 +168,15 @@ pub enum Atime {
     Strict,
 }
 
-/// Who may use the mount.
+/// Which users may use the mount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AllowedUsers {
-    /// Everybody if root mounts, else the user who mounted.
+    /// All users if root mounts, otherwise the mounting user.
     #[default]
     Default,
-    /// Everybody.
+    /// All users.
     Other,
-    /// The user who mounted, and root.
+    /// The mounting user, and root.
     Root,
 }
 

@@ -1,4 +1,4 @@
-//! What is mounted: `server:/path`, `[IPv6]:/path` or `nfs://server[:port]/path`.
+//! The source of a mount: `server:/path`, `[IPv6]:/path` or `nfs://server[:port]/path`.
 
 use thiserror::Error;
 
@@ -9,29 +9,29 @@ pub struct MountSource {
     pub host: String,
     /// Absolute path of the export.
     pub path: String,
-    /// The NFS port, where an `nfs://` URL names one (RFC 2224).
+    /// The NFS port, if an `nfs://` URL has one (RFC 2224).
     pub port: Option<u16>,
 }
 
-/// Why a source cannot be mounted.
+/// Why a source is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MountSourceError {
     /// There is no colon between server and path.
     #[error("remote share not in 'host:dir' format")]
     Format,
-    /// An address in brackets does not end, or nothing stands between them.
+    /// An address in brackets is not terminated, or empty.
     #[error("the address in brackets is not complete; write [2001:db8::1]:/path")]
     Brackets,
     /// The path is not absolute.
     #[error("the path must begin with '/': server:/path")]
     RelativePath,
-    /// The port of a URL is no number from 1 to 65535.
+    /// The port of a URL is not a number from 1 to 65535.
     #[error("the port of the URL must be a number from 1 to 65535")]
     Port,
 }
 
 impl MountSource {
-    /// Reads what stands in an fstab line's first field.
+    /// Parses the first field of an fstab line.
     pub fn parse(text: &str) -> Result<Self, MountSourceError> {
         if let Some(rest) = text.strip_prefix("nfs://") {
             return Self::parse_url(rest);
@@ -81,7 +81,7 @@ impl MountSource {
         })
     }
 
-    /// The source as fstab writes it.
+    /// The source in fstab syntax.
     #[must_use]
     pub fn text(&self) -> String {
         if self.host.contains(':') {

@@ -1,4 +1,4 @@
-//! The table against its documentation, and each option against what it should do.
+//! The table against its documentation, and each option's effect.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::{
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/options.md");
 
-/// The options as they are documented: (option, fate).
+/// The documented options: (option, fate).
 fn as_documented() -> Vec<(&'static str, &'static str)> {
     let mut rows = Vec::new();
     for line in DOCUMENTATION.lines().filter(|line| line.starts_with("| `")) {
@@ -39,8 +39,7 @@ fn documented() -> Vec<(String, String)> {
     as_documented().into_iter().map(filled).collect()
 }
 
-/// The settings with every value away from its default, so that each option's effect shows,
-/// whichever way it goes.
+/// Settings other than the default, so that each option's effect is visible.
 fn opposite(option: &str) -> &'static str {
     match option.split('=').next().unwrap() {
         "ac" => "noac",
@@ -120,8 +119,7 @@ fn every_documented_option_has_its_documented_fate() {
                 }
                 other => panic!("{option}: {other:?}"),
             },
-            // What mount(8) wants to find in utab again is kept as it was written, and changes
-            // nothing else.
+            // Options that mount(8) reads from utab are stored as written, and change nothing else.
             "passed" => {
                 let mut parsed = outcome.unwrap_or_else(|error| panic!("{option}: {error}"));
                 parsed.settings.passed_through.clear();
@@ -134,7 +132,7 @@ fn every_documented_option_has_its_documented_fate() {
 
 #[test]
 fn every_honoured_option_has_an_effect() {
-    // Only these say what is the only possibility.
+    // Only these request the only possible value.
     const ONLY_ONE: &[&str] = &["nfsvers=3", "vers=3", "v3", "mountvers=3"];
     for (option, fate) in documented() {
         if fate != "honoured" || ONLY_ONE.contains(&option.as_str()) {
@@ -155,24 +153,24 @@ fn every_row_is_documented() {
             row.is_about(&words[0].name, words[0].value.as_deref())
         });
         assert!(found, "{} {:?} is not in docs/options.md", row.name, row.values);
-        if let OptionTreatment::Refused(text) | OptionTreatment::Ignored(text) = row.verdict {
+        if let OptionTreatment::Refused(text) | OptionTreatment::Ignored(text) = row.treatment {
             assert!(!text.is_empty(), "{} says nothing", row.name);
         }
     }
 }
 
 #[test]
-fn own_options_are_told_with_the_values_that_are_documented() {
-    let told: Vec<_> = own().collect();
+fn own_options_are_described_with_the_documented_values() {
+    let options: Vec<_> = own().collect();
     for name in [
         "noaccesscheck",
         "sloppycto=N",
         "dirfill=auto|off",
         "metrics=PLACE",
     ] {
-        assert!(told.iter().any(|option| option == name), "{name}: {told:?}");
+        assert!(options.iter().any(|option| option == name), "{name}: {options:?}");
     }
-    for option in &told {
+    for option in &options {
         let (name, values) = option.split_once('=').unwrap_or((option, ""));
         let forms: BTreeSet<_> = match values {
             "" => [name.to_owned()].into(),
@@ -254,7 +252,7 @@ fn sloppy_turns_unknown_options_into_warnings_wherever_it_stands() {
 }
 
 #[test]
-fn the_last_word_wins_and_is_shown_once() {
+fn the_last_option_wins_and_is_shown_once() {
     let parsed = parse("ro,timeo=10,rw,timeo=20").unwrap();
     assert!(!parsed.settings.generic.read_only);
     assert_eq!(parsed.settings.transport.timeo, 20);
@@ -263,7 +261,7 @@ fn the_last_word_wins_and_is_shown_once() {
 }
 
 #[test]
-fn words_that_others_read_are_kept_once_and_shown_beside_the_kernel() {
+fn options_for_others_stay_once_and_are_shown_beside_the_kernels() {
     let current = parse("x-gvfs-name=a,noauto,_netdev,comment=c,x-gvfs-name=b\\,c")
         .unwrap()
         .settings;

@@ -1,4 +1,4 @@
-//! The values that options take: numbers with ranges, names from a list, sizes.
+//! The values of options: numbers with ranges, names from a list, sizes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -20,18 +20,18 @@ where
         })
 }
 
-/// Seconds, as the attribute timers take them.
+/// Seconds, for the attribute timers.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     number(text, 0..=u32::MAX, " (seconds)").map(|seconds| Duration::from_secs(u64::from(seconds)))
 }
 
-/// A TCP port; 0 asks the portmapper, as in nfs(5).
+/// A TCP port; 0: from the portmapper, as in nfs(5).
 pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     Ok(Some(number(text, 0..=u16::MAX, "")?).filter(|&port| port != 0))
 }
 
-/// Bytes of a READ or WRITE: rounded down to a multiple of 4096, from 4096 to 1 MiB (0: what the
-/// server prefers).
+/// Size of a READ or WRITE: rounded down to a multiple of 4096, from 4096 to 1 MiB (0: the server's
+/// preference).
 pub(super) fn transfer(text: &str) -> Result<Option<u32>, String> {
     let bytes: u32 = number(text, 0..=u32::MAX, " (bytes)")?;
     Ok(Some(bytes)
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_words_say_what_they_take() {
+    fn ports_and_keywords_name_the_values_they_accept() {
         assert_eq!(port("0"), Ok(None));
         assert_eq!(
             port("65536").err().as_deref(),

@@ -1,5 +1,4 @@
-//! A client of a protocol version that does not exist, behind a real mount. Needs root and
-//! /dev/fuse.
+//! A client of a fictitious protocol version, behind a real mount. Needs root and /dev/fuse.
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 #[path = "../../../server/tests/warm/sys.rs"]
@@ -89,7 +88,7 @@ fn use_all(directory: &Path) {
     std::os::unix::fs::symlink("sub/file", at("link")).unwrap();
     assert_eq!(names(directory), ["link", "other", "sub"]);
     assert_eq!(fs::read(at("link")).unwrap(), b"first");
-    // Over an open file, which its server keeps: it is given no other name.
+    // Over an open file, which its server keeps: it needs no silly rename.
     fs::rename(at("sub/file"), at("other")).unwrap();
     assert_eq!(names(directory), ["link", "other", "sub"]);
     assert_eq!(fs::read(at("other")).unwrap(), b"first");
@@ -97,31 +96,31 @@ fn use_all(directory: &Path) {
     assert_eq!(names(&at("sub")), [""; 0]);
     fs::remove_dir(at("sub")).unwrap();
     assert_eq!(names(directory), ["link"]);
-    let mut kept = String::new();
+    let mut content = String::new();
     file.write_all(b" and more").unwrap();
     file.seek(SeekFrom::Start(0)).unwrap();
-    file.read_to_string(&mut kept).unwrap();
-    assert_eq!(kept, "second and more");
+    file.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "second and more");
     drop(file);
 }
 
-/// Look-ups that are counted.
+/// Number of counted look-ups.
 const LOOKUPS: usize = 200;
 
-/// Where the traced process mounts.
-const PLACE: &str = "CURT_TEST_MOUNT";
+/// The mount point of the traced process.
+const MOUNT_POINT: &str = "CURT_TEST_MOUNT";
 
 #[test]
 fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device() {
-    if let Some(place) = std::env::var_os(PLACE) {
-        // Until the parent has looked all up.
-        return with_mount(Path::new(&place), || _ = std::io::stdin().read(&mut [0]));
+    if let Some(position) = std::env::var_os(MOUNT_POINT) {
+        // Until the parent has looked up all names.
+        return with_mount(Path::new(&position), || _ = std::io::stdin().read(&mut [0]));
     }
     let directory = tempfile::tempdir().unwrap();
     let before = fs::metadata(directory.path()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     let name = "a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device";
-    command.args(["--exact", name]).env(PLACE, directory.path());
+    command.args(["--exact", name]).env(MOUNT_POINT, directory.path());
     #[expect(clippy::zombie_processes, reason = "whoever traces it waits for it")]
     let mut child = sys::spawn(command.stdin(Stdio::piped()).stdout(Stdio::null())).unwrap();
     let stdin = child.stdin.take();
@@ -161,8 +160,8 @@ fn a_lookup_from_memory_takes_no_system_calls_but_reading_and_writing_the_device
         reads.abs_diff(LOOKUPS) <= 1 && writes.abs_diff(LOOKUPS) <= 1,
         "{reads} {writes}"
     );
-    // Whether the caller is still the same task is looked at every 10 ms.
+    // Every 10 ms the client checks whether the caller is still the same task.
     let _ = count(libc::SYS_newfstatat) + count(libc::SYS_statx);
-    // Now and then a thread does something for the first time.
+    // Occasionally a thread does something for the first time.
     assert!(calls.values().sum::<usize>() <= LOOKUPS / 20, "{calls:?}");
 }

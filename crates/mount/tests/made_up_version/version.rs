@@ -1,5 +1,5 @@
-//! The made-up version: a server in memory whose files outlive their names, and to which each
-//! intent is one call.
+//! The fictitious version: a server in memory whose files outlive their names, and that implements
+//! each operation by one call.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -85,7 +85,7 @@ impl Tree {
 
     fn attributes(&mut self, handle: &FileHandle) -> Attributes {
         let object = self.of(handle);
-        // A change has a number, which serves as a time, too.
+        // The number of the change serves as the time.
         let changed = Timestamp::new(object.changes, 1);
         Attributes {
             kind: object.kind,
@@ -270,10 +270,10 @@ impl Protocol for MadeUpVersion {
     ) -> Result<Option<NfsReply<ReadData, Option<Attributes>>>, CallError> {
         let answer = self.ask(|tree| {
             let bytes = &tree.of(file).bytes;
-            let place = |at| usize::try_from(at).unwrap().min(bytes.len());
+            let position = |at| usize::try_from(at).unwrap().min(bytes.len());
             let data = ReadData {
-                bytes: SharedBytes::new(bytes[place(range.start)..place(range.end)].to_vec()),
-                end: place(range.end) == bytes.len(),
+                bytes: SharedBytes::new(bytes[position(range.start)..position(range.end)].to_vec()),
+                end: position(range.end) == bytes.len(),
             };
             (Ok(data), Some(tree.attributes(file)))
         });
@@ -290,9 +290,9 @@ impl Protocol for MadeUpVersion {
     ) -> Answer<WriteReply, Wcc> {
         self.ask(|tree| {
             let ((), wcc) = tree.change(file, |tree| {
-                let (start, held) = (usize::try_from(offset).unwrap(), &mut tree.of(file).bytes);
-                held.resize(held.len().max(start + bytes.len()), 0);
-                held[start..start + bytes.len()].copy_from_slice(bytes);
+                let (start, content) = (usize::try_from(offset).unwrap(), &mut tree.of(file).bytes);
+                content.resize(content.len().max(start + bytes.len()), 0);
+                content[start..start + bytes.len()].copy_from_slice(bytes);
             });
             let written = WriteReply {
                 count: u32::try_from(bytes.len()).unwrap(),

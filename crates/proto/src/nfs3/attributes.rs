@@ -1,4 +1,4 @@
-//! Attributes: as reported, as set, and as compared before and after (RFC 1813 sections 2.3 and
+//! Attributes: as reported, as set, and before and after an operation (RFC 1813 sections 2.3 and
 //! 2.6).
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Xdr};
@@ -25,7 +25,7 @@ pub enum Ftype {
     Fifo = 7,
 }
 
-/// A device's numbers (`specdata3`); zeroes for what is no device.
+/// A device number (`specdata3`); zeros for other objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct SpecData {
     /// The major number.
@@ -34,8 +34,7 @@ pub struct SpecData {
     pub minor: u32,
 }
 
-/// A time since 1970 (`nfstime3`). A peer may send more than 999,999,999 nanoseconds: readers must
-/// allow for it.
+/// A time since 1970 (`nfstime3`). A peer may send more than 999,999,999 nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
 pub struct NfsTime {
     /// Seconds, unsigned: up to the year 2106.
@@ -61,7 +60,7 @@ pub struct Fattr {
     pub size: u64,
     /// The space on disk in bytes.
     pub used: u64,
-    /// The device's numbers, for devices.
+    /// The device number, for devices.
     pub rdev: SpecData,
     /// The file system's identifier.
     pub fsid: u64,
@@ -80,7 +79,7 @@ impl Fattr {
     pub const ENCODED: usize = 84;
 }
 
-// By hand and in one piece: nearly every reply carries one or two of these, a directory listing
+// By hand and in one piece: almost each reply contains one or two of these, a directory listing
 // hundreds.
 impl Encode for Fattr {
     #[inline]
@@ -139,23 +138,23 @@ impl Decode<'_> for Fattr {
     }
 }
 
-/// What SETATTR is to do with a time (`set_atime`, `set_mtime`).
+/// How SETATTR sets a time (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum TimeHow {
-    /// Leave it.
+    /// Do not change it.
     #[default]
     #[xdr(case = 0)]
     DontChange,
-    /// The server's present time.
+    /// The server's current time.
     #[xdr(case = 1)]
     SetToServerTime,
-    /// This time.
+    /// The given time.
     #[xdr(case = 2)]
     SetToClientTime(NfsTime),
 }
 
-/// Attributes to be set; what is absent stays (`sattr3`).
+/// Attributes to be set; `None` leaves a value unchanged (`sattr3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct Sattr {
     /// Permission bits.
@@ -172,7 +171,7 @@ pub struct Sattr {
     pub mtime: TimeHow,
 }
 
-/// What of a file's attributes before an operation is worth comparing (`wcc_attr`).
+/// Attributes before an operation (`wcc_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct WccAttr {
     /// The size in bytes.
@@ -183,8 +182,8 @@ pub struct WccAttr {
     pub ctime: NfsTime,
 }
 
-/// Attributes before and after an operation (`wcc_data`): if `before` is what a cache knew, nobody
-/// else changed the file, and the cache may take `after` for its own.
+/// Attributes before and after an operation (`wcc_data`): if `before` equals the cached attributes,
+/// no other client changed the file, and `after` may replace them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct WccData {
     /// Before the operation.

@@ -1,4 +1,4 @@
-//! Conversions between the types of the wire and those of the domain.
+//! Conversions between the wire types and those of the crate `types`.
 
 use curt_types::{
     Attributes, ChangeStamp, Device, FileHandle, FileKind, PreOpState, SetAttributes, SetTime, Stability,
@@ -14,8 +14,8 @@ impl From<NfsTime> for Timestamp {
 }
 
 impl From<Timestamp> for NfsTime {
-    /// nfstime3 has unsigned seconds (RFC 1813 §2.5): times before 1970 and after 2106 become its
-    /// first and its last second, as in Linux' client.
+    /// nfstime3 has unsigned seconds (RFC 1813 section 2.5): times before 1970 and after 2106 are
+    /// clamped, as in the Linux client.
     fn from(time: Timestamp) -> Self {
         match u32::try_from(time.seconds()) {
             Ok(seconds) => Self {

@@ -1,18 +1,18 @@
-//! The handle of a file: opaque to clients, of 0 to 64 bytes (RFC 1813 section 2.3.3, `nfs_fh3`).
+//! The file handle: opaque to clients, 0 to 64 bytes (RFC 1813 section 2.3.3, `nfs_fh3`).
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, TooLong, put_opaque};
 
-/// The longest handle, in bytes (NFS3_FHSIZE).
+/// Maximum length of a handle in bytes (NFS3_FHSIZE).
 pub const FILE_HANDLE_MAX: usize = 64;
 
-/// A file handle, kept inline. Equal bytes mean the same file; unequal bytes prove nothing.
+/// A file handle, stored inline. Equal bytes mean the same file; unequal bytes prove nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NfsFh3 {
     length: u8,
-    // Zero beyond `length`, so that the derived comparison is right.
+    // Zero beyond `length`, so that the derived comparison is correct.
     bytes: [u8; FILE_HANDLE_MAX],
 }
 
@@ -67,7 +67,7 @@ impl Decode<'_> for NfsFh3 {
     #[inline]
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let bytes = decoder.opaque(FILE_HANDLE_MAX)?;
-        // The decoder has just compared the length with the limit: this cannot fail.
+        // The decoder has just compared the length with the limit, so this cannot fail.
         Self::new(bytes).map_err(|_| DecodeError::Short)
     }
 }

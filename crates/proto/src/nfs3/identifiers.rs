@@ -1,10 +1,10 @@
-//! Numbers, verifiers and names, each a type of its own.
+//! Numbers, verifiers and names.
 
 use curt_xdr::{Opaque, TooLong, Xdr};
 
 use super::{FILENAME_MAX, PATH_MAX};
 
-/// A file's number inside its file system (`fileid3`).
+/// A file's number within its file system (`fileid3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
 pub struct Fileid(pub u64);
 
@@ -12,20 +12,19 @@ pub struct Fileid(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
 pub struct Cookie(pub u64);
 
-/// Under which verifier cookies are valid (`cookieverf3`).
+/// The verifier under which cookies are valid (`cookieverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct CookieVerifier(pub [u8; 8]);
 
-/// Changes when a server may have lost uncommitted writes (`writeverf3`).
+/// Changes when a server may have lost unstable writes (`writeverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct WriteVerifier(pub [u8; 8]);
 
-/// Chosen by a client so that an exclusive CREATE can be repeated safely (`createverf3`).
+/// Chosen by a client so that an exclusive CREATE can be sent again safely (`createverf3`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct CreateVerifier(pub [u8; 8]);
 
-/// One component of a path: any bytes (`filename3`). Which names are acceptable is the server's
-/// affair.
+/// A component of a path: any bytes (`filename3`). The server decides which names are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Xdr)]
 pub struct Filename<'a>(Opaque<'a, FILENAME_MAX>);
 

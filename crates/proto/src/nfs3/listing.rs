@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): written entry by entry into a
-//! budget, read entry by entry without a list in between. Failures carry the directory's
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): encoded entry by entry within a
+//! size limit, decoded entry by entry without an intermediate list. Failures have the directory's
 //! attributes, if any.
 
 use core::marker::PhantomData;
@@ -13,11 +13,11 @@ use super::{Cookie, CookieVerifier, Fattr, Fileid, Filename, NfsFh3};
 pub struct ReaddirArguments {
     /// The directory.
     pub directory: NfsFh3,
-    /// After which entry to continue.
+    /// The entry after which to continue.
     pub cookie: Cookie,
-    /// The verifier that came with the cookie; zeroes with cookie 0.
+    /// The verifier of the cookie; zeros with cookie 0.
     pub verifier: CookieVerifier,
-    /// The most bytes that the result may be.
+    /// Maximum size of the result in bytes.
     pub count: u32,
 }
 
@@ -26,35 +26,35 @@ pub struct ReaddirArguments {
 pub struct ReaddirPlusArguments {
     /// The directory.
     pub directory: NfsFh3,
-    /// After which entry to continue.
+    /// The entry after which to continue.
     pub cookie: Cookie,
-    /// The verifier that came with the cookie; zeroes with cookie 0.
+    /// The verifier of the cookie; zeros with cookie 0.
     pub verifier: CookieVerifier,
-    /// The most bytes of names, cookies and file numbers.
+    /// Maximum size of names, cookies and fileids in bytes.
     pub directory_count: u32,
-    /// The most bytes that the result may be.
+    /// Maximum size of the result in bytes.
     pub max_count: u32,
 }
 
 /// An entry of READDIR (`entry3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct DirectoryEntry<'a> {
-    /// The file's number.
+    /// The file's fileid.
     pub fileid: Fileid,
     /// Its name.
     pub name: Filename<'a>,
-    /// The position after it.
+    /// The cookie of the entry.
     pub cookie: Cookie,
 }
 
 /// An entry of READDIRPLUS (`entryplus3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct DirectoryEntryPlus<'a> {
-    /// The file's number.
+    /// The file's fileid.
     pub fileid: Fileid,
     /// Its name.
     pub name: Filename<'a>,
-    /// The position after it.
+    /// The cookie of the entry.
     pub cookie: Cookie,
     /// Its attributes.
     pub attributes: Option<Fattr>,
@@ -67,15 +67,14 @@ pub struct DirectoryEntryPlus<'a> {
 pub struct ReaddirOk<'a, E> {
     /// The directory's attributes.
     pub attributes: Option<Fattr>,
-    /// What to send with the cookies.
+    /// The verifier for the cookies.
     pub verifier: CookieVerifier,
     /// The entries.
     pub entries: ReaddirEntries<'a, E>,
 }
 
 impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
-    /// Takes all bytes that are left: the entries are decoded, and the end is checked, by who walks
-    /// them.
+    /// Takes all remaining bytes: the iteration decodes the entries and checks the end.
     fn decode(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             attributes: decoder.get()?,
@@ -89,7 +88,7 @@ impl<'a, E> Decode<'a> for ReaddirOk<'a, E> {
     }
 }
 
-/// The entries of a listing, decoded one at a time. After the last, [`ReaddirEntries::eof`] tells
+/// The entries of a listing, decoded one at a time. After the last, [`ReaddirEntries::eof`] returns
 /// whether the directory ends there. After an error there are no more entries.
 #[derive(Clone, Debug)]
 pub struct ReaddirEntries<'a, E> {
@@ -99,7 +98,7 @@ pub struct ReaddirEntries<'a, E> {
 }
 
 impl<E> ReaddirEntries<'_, E> {
-    /// Whether the directory ends with this listing; `None` before the last entry was taken.
+    /// Whether the directory ends with this listing; `None` before the last entry was decoded.
     #[must_use]
     pub fn eof(&self) -> Option<bool> {
         self.end.and_then(Result::ok)
@@ -133,38 +132,39 @@ impl<'a, E: Decode<'a>> Iterator for ReaddirEntries<'a, E> {
     }
 }
 
-/// An entry did not fit; nothing of it was written.
+/// An entry does not fit; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the entry does not fit the reply")]
 pub struct ReplyFull;
 
-/// Writes the successful result of READDIR or READDIRPLUS into a buffer, never beyond its budgets.
+/// Encodes the successful result of READDIR or READDIRPLUS into a buffer, within size limits.
 ///
-/// The budget counts the result structure (`READDIR3resok`) with all its XDR overhead, not the
-/// status before it. Room for the end of the list is kept from the start. Attributes and handles
-/// are optional, and names are not: where the first entry has no room beside them, they are left
+/// The limit includes the result structure (`READDIR3resok`) with its XDR overhead, but not the
+/// status before it. Space for the end of the list is reserved from the start. Attributes and
+/// handles are optional, names are not: if the first entry does not fit with them, they are
+/// omitted.
 /// out.
 #[derive(Debug)]
 pub struct ListingEncoder<'b> {
     out: &'b mut Vec<u8>,
-    /// Where the result structure begins.
+    /// The start of the result structure.
     start: usize,
     verifier: CookieVerifier,
-    /// The length `out` must not exceed.
+    /// The maximum length of `out`.
     limit: usize,
-    /// What is left of READDIRPLUS's `dircount`, in bytes.
+    /// The rest of READDIRPLUS's `dircount` in bytes.
     directory_left: usize,
     entries: usize,
 }
 
-/// The end of the list: no further entry, and the end-of-file flag.
+/// The end of the list: no further entry, and the eof flag.
 const END_BYTES: usize = 8;
-/// File number, length of the name, and cookie.
+/// Fileid, length of the name, and cookie.
 const ENTRY_BYTES: usize = 8 + 4 + 8;
 
 impl<'b> ListingEncoder<'b> {
-    /// Begins the result structure: `count` bounds all of it, `directory_count` the names, cookies
-    /// and file numbers of READDIRPLUS (READDIR has no such bound: pass `u32::MAX`).
+    /// Begins the result structure: `count` limits its total size, `directory_count` the names,
+    /// cookies and fileids of READDIRPLUS (READDIR has no such limit: pass `u32::MAX`).
     ///
     /// # Errors
     /// [`ReplyFull`] if not even an empty list fits; nothing is written then.
@@ -195,14 +195,14 @@ impl<'b> ListingEncoder<'b> {
         Ok(encoder)
     }
 
-    /// Writes what stands before the first entry.
+    /// Writes the fields before the first entry.
     fn begin(&mut self, attributes: Option<Fattr>) {
         self.out.truncate(self.start);
         attributes.encode(self.out);
         self.verifier.encode(self.out);
     }
 
-    /// Whether so many bytes and the end of the list fit.
+    /// Whether `bytes` bytes and the end of the list fit.
     fn has_room(&self, bytes: usize) -> bool {
         self.out.len() + bytes + END_BYTES <= self.limit
     }
@@ -259,8 +259,8 @@ impl<'b> ListingEncoder<'b> {
         if self.entries == 0 && !self.has_room(entry) {
             self.begin(None);
         }
-        // A single entry above dircount is still sent: the RFC calls dircount a hint, and a client
-        // could never get past that entry otherwise. maxcount is a hard limit.
+        // A single entry above dircount is still sent: the RFC calls dircount a hint, and otherwise
+        // a client could never get past that entry. maxcount is a hard limit.
         let over_directory = directory > self.directory_left && self.entries > 0;
         if !self.has_room(entry) || over_directory {
             return Err(ReplyFull);
@@ -270,7 +270,7 @@ impl<'b> ListingEncoder<'b> {
         Ok(())
     }
 
-    /// How many entries were added.
+    /// Number of entries added.
     #[must_use]
     pub const fn entries(&self) -> usize {
         self.entries

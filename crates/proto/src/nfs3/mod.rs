@@ -1,7 +1,7 @@
 //! NFS version 3 (RFC 1813).
 //!
-//! A procedure `X` has `XArguments`, `XOk` and, where a failure carries more than its status,
-//! `XFailed`; what comes back is an [`NfsResult`] of the two.
+//! A procedure `X` has `XArguments`, `XOk` and, if a failure has more than its status, `XFailed`;
+//! its result is an [`NfsResult`] of the two.
 
 mod attributes;
 mod calls;
@@ -39,12 +39,11 @@ pub const PROGRAM: u32 = 100_003;
 pub const VERSION: u32 = 3;
 /// The registered port.
 pub const PORT: u16 = 2049;
-/// Most bytes of data in one READ or WRITE, in bytes: what we offer (FSINFO) and all that we
-/// accept.
+/// Maximum number of data bytes of one READ or WRITE: offered by the server (FSINFO), and the limit
+/// when decoding.
 pub const DATA_MAX: usize = 1 << 20;
-/// Longest name that is decoded, in bytes. Far above what any file system takes, so that a name
-/// that is merely too long gets its own status (`NFS3ERR_NAMETOOLONG`) and not the reject of a
-/// malformed call.
+/// Maximum length of a name when decoding, in bytes. Far above the limits of file systems, so that
+/// a name that is too long gets `NFS3ERR_NAMETOOLONG` instead of GARBAGE_ARGS.
 pub const FILENAME_MAX: usize = 65_535;
-/// Longest target of a symbolic link that is decoded, in bytes; see [`FILENAME_MAX`].
+/// Maximum length of a symbolic link's target when decoding, in bytes; see [`FILENAME_MAX`].
 pub const PATH_MAX: usize = 65_535;

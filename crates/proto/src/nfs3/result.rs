@@ -1,15 +1,15 @@
-//! What every procedure returns: its result, or a status with what comes with it.
+//! The result of each procedure: a value, or a status with additional data.
 
 use curt_xdr::{Decode, DecodeError, Decoder, Encode};
 
 use super::NfsStat3;
 
-/// The union over `nfsstat3` that every result of RFC 1813 is.
+/// The union over `nfsstat3` that each result of RFC 1813 is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsResult<T, F = ()> {
     /// `NFS3_OK` and the result.
     Ok(T),
-    /// Any other status, and what the procedure tells even then.
+    /// Any other status, with the data of a failure.
     Failed(NfsStat3, F),
 }
 
@@ -25,7 +25,7 @@ impl<T, F> NfsResult<T, F> {
     /// As a `Result`, for `?`.
     ///
     /// # Errors
-    /// The status and its company, if it is not `NFS3_OK`.
+    /// The status and the data of a failure, if it is not `NFS3_OK`.
     pub fn into_result(self) -> Result<T, (NfsStat3, F)> {
         match self {
             Self::Ok(value) => Ok(value),

@@ -10,7 +10,7 @@ macro_rules! statuses {
         Ok = $ok:literal, $ok_name:literal, $ok_meaning:literal;
         $($variant:ident = $number:literal, $name:literal, $meaning:literal;)*
     ) => {
-        /// What became of a call (`nfsstat3`).
+        /// The status of a call (`nfsstat3`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum NfsStat3 {
@@ -28,7 +28,7 @@ macro_rules! statuses {
                 match self { Self::Ok => $ok_name, $(Self::$variant => $name),* }
             }
 
-            /// What it means, in a few words without a full stop.
+            /// The meaning, in a few words without a full stop.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { Self::Ok => $ok_meaning, $(Self::$variant => $meaning),* }
@@ -48,7 +48,7 @@ macro_rules! statuses {
         }
 
         impl From<NfsStat3> for Fault {
-            /// Of a call that failed: to fail with NFS3_OK is a server's fault.
+            /// For a failed call: NFS3_OK here is an error of the server.
             fn from(status: NfsStat3) -> Self {
                 match status {
                     NfsStat3::Ok => Self::Serverfault,

@@ -1,5 +1,5 @@
-//! The directory of RPC services (RFC 1833): portmap version 2 and rpcbind versions 3 and 4, as far
-//! as a client or a server of NFS uses them: look-up and registration.
+//! The portmapper (RFC 1833): portmap version 2 and rpcbind versions 3 and 4, as far as a client or
+//! a server of NFS uses them: look-up and registration.
 
 mod universal_address;
 
@@ -19,7 +19,8 @@ pub const PROTOCOL_UDP: u32 = 17;
 pub const NETID_TCP: &[u8] = b"tcp";
 /// The network identifier of TCP over IPv6.
 pub const NETID_TCP6: &[u8] = b"tcp6";
-/// Longest string in a [`Rpcb`], in bytes. The RFC sets no limit; the longest address needs 47.
+/// Maximum length of a string in a [`Rpcb`], in bytes. The RFC sets no limit; the longest address
+/// needs 47.
 pub const STRING_MAX: usize = 255;
 
 /// A version of the program. Procedures 0 to 3 have the same numbers in all three.
@@ -29,14 +30,14 @@ pub enum RpcbindVersion {
     Portmap2 = 2,
     /// Rpcbind: universal addresses.
     Rpcbind3 = 3,
-    /// Rpcbind: the same for what is used here.
+    /// Rpcbind: the same for the procedures used here.
     Rpcbind4 = 4,
 }
 
-/// A procedure that this crate has arguments for.
+/// A procedure supported by this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortmapProcedure {
-    /// Nothing.
+    /// Does nothing.
     Null = 0,
     /// Registers: [`Mapping`] or [`Rpcb`] in, bool out.
     Set = 1,
@@ -47,7 +48,7 @@ pub enum PortmapProcedure {
     Lookup = 3,
 }
 
-/// A version 2 mapping. In a look-up the port is ignored, in UNSET protocol and port are.
+/// A version 2 mapping. The port is ignored in a look-up, protocol and port in UNSET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct Mapping {
     /// The program.
@@ -67,15 +68,14 @@ pub struct Rpcb<'a> {
     pub program: u32,
     /// Its version.
     pub version: u32,
-    /// The network, as [`NETID_TCP`].
+    /// The network, such as [`NETID_TCP`].
     pub netid: Opaque<'a, STRING_MAX>,
-    /// The universal address; in a look-up empty, or the address by which the directory was
-    /// reached.
+    /// The universal address; in a look-up empty, or the address at which rpcbind was reached.
     pub address: Opaque<'a, STRING_MAX>,
-    /// Who registered it: in SET and UNSET the user's name.
+    /// The owner: in SET and UNSET the user's name.
     pub owner: Opaque<'a, STRING_MAX>,
 }
 
-/// GETADDR's result: a universal address, empty if nobody is registered.
+/// GETADDR's result: a universal address, empty if there is no registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct UniversalAddress<'a>(pub Opaque<'a, STRING_MAX>);

@@ -1,4 +1,4 @@
-//! Universal addresses: an IP address in its usual text and the port as two decimal bytes (RFC 5665
+//! Universal addresses: an IP address in text form and the port as two decimal bytes (RFC 5665
 //! section 5.2.3).
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ pub fn format_universal_address(address: SocketAddr) -> String {
     format!("{}.{high}.{low}", address.ip())
 }
 
-/// The reverse of [`format_universal_address`]; `None` for what is none.
+/// The reverse of [`format_universal_address`]; `None` for invalid text.
 #[must_use]
 pub fn parse_universal_address(text: &[u8]) -> Option<SocketAddr> {
     let text = core::str::from_utf8(text).ok()?;

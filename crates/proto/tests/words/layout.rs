@@ -1,4 +1,4 @@
-//! Layouts to the byte, limits at their bounds, and tables of numbers.
+//! Exact layouts, limits, and tables of numbers.
 
 use curt_proto::mount3::{self, DirPath};
 use curt_proto::nfs3::*;

@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS: written within a budget, read entry by entry.
+//! READDIR and READDIRPLUS: encoded within a size limit, decoded entry by entry.
 
 use curt_proto::nfs3::*;
 use curt_xdr::{DecodeError, decode_all};
@@ -9,7 +9,7 @@ use crate::numbers::Numbers;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// A listing comes back entry by entry, is never above its budget, and ends as it was ended.
+    /// A decoded listing has the same entries and end, and never exceeds its limit.
     #[test]
     fn listings_survive_within_their_budget(
         seed: u64, plus: bool, eof: bool, count in 0u32..4000, directory_count in 0u32..4000,
@@ -44,7 +44,7 @@ proptest! {
         let directory: usize = sent.iter().map(|e| 20 + e.name.bytes().len().next_multiple_of(4)).sum();
         prop_assert!(sent.len() <= 1 || directory <= usize::try_from(directory_count).unwrap());
         let (got, end) = if plus { walk_plus(&out[4..]) } else { walk(&out[4..]) };
-        // The first entry may have room for its name alone.
+        // There may be room only for the name of the first entry.
         let bare = |entry: &DirectoryEntryPlus<'_>| (entry.fileid, entry.name.bytes().to_vec(), entry.cookie);
         prop_assert!(got.iter().map(bare).eq(sent.iter().map(bare)));
         prop_assert!(got.iter().skip(1).eq(sent.iter().skip(1)));

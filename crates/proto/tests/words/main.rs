@@ -1,6 +1,5 @@
-//! The words of the protocols against their RFCs: every procedure's arguments and results, both
-//! arms, survive a round trip; every cut of them is an error; layouts that an RFC fixes to the byte
-//! are what it says.
+//! The wire types against their RFCs: the arguments and results of each procedure, in both arms,
+//! survive a round trip; each truncation is an error; layouts that an RFC fixes are exact.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod layout;

@@ -1,8 +1,8 @@
-//! Values that differ from each other.
+//! Distinct values.
 
 use curt_proto::nfs3::*;
 
-/// A source of different values, so that two fields that change places are noticed.
+/// Returns distinct values, so that swapped fields are detected.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

@@ -1,4 +1,4 @@
-//! MOUNT and rpcbind, and noise for all.
+//! MOUNT and rpcbind, and random bytes for all.
 
 use curt_proto::mount3::{
     ClientName, DirPath, ExportList, ExportNode, MountBody, MountList, MountOk, MountReply,
@@ -35,7 +35,7 @@ proptest! {
         survives(&portmap::UniversalAddress(text));
     }
 
-    /// Noise is an error or a value, never a panic.
+    /// Random bytes are an error or a value, never a panic.
     #[test]
     fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode_all::<CreateArguments<'_>>(&noise);

@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_file_system_says_survives(seed: u64) {
+    fn replies_of_a_file_system_survive(seed: u64) {
         let n = &mut Numbers(seed);
         let failure = NfsStat3::ALL[1 + usize::try_from(seed % 28).unwrap()];
         let stat = FsstatOk {

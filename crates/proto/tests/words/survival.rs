@@ -1,5 +1,5 @@
-//! What it means that a value survives: encoded and decoded it is equal, and no cut of its bytes is
-//! accepted.
+//! The round-trip check: a value is equal after encoding and decoding, and truncated bytes are
+//! rejected.
 
 use core::fmt::Debug;
 
@@ -24,8 +24,8 @@ where
     }
 }
 
-/// Decoding whose result is compared at once, so that a value of one lifetime can be tested with
-/// bytes of another.
+/// Decoding with an immediate comparison, so that a value of one lifetime can be tested with bytes
+/// of another.
 pub(crate) trait DecodeFrom<'a, T> {
     fn equals(bytes: &'a [u8], value: &T) -> Result<(), DecodeError>;
 }

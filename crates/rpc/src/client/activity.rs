@@ -1,4 +1,4 @@
-//! Whether the server still answers: the basis of the "not responding" message and of `silent_for`.
+//! Whether the server replies: the source of the "not responding" message and of `silent_for`.
 
 use std::{
     sync::{
@@ -12,14 +12,14 @@ use super::TransportEvents;
 use crate::clock::TimeSource;
 use curt_trace::probe;
 
-/// One for each transport.
+/// One per transport.
 pub(super) struct ServerActivity {
     server: String,
     clock: TimeSource,
     base: Instant,
     waiting: AtomicUsize,
-    /// Nanoseconds since `base` of the last reply, or of the moment when a call began to wait
-    /// alone.
+    /// Nanoseconds since `base` of the last reply, or of the time when a call began to wait while
+    /// no other call waited.
     quiet_since: AtomicU64,
     outage: AtomicBool,
     /// Nanoseconds since `base` of the last time that the server's host refused a connection; zero
@@ -57,17 +57,17 @@ impl ServerActivity {
         &*self.events
     }
 
-    /// A call begins to wait, until what is returned is dropped.
+    /// Counts a waiting call until the returned value is dropped.
     pub(super) fn begin_wait(&self) -> ReplyWait<'_> {
-        // Only numbers for people and for a bound of seconds are made of these: no ordering with
-        // other memory is needed.
+        // The values are used for statistics and timeouts of seconds only: no ordering with other
+        // memory is needed.
         if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             self.quiet_since.store(self.now(), Ordering::Relaxed);
         }
         ReplyWait(self)
     }
 
-    /// A reply came, of whatever call.
+    /// Records the receipt of a reply to any call.
     pub(super) fn note_reply(&self) {
         self.quiet_since.store(self.now(), Ordering::Relaxed);
         if self.outage.load(Ordering::Relaxed) && self.outage.swap(false, Ordering::AcqRel) {
@@ -77,9 +77,10 @@ impl ServerActivity {
         }
     }
 
-    /// A call waited longer than `patience`. It is an outage if nobody else was answered meanwhile.
-    pub(super) fn note_timeout(&self, patience: Duration) {
-        let silent = self.silent_for().is_some_and(|silence| silence >= patience);
+    /// A call waited longer than `timeout`. This is an outage if no other call got a reply
+    /// meanwhile.
+    pub(super) fn note_timeout(&self, timeout: Duration) {
+        let silent = self.silent_for().is_some_and(|silence| silence >= timeout);
         if silent && !self.outage.swap(true, Ordering::AcqRel) {
             tracing::warn!("server {} not responding, still trying", self.server);
             self.events.not_responding();
@@ -95,7 +96,7 @@ impl ServerActivity {
         Some(Duration::from_nanos(self.now().saturating_sub(since)))
     }
 
-    /// How long there has been neither a call nor a reply; zero while a call waits.
+    /// The time without calls and replies; zero while a call waits.
     pub(super) fn idle_for(&self) -> Duration {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
@@ -104,12 +105,12 @@ impl ServerActivity {
         Duration::from_nanos(self.now().saturating_sub(since))
     }
 
-    /// The server's host refused a connection: nobody listens.
+    /// Records that the server's host refused a connection (no listener).
     pub(super) fn note_refusal(&self) {
         self.refused_at.store(self.now().max(1), Ordering::Relaxed);
     }
 
-    /// Whether that was at `time` or later.
+    /// Whether a connection was refused at `time` or later.
     pub(super) fn has_refused_since(&self, time: Instant) -> bool {
         let refused_at = Duration::from_nanos(self.refused_at.load(Ordering::Relaxed));
         !refused_at.is_zero() && refused_at >= time.saturating_duration_since(self.base)

@@ -1,8 +1,8 @@
-//! What a caller does on a connection from sending its call to leaving with the reply.
+//! A call on a connection, from its start to its reply.
 //!
-//! One loop: look (under the lock) whether it is over, take every role that is free, then wait the
-//! way the roles want. Dropping a [`CallInProgress`] gives the roles back, at whatever point the
-//! caller leaves.
+//! The caller loops: it checks under the lock whether the call is over, takes the roles that are
+//! free, and waits as these roles require. Dropping a [`CallInProgress`] gives the roles back
+//! wherever the caller returns.
 
 use std::{
     sync::Arc,
@@ -29,40 +29,42 @@ use crate::{
 };
 use curt_trace::probe;
 
-/// Records up to this size are given to whoever is writing, by a copy; longer ones wait for the
-/// output.
+/// Records up to this size are copied to the thread that is writing; longer ones wait until the
+/// output is free.
 const SMALL: usize = 4096;
 
-/// A wait that has no deadline is interrupted after this time, to check whether to go on.
+/// A wait without a deadline ends after this time, to check its condition again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a caller that has its reply reads on for others, at most: dozens of large replies,
-/// beside which handing the reading over costs nothing, and no delay that a program notices.
+/// Maximum time for which a caller with its reply continues to read for other callers. It is
+/// enough for dozens of large replies, so that the hand-over of reading costs little, and short
+/// enough not to delay the caller noticeably.
 const READ_FOR_OTHERS_MAX: Duration = Duration::from_millis(20);
 
-/// How soon after a call had been sent a server ends the connection that is killed meanwhile: the
-/// time that most calls take. A network that was away may end connections as well, but later.
+/// A server that is killed during a call ends the connection within this time after the call was
+/// sent: most calls take no longer. A network outage may end connections too, but later.
 const PROMPT_END_MAX: Duration = Duration::from_secs(1);
 
-/// Why a call ended on this connection.
+/// The reason why a call leaves a connection.
 pub(super) enum CallEnd {
-    /// It is over.
+    /// The call is complete.
     Done(Result<CallReply, CallError>),
-    /// The connection is gone; the call may be sent again on another.
+    /// The connection is lost; the call may be sent again on another one.
     ConnectionLost,
-    /// All retries are over and no reply came; the call has left the connection.
+    /// No reply arrived after all retries; the call was removed from the connection.
     TimedOut,
-    /// It is to be sent again with another credential and verifier; it has left the connection.
+    /// The call has to be sent again with a new credential and verifier; it was removed from the
+    /// connection.
     SignAgain,
 }
 
-/// What a call is made with, on whichever connection it is sent.
+/// The parameters of a call on any connection.
 pub(super) struct CallParameters<'a> {
     pub(super) xid: u32,
     pub(super) outgoing: OutgoingRecord<'a>,
-    /// How many bytes the results may have at most.
+    /// Maximum size of the results in bytes.
     pub(super) results_max: usize,
-    /// What verifies the reply, if anything does.
+    /// Verifies the reply, if the call has a security context.
     pub(super) flavor: Option<&'a Arc<dyn AuthFlavor>>,
     pub(super) sink: Option<&'a Arc<dyn ReplySink>>,
     pub(super) interrupt: &'a Interrupt,
@@ -76,18 +78,18 @@ pub(super) struct CallInProgress<'a> {
     outgoing: OutgoingRecord<'a>,
     interrupt: &'a Interrupt,
     waiter: &'a CallWaiter,
-    /// Whether nothing of the caller's own record has been given to the writer yet.
+    /// Whether no byte of the caller's own record was passed to the writer yet.
     unsent: bool,
-    /// Whether each transmission has a credential and a verifier of its own.
+    /// Whether each transmission has its own credential and verifier.
     has_context: bool,
-    /// How many replies had come when the record was sent.
+    /// Number of replies received when the record was sent.
     replies_at_send: u64,
-    /// When the call began, and its statistics.
+    /// The start of the call, and its statistics.
     began: Instant,
     statistics: &'a mut CallStatistics,
     receive_buffer: Option<ReceiveBuffer>,
     writing: Option<RecordWriter>,
-    /// Since when this caller has had its own reply, if it stays to read for others.
+    /// The time of the caller's own reply, if it continues to read for others.
     reading_for_others_since: Option<Instant>,
 }
 
@@ -97,15 +99,15 @@ enum NextWait {
     Write,
     Poll,
     Park,
-    /// The caller's own call is over; it reads on for others until then.
+    /// The caller's own call is complete; it reads for others until this time.
     ReadForOthers(Instant),
-    /// The reading thread is running the call's taker, which decides the outcome, however long it
-    /// takes.
+    /// The reading thread is running the call's sink, which decides the outcome. The caller waits
+    /// for its end.
     SinkRunning,
 }
 
 impl<'a> CallInProgress<'a> {
-    /// Joins the connection. `None` if it is closed.
+    /// Adds the call to the connection. `None` if the connection is closed.
     pub(super) fn start(
         connection: &'a ClientConnection,
         parameters: &CallParameters<'a>,
@@ -152,15 +154,15 @@ impl<'a> CallInProgress<'a> {
         !self.unsent || self.writing.as_ref().is_some_and(RecordWriter::own_begun)
     }
 
-    /// Sends the call and waits for the reply. `patient`: never [`CallEnd::TimedOut`].
-    /// `quiet` is called whenever nothing has come for a while.
+    /// Sends the call and waits for the reply. If `patient`, it never returns
+    /// [`CallEnd::TimedOut`]. `quiet` is called whenever no byte has arrived for some time.
     pub(super) fn run(&mut self, timer: &mut RetransmitTimer, patient: bool, quiet: &dyn Fn()) -> CallEnd {
         loop {
             let looked = {
                 let mut state = self.connection.lock();
                 let looked = self.next_wait(&mut state);
                 if looked.is_err() {
-                    // From now on nobody uses its results.
+                    // From here on the results are not used.
                     state.calls.remove(&self.xid);
                 }
                 looked
@@ -180,7 +182,7 @@ impl<'a> CallInProgress<'a> {
                 }
                 NextWait::Write | NextWait::Poll | NextWait::Park => {}
             }
-            // Asked each time: whoever reads for others may have something to do beyond its own
+            // Checked in each iteration: a caller that reads for others may have work after its own
             // deadline.
             if self.clock().now() >= timer.deadline() {
                 self.waiter.finish_poll();
@@ -206,7 +208,7 @@ impl<'a> CallInProgress<'a> {
         }
     }
 
-    /// Does what is due after a call has waited. Returns why the call is to leave, if it is.
+    /// Handles a timeout of the call. Returns the reason to leave the connection, if any.
     fn handle_timeout(&mut self, timer: &mut RetransmitTimer, patient: bool) -> Option<CallEnd> {
         match timer.due(self.clock().now()) {
             CallTimeout::NotYet => None,
@@ -222,9 +224,8 @@ impl<'a> CallInProgress<'a> {
         }
     }
 
-    /// Withdraws the call, whose time is over. Returns `false` if its reply has arrived since the
-    /// last check, or if its taker is running: a taker must not use the results of a call that has
-    /// failed.
+    /// Removes the call after its timeout. Returns `false` if its reply has arrived since the last
+    /// check, or if its sink is running: a sink must not use the results of a failed call.
     fn withdraw(&self) -> bool {
         let mut state = self.connection.lock();
         let waits = |slot: &PendingCall| !slot.sink_running && slot.outcome.is_none();
@@ -235,7 +236,8 @@ impl<'a> CallInProgress<'a> {
         may
     }
 
-    /// Is it over? If not, takes the roles that are free, and says how to wait.
+    /// Checks whether the call is over. If not, takes the roles that are free, and returns how to
+    /// wait.
     fn next_wait(&mut self, state: &mut ClientConnectionState) -> Result<NextWait, CallEnd> {
         if let Some(end) = self.reads_for_others_until(state) {
             self.waiter.prepare_poll(self.wakeup());
@@ -278,14 +280,14 @@ impl<'a> CallInProgress<'a> {
         if self.receive_buffer.is_none() && self.writing.is_none() {
             return Ok(NextWait::Park);
         }
-        // Said under the lock: whoever changes the state from now on rings the bell.
+        // Called under the lock: any later change of the state signals the descriptor.
         self.waiter.prepare_poll(self.wakeup());
         Ok(NextWait::Poll)
     }
 
-    /// Until when the caller, whose own results were taken, reads on for other calls with takers;
-    /// `None` if it leaves. So one thread and one buffer serve a stream of such replies, and no
-    /// thread has to be woken.
+    /// The time until which the caller, whose results were consumed, reads for other calls with
+    /// sinks; `None` if it returns now. So one thread and one buffer serve a stream of such
+    /// replies, and no thread has to be woken.
     fn reads_for_others_until(&mut self, state: &ClientConnectionState) -> Option<Instant> {
         let slot = state.calls.get(&self.xid);
         let taken = slot.is_some_and(|slot| matches!(&slot.outcome, Some(Ok(reply)) if reply.was_consumed()));
@@ -299,16 +301,16 @@ impl<'a> CallInProgress<'a> {
         (now < end).then_some(end)
     }
 
-    /// Takes the role of writing if it is free and there is something to write; otherwise makes
-    /// sure that the caller's record is written by others, or when its turn comes.
+    /// Takes the writing role if it is free and there is output; otherwise makes sure that the
+    /// caller's record is written by another thread or queued.
     fn become_writer(&mut self, state: &mut ClientConnectionState) -> bool {
         let nothing_to_write = !self.unsent && state.pending.is_empty();
         if self.writing.is_some() || nothing_to_write {
             return false;
         }
         let small = self.outgoing.len() <= SMALL;
-        let my_turn = small || state.queue.front().is_none_or(|first| *first == self.xid);
-        if !state.writing && my_turn {
+        let may_write = small || state.queue.front().is_none_or(|first| *first == self.xid);
+        if !state.writing && may_write {
             state.writing = true;
             state.queue.retain(|xid| *xid != self.xid);
             self.writing = Some(RecordWriter::new(std::mem::take(&mut state.pending), self.unsent));
@@ -323,8 +325,8 @@ impl<'a> CallInProgress<'a> {
         false
     }
 
-    /// The record was sent completely. The events may be reported under the lock, because their
-    /// receivers only count.
+    /// Records that the record was sent completely. The events may be reported under the lock,
+    /// because their receivers only count.
     fn sent(&mut self, state: &mut ClientConnectionState) {
         self.unsent = false;
         self.replies_at_send = state.statistics.receives;
@@ -335,8 +337,8 @@ impl<'a> CallInProgress<'a> {
         self.connection.activity().events().sent(self.outgoing.len());
     }
 
-    /// Writes until the socket takes no more or nothing is left; in the latter case gives the
-    /// output back.
+    /// Writes until the socket is full or no output is left; in the latter case gives up the
+    /// writing role.
     fn write(&mut self) {
         let connection = self.connection;
         loop {
@@ -367,9 +369,9 @@ impl<'a> CallInProgress<'a> {
         }
     }
 
-    /// Waits for the socket, and serves it.
+    /// Waits for the socket, and reads or writes.
     fn poll(&mut self, deadline: Instant) -> PollOutcome {
-        // A last look, now that `raise` will ring the bell.
+        // Final check: from now on `raise` signals the descriptor.
         if self.interrupt.is_raised() {
             self.waiter.finish_poll();
             return PollOutcome::Woken;
@@ -382,18 +384,18 @@ impl<'a> CallInProgress<'a> {
             .waiter
             .poll(&self.connection.socket, events, self.wakeup(), longest);
         if polled == PollOutcome::Ready {
-            if let Some(inbox) = &mut self.receive_buffer {
-                self.connection.receive(inbox);
+            if let Some(receive_buffer) = &mut self.receive_buffer {
+                self.connection.receive(receive_buffer);
             }
             self.write();
         }
         polled
     }
 
-    /// The same call once more on the same connection, if that makes sense: TCP loses nothing, so
-    /// only a server that answered others since can have dropped it. One that has a context leaves
-    /// to be signed again: the server drops a sequence number that it has seen (RFC 2203 section
-    /// 5.3.3.1).
+    /// Sends the call again on the same connection, if this is useful. TCP loses nothing, so only a
+    /// server that has replied to other calls since can have dropped the call. A call with a
+    /// context leaves to get a new verifier, because the server drops a sequence number that it has
+    /// seen (RFC 2203 section 5.3.3.1).
     fn retry(&mut self) -> Option<CallEnd> {
         let answers_others = self.connection.lock().statistics.receives > self.replies_at_send;
         if !self.unsent && self.writing.is_none() && answers_others {
@@ -421,8 +423,8 @@ impl Drop for CallInProgress<'_> {
             state.pending = rest;
             state.writing = false;
         }
-        if let Some(inbox) = self.receive_buffer.take() {
-            state.receive_buffer = Some(inbox);
+        if let Some(receive_buffer) = self.receive_buffer.take() {
+            state.receive_buffer = Some(receive_buffer);
         }
         if state.calls.is_empty() {
             self.connection.idle();
@@ -471,32 +473,32 @@ mod tests {
             ClientConnection::new(near, activity, Arc::new(BufferPool::new(1)), 1 << 20, keep_alive)
                 .expect("there are descriptors");
         let (interrupt, waiter) = (Interrupt::never(), CallWaiter::current());
-        let (taker, mut journey): (Arc<dyn ReplySink>, _) = (Arc::new(Nobody), CallStatistics::default());
+        let (sink, mut statistics): (Arc<dyn ReplySink>, _) = (Arc::new(Nobody), CallStatistics::default());
         let parameters = CallParameters {
             xid: 7,
             outgoing: OutgoingRecord::new(&[0; 4], &[], &[]),
             results_max: 1 << 20,
             flavor: None,
-            sink: Some(&taker),
+            sink: Some(&sink),
             interrupt: &interrupt,
             waiter: &waiter,
             began: Instant::now(),
         };
-        let turn = CallInProgress::start(&connection, &parameters, &mut journey);
-        let turn = turn.expect("the connection is open");
+        let call = CallInProgress::start(&connection, &parameters, &mut statistics);
+        let call = call.expect("the connection is open");
         let change = |change: &dyn Fn(&mut PendingCall)| {
             change(connection.lock().calls.get_mut(&7).expect("it has not left"));
         };
-        // The reply came after the last look, and whoever reads has given it to the taker.
+        // The reply arrived after the last check, and the reading thread passed it to the sink.
         change(&|slot| slot.sink_running = true);
-        assert!(!turn.withdraw());
+        assert!(!call.withdraw());
         change(&|slot| {
             slot.sink_running = false;
             slot.outcome = Some(Ok(CallReply::consumed()));
         });
-        assert!(!turn.withdraw(), "it succeeded");
+        assert!(!call.withdraw(), "it succeeded");
         change(&|slot| slot.outcome = None);
-        assert!(turn.withdraw());
+        assert!(call.withdraw());
         assert!(
             connection.lock().calls.is_empty(),
             "a reply that comes now is nobody's"

@@ -1,38 +1,37 @@
-//! Calls of the server that wait to be answered.
+//! Calls of the server that wait to be executed.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use super::Wake as _;
 use crate::{connection::waiter::CallWaiter, message::CALL_HEADER_MAX};
 
-/// The longest call that a server may send, in bytes. Those of NFSv4.1 have a few hundred.
+/// Maximum size of a call of the server in bytes. Calls of NFSv4.1 have a few hundred bytes.
 pub(super) const CALLBACK_MAX: usize = CALL_HEADER_MAX + (64 << 10);
 
-/// How many of them may wait. The client of a session allows far fewer at once (RFC 8881 section
-/// 18.36.3, `csa_back_chan_attrs`).
+/// Maximum number of waiting calls. The client of a session allows far fewer at once (RFC 8881
+/// section 18.36.3, `csa_back_chan_attrs`).
 const CALLBACKS_MAX: usize = 64;
 
-/// Part of a connection's state.
 #[derive(Default)]
 pub(super) struct CallbackQueue {
     calls: VecDeque<Vec<u8>>,
-    /// The thread that answers them, if there is one.
+    /// The thread that executes the calls, if there is one.
     waiter: Option<Arc<CallWaiter>>,
     has_service: bool,
 }
 
-/// What became of a call of the server.
+/// The result of receiving a call of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallbackAdmission {
     Queued,
-    /// Nobody answers calls here.
+    /// There is no service for such calls.
     NoService,
-    /// So many wait that it was dropped.
+    /// The call was dropped, because the queue is full.
     TooMany,
 }
 
 impl CallbackQueue {
-    /// From now on calls are kept.
+    /// Calls are queued from now on.
     pub(super) const fn open(&mut self) {
         self.has_service = true;
     }
@@ -61,7 +60,7 @@ impl CallbackQueue {
         self.calls.pop_front()
     }
 
-    /// Has the thread look again.
+    /// Wakes the thread.
     pub(super) fn wake(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.wake();

@@ -1,16 +1,18 @@
-//! Answering calls of the server over the client's connection (RFC 8881 section 2.10.3.1).
+//! Execution of the server's calls over the client's connection (RFC 8881 section 2.10.3.1).
 //!
-//! Owns the thread that a connection with a service has. While calls of the client wait, their
-//! callers read the connection as always, so that no reply passes through another thread; the
-//! thread only executes what they find. While none waits, it reads itself.
+//! A connection with a service has one thread. While calls of the client wait, their callers read
+//! the connection as usual, so that no reply passes through another thread; the thread only
+//! executes the calls that they receive. While no call waits, the thread reads the connection
+//! itself.
 //!
-//! It does not learn from the callers when they come and go, because that would cost each call a
-//! wake-up. Where it sees that there were calls, it looks again after [`BUSY_INTERVAL`]: a call of
-//! the server that comes right after the last reply is seen that much later.
+//! Callers do not notify the thread when they begin and end, because this would cost a wake-up for
+//! each call. If there were calls since its last check, the thread checks again after
+//! [`BUSY_INTERVAL`]. So a call of the server that arrives just after the last reply is received up
+//! to this much later.
 //!
-//! Invariants: calls are executed in the order in which they came, one at a time; no lock is held
-//! while one is executed, which may make calls over this connection; what is received meanwhile is
-//! bounded by the queue, and a server that sends more loses the connection.
+//! Invariants: calls are executed in the order of their arrival, one at a time. No lock is held
+//! during execution, so a service may make calls over this connection. The queue is bounded, and a
+//! server that exceeds it loses the connection.
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -25,20 +27,20 @@ use crate::connection::{
     waiter::{CallWaiter, PollOutcome, WakeupFd},
 };
 
-/// How long the thread leaves a connection alone on which there were calls.
+/// The time between two checks of a connection with recent calls.
 const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long it sleeps at most; whatever there is to do wakes it.
+/// Maximum time of a sleep; all events wake the thread.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// So many bytes may wait for whoever writes before replies wait as well.
+/// When this many bytes wait for the writer, replies wait as well.
 const PENDING_MAX: usize = 256 << 10;
 
-/// What an answer needs beside what the service does.
+/// The stack needed in addition to that of the service.
 const STACK_SIZE: usize = 1 << 20;
 
 impl ClientConnection {
-    /// Has calls of the server answered by `handler`, until the connection is closed.
+    /// Has `handler` execute calls of the server until the connection is closed.
     pub(super) fn serve_callbacks(self: &Arc<Self>, handler: CallHandler) -> io::Result<()> {
         let wakeup = Arc::new(WakeupFd::new()?);
         let connection = Arc::clone(self);
@@ -51,24 +53,23 @@ impl ClientConnection {
     }
 }
 
-/// The thread.
 struct CallbackServer<'a> {
     connection: &'a ClientConnection,
     handler: &'a CallHandler,
     waiter: Arc<CallWaiter>,
     wakeup: &'a Arc<WakeupFd>,
-    /// How many calls of the client there had been at the last look.
+    /// Number of the client's calls at the last check.
     sends_seen: u64,
     reply: Vec<u8>,
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 enum CallbackStep {
     End,
     Answer(Vec<u8>),
-    /// Somebody left behind what has to be written.
+    /// There is output of callers that have left.
     Write(RecordWriter),
-    /// Others read the connection.
+    /// Callers read the connection.
     Pause,
     Watch,
 }
@@ -122,24 +123,24 @@ impl<'a> CallbackServer<'a> {
         if !was_idle || !state.calls.is_empty() {
             return CallbackStep::Pause;
         }
-        // Said under the lock: whoever changes the state from now on signals the descriptor.
+        // Called under the lock: any later change of the state signals the descriptor.
         self.waiter.prepare_poll(self.wakeup);
         CallbackStep::Watch
     }
 
-    /// Receives what has arrived, unless callers do.
+    /// Receives available bytes, unless callers do.
     fn read(&self) {
         let mut state = self.connection.lock();
         if !state.calls.is_empty() {
             return;
         }
-        let Some(mut inbox) = state.receive_buffer.take() else {
+        let Some(mut receive_buffer) = state.receive_buffer.take() else {
             return;
         };
         drop(state);
-        self.connection.receive(&mut inbox);
+        self.connection.receive(&mut receive_buffer);
         let mut state = self.connection.lock();
-        state.receive_buffer = Some(inbox);
+        state.receive_buffer = Some(receive_buffer);
         state.wake_next_owners();
     }
 
@@ -158,7 +159,7 @@ impl<'a> CallbackServer<'a> {
         }
     }
 
-    /// Sends the reply, or leaves it to whoever writes.
+    /// Sends the reply, or leaves it to the thread that is writing.
     fn send(&mut self) {
         loop {
             let mut state = self.connection.lock();
@@ -181,8 +182,8 @@ impl<'a> CallbackServer<'a> {
         }
     }
 
-    /// Writes until nothing is left. Meanwhile reads what callers do not read: the server may wait
-    /// for that before it receives.
+    /// Writes until no output is left. Meanwhile it reads if no caller does: the server may not
+    /// receive before its own bytes are read.
     fn write(&self, writer: RecordWriter) {
         let connection = self.connection;
         let nothing = OutgoingRecord::new(&[], &[], &[]);

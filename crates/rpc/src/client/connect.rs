@@ -1,7 +1,7 @@
-//! Making a connection: resolving, reserved ports, socket options.
+//! Opening a connection: name resolution, reserved ports, socket options.
 //!
-//! May wait for a resolver or a handshake, so it runs on a thread that no caller waits for
-//! uninterruptibly.
+//! This may wait for a resolver or a handshake, so it runs on a separate thread that callers can
+//! stop waiting for.
 
 use std::{
     io,
@@ -21,17 +21,18 @@ use super::{
     timer::major_timeout,
 };
 
-/// The ports that are tried with `resvport`; those below are left to services.
+/// The ports tried with `resvport`; lower ports are left to services.
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
-/// How often an attempt sends its first segment over another socket. TCP doubles the time between
-/// two of these (RFC 6298), so that a network that is back might not be noticed for seconds.
+/// Interval at which an attempt sends another SYN from a new socket. TCP doubles the time between
+/// two SYNs of one socket (RFC 6298), so the end of a network outage might be noticed seconds
+/// later.
 pub(super) const PACE: Duration = Duration::from_secs(1);
 
-/// The least time after which data that the peer does not acknowledge end the connection.
+/// Minimum time after which unacknowledged data end the connection.
 const USER_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
-/// Connects to the first of the server's addresses that answers.
+/// Connects to the first of the server's addresses that accepts.
 pub(super) fn connect(options: &TcpOptions) -> io::Result<OwnedFd> {
     let mut failure = io::Error::new(
         io::ErrorKind::NotFound,
@@ -73,25 +74,24 @@ fn port(options: &TcpOptions, address: IpAddr) -> io::Result<u16> {
     }
 }
 
-/// Makes a stream for records to `address`. What is received and sent later goes through the socket
-/// that this returns, and through nothing else: this is the place for whatever lies between TCP and
-/// record marking (`docs/decisions/two-way-connections.md`, TLS). It runs on a thread of its own
-/// and may wait for the peer, for [`TcpOptions::connect_timeout`].
+/// Opens a stream for records to `address`. All later I/O uses the returned socket, so this is the
+/// place for a layer between TCP and record marking (`docs/decisions/two-way-connections.md`, TLS).
+/// It runs on a separate thread and may wait for the peer, for [`TcpOptions::connect_timeout`].
 fn open_stream(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     let socket = await_one(options, address)?;
     tune(&socket, options)?;
     if is_of_this_machine(&socket, address.ip()) {
-        // What paces sending for the sake of a network, such as BBR with its timers, only takes
-        // time where there is none. Reno is in every kernel and needs no right; without it all
-        // works as well.
+        // Congestion control that paces its output, such as BBR with its timers, only costs time on
+        // one machine. Reno is in each kernel and needs no privilege; if it fails, the connection
+        // still works.
         let _slower = sockopt::set_tcp_congestion(&socket, "reno");
     }
     Ok(socket)
 }
 
-/// Waits for a socket that is connected. The first one is given all the time there is, for a peer
-/// that is far away; beside it another one is begun in each interval of [`PACE`], in place of the
-/// one before.
+/// Waits for a connected socket. The first attempt has the whole timeout, for a distant peer. In
+/// addition another attempt begins in each interval of [`PACE`] and replaces the previous
+/// additional one.
 fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     let end = options.clock.now() + options.connect_timeout;
     let first = begin(options, address)?;
@@ -108,7 +108,7 @@ fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
             (true, _) => first,
             (false, Some(next)) if ready[1] => next,
             (false, _) if left.is_zero() => return Err(Errno::TIMEDOUT.into()),
-            // For want of ports or descriptors there is only the first.
+            // Without free ports or descriptors there is only the first attempt.
             (false, _) => {
                 next = begin(options, address).ok();
                 continue;
@@ -119,14 +119,13 @@ fn await_one(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Begins to connect, from a reserved port if that is wanted.
+/// Begins to connect, from a reserved port if required.
 fn begin(options: &TcpOptions, address: SocketAddr) -> io::Result<OwnedFd> {
     if !options.reserved_port {
         return Ok(begin_from(address, None)?);
     }
     let count = RESERVED.end() - RESERVED.start() + 1;
-    // Started anywhere, so that mounts made at the same time do not try the same ports one after
-    // the other.
+    // Random, so that concurrent mounts do not try the same ports in the same order.
     let first = random_u32()? % u32::from(count);
     let mut failure = Errno::ADDRINUSE;
     for offset in 0..u32::from(count) {
@@ -148,7 +147,7 @@ fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<Owne
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(port) = port {
-        // A port whose last connection is still in TIME_WAIT may be used again.
+        // A port may be used again while its last connection is in TIME_WAIT.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         let any = match address {
             SocketAddr::V4(_) => IpAddr::from([0u8; 4]),
@@ -162,7 +161,7 @@ fn begin_from(address: SocketAddr, port: Option<u16>) -> rustix::io::Result<Owne
     }
 }
 
-/// Whether no network lies between both ends.
+/// Whether both ends are on this machine.
 fn is_of_this_machine(socket: &OwnedFd, server: IpAddr) -> bool {
     let local = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
     server.is_loopback() || local.is_ok_and(|local| local.ip() == server)
@@ -175,25 +174,24 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Up to a quarter more or less, so that many clients that lost a server together do not come back
-/// together.
+/// Changes the duration by up to a quarter at random, so that many clients that lost a server at
+/// the same time do not reconnect at the same time.
 pub(super) fn jittered(duration: Duration) -> Duration {
     let random = random_u32().unwrap_or(u32::MAX / 2);
     duration.mul_f64(0.75 + f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
-/// When the kernel asks whether the peer of a connection is still there, if nothing is sent
-/// (tcp(7)).
+/// TCP keepalive parameters (tcp(7)).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAlive {
-    /// After this time without traffic, and then in each such interval.
+    /// Time without traffic before the first probe, and between probes.
     pub(super) interval: Duration,
-    /// How often before the connection is given up.
+    /// Number of unanswered probes that end the connection.
     pub(super) count: u32,
 }
 
 impl KeepAlive {
-    /// After `timeo` and `retrans`, as calls.
+    /// Derived from `timeo` and `retrans`, like the timeout of calls.
     pub(super) fn of(options: &TcpOptions) -> Self {
         Self {
             interval: Duration::from_secs(options.timeout.as_secs().clamp(1, 600)),
@@ -201,13 +199,13 @@ impl KeepAlive {
         }
     }
 
-    /// As often before the connection is given up, but at another interval.
+    /// The same number of probes at another interval.
     pub(super) const fn every(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }
 
-    /// Has the kernel do so. It gives the connection up after the user timeout whatever the count,
-    /// since that is set as well.
+    /// Sets the parameters. The user timeout is set as well, so the kernel ends the connection
+    /// after that time whatever the count is.
     pub(super) fn set(self, socket: &OwnedFd) -> rustix::io::Result<()> {
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, self.interval)?;
@@ -216,20 +214,19 @@ impl KeepAlive {
     }
 }
 
-/// A peer that is gone without a word is noticed after as long as a call waits; one that is alive
-/// but silent keeps its connection.
+/// A vanished peer is detected within the timeout of a call; a live peer that sends no reply keeps
+/// its connection.
 fn tune(socket: &OwnedFd, options: &TcpOptions) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     KeepAlive::of(options).set(socket)?;
-    // This also ends a connection whose window a live peer keeps shut: give it some time even when
-    // calls get little.
-    let patience = major_timeout(options).max(USER_TIMEOUT_MIN).as_millis();
-    let patience = u32::try_from(patience).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(socket, patience)
+    // This timeout also ends a connection whose live peer keeps its window closed, so it has a
+    // minimum even if calls have short timeouts.
+    let timeout = major_timeout(options).max(USER_TIMEOUT_MIN).as_millis();
+    let timeout = u32::try_from(timeout).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(socket, timeout)
 }
 
-/// A random number that others are unlikely to guess or to choose as well; not good enough for
-/// secrets.
+/// A random number, unlikely to be guessed or chosen by other clients; not suitable for secrets.
 pub(super) fn random_u32() -> io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

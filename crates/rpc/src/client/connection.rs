@@ -1,10 +1,11 @@
-//! One connection that many callers share without a thread of its own.
+//! One connection shared by many callers, without a thread.
 //!
-//! Owns the socket, the calls that wait on it, and two roles that callers take in turn: reading
-//! (one waiting caller reads for all and hands the reading over when its own reply is there) and
-//! writing (one caller writes; what is small is given to it by the others). Invariants: whenever a
-//! call waits and nobody reads, one of the waiting is awake or about to be; no lock is held while a
-//! thread waits; a record that was begun is finished, whoever leaves. Lock order: `state`, then
+//! It contains the socket, the waiting calls, and two roles that callers take: reading (one waiting
+//! caller reads for all, and passes the role on when its own reply has arrived) and writing (one
+//! caller writes; the others pass small records to it). Invariants: if a call waits and no thread
+//! reads, one of the waiting callers is awake or being woken; no lock is held while a thread waits;
+//! a record that was partly sent is completed even if its caller leaves. Lock order: `state`, then
+//! `silence` or the lock of a waiter.
 //! `silence` or a waiter's place.
 
 use std::{
@@ -47,8 +48,8 @@ use crate::{
     },
 };
 
-/// How many receives are done before the replies are given to their callers, so that a socket that
-/// is never empty delays none.
+/// Maximum number of receives before replies are delivered, so that a socket that is never empty
+/// delays none.
 const READS_MAX: usize = 16;
 
 pub(super) struct ClientConnection {
@@ -61,31 +62,31 @@ pub(super) struct ClientConnection {
     activity: Arc<ServerActivity>,
     pool: Arc<BufferPool>,
     reply_max: usize,
-    /// Whether any reply has been received on it.
+    /// Whether a reply was received on this connection.
     has_replied: AtomicBool,
     keep_alive: KeepAlive,
-    /// Nothing has come for a while, although calls wait.
+    /// Set while calls wait and no byte has arrived for some time.
     silence: Mutex<Option<Silence>>,
-    /// Whether there is such a silence, for a look without the lock.
+    /// Whether `silence` is set; read without the lock.
     is_quiet: AtomicBool,
 }
 
 pub(super) struct ClientConnectionState {
     pub(super) calls: HashMap<u32, PendingCall>,
-    /// The bytes received; the caller that reads takes it out.
+    /// Received bytes; the caller that reads takes the buffer out.
     pub(super) receive_buffer: Option<ReceiveBuffer>,
-    /// Whether a caller has the role of writing.
+    /// Whether a caller has the writing role.
     pub(super) writing: bool,
-    /// Small records and the ends of records, to be written by the caller that has that role.
+    /// Small records and the ends of records, to be written by the writer.
     pub(super) pending: Vec<u8>,
-    /// Callers with large records that wait for that role.
+    /// Callers with large records that wait for the writing role.
     pub(super) queue: VecDeque<u32>,
-    /// The traffic so far.
+    /// Traffic so far.
     pub(super) statistics: ConnectionStatistics,
-    /// Calls of the server that wait to be answered, and who answers them.
+    /// Calls of the server that wait to be executed.
     pub(super) callbacks: CallbackQueue,
     pub(super) closed: bool,
-    /// Whether the peer ended it.
+    /// Whether the peer closed the connection.
     pub(super) ended_by_peer: bool,
 }
 
@@ -134,46 +135,46 @@ impl ClientConnection {
         self.lock().closed
     }
 
-    /// The address of this side, if the system says.
+    /// The local address, if known.
     pub(super) fn local(&self) -> Option<SocketAddr> {
         let address = rustix::net::getsockname(&self.socket).ok()?;
         SocketAddr::try_from(address).ok()
     }
 
-    /// Whether the server has ever answered on it.
+    /// Whether the server has replied on this connection.
     pub(super) fn has_replied(&self) -> bool {
         self.has_replied.load(Ordering::Relaxed)
     }
 
-    /// Nothing came for [`LOOK_INTERVAL`], and calls wait. To be called by the caller that reads.
+    /// No byte arrived for [`LOOK_INTERVAL`], and calls wait. Called by the caller that reads.
     pub(super) fn quiet(&self, now: Instant) {
         let mut silence = self.silence.lock();
         let silence = silence.get_or_insert_with(|| {
-            // Where nothing is unacknowledged, the kernel has to ask whether the peer is still
-            // there.
+            // If no data are unacknowledged, keepalive probes have to show whether the peer is
+            // alive.
             let _slower = self.keep_alive.every(LOOK_INTERVAL).set(&self.socket);
-            // Relaxed: it is only looked at by whoever reads, and that passes from caller to caller
-            // under a lock.
+            // Relaxed: only the reader uses it, and that role passes from caller to caller under a
+            // lock.
             self.is_quiet.store(true, Ordering::Relaxed);
             Silence::new(now)
         });
         silence.look(now, sys::acknowledgements(&self.socket).as_ref());
     }
 
-    /// Whether the server is to be tried over another connection, after `fruitless` others that
-    /// brought no reply.
+    /// Whether to probe the server over a new connection, after `fruitless` new connections without
+    /// a reply.
     pub(super) fn is_to_be_probed(&self, now: Instant, fruitless: u32) -> bool {
         let silence = self.silence.lock();
         silence.is_some_and(|silence| silence.is_to_be_probed(now, fruitless))
     }
 
-    /// Whether its peer's kernel has been silent since something came, and calls wait.
+    /// Whether the peer's kernel has been silent since the last received byte, and calls wait.
     pub(super) fn is_silent(&self) -> bool {
         let has_calls = !self.lock().calls.is_empty();
         has_calls && self.silence.lock().is_some_and(|silence| silence.is_of_kernel())
     }
 
-    /// Something came.
+    /// Ends the silence: a byte arrived.
     fn silence_ends(&self) {
         if self.is_quiet.load(Ordering::Relaxed) {
             self.is_quiet.store(false, Ordering::Relaxed);
@@ -182,7 +183,7 @@ impl ClientConnection {
         }
     }
 
-    /// Nobody waits any more. That the peer's kernel was silent is remembered for the next call.
+    /// No call waits any more. The silence of the peer's kernel is kept for the next call.
     pub(super) fn idle(&self) {
         if self.is_quiet.load(Ordering::Relaxed) {
             self.silence.lock().take_if(|silence| !silence.is_of_kernel());
@@ -190,14 +191,14 @@ impl ClientConnection {
         }
     }
 
-    /// Closes a connection whose peer is silent, since `why`. Without the handshake of an end, for
-    /// which it would wait in vain, and hold its port.
+    /// Closes a connection whose peer is silent, for the reason `why`. It sends a reset: a FIN
+    /// would wait for an acknowledgement and occupy the port.
     pub(super) fn abandon(&self, why: &str) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
         self.lost(why);
     }
 
-    /// The address of the other side.
+    /// The peer's address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         let address = rustix::net::getpeername(&self.socket).ok()??;
         SocketAddr::try_from(address).ok()
@@ -209,21 +210,21 @@ impl ClientConnection {
         if !state.closed {
             state.closed = true;
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-            state.wake_everybody();
+            state.wake_all();
         }
     }
 
-    /// Receives what has arrived, for all callers. To be called by the one that holds `inbox`.
-    pub(super) fn receive(&self, inbox: &mut ReceiveBuffer) {
+    /// Receives available bytes for all callers. Called by the one that holds `receive_buffer`.
+    pub(super) fn receive(&self, receive_buffer: &mut ReceiveBuffer) {
         for _ in 0..READS_MAX {
-            let room = inbox.room();
+            let room = receive_buffer.room();
             let wanted = room.len();
             match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return self.ended_by_peer("the server closed the connection"),
                 Ok((_, count)) => {
                     self.silence_ends();
-                    inbox.received(count);
-                    let any = self.deliver_all(inbox);
+                    receive_buffer.received(count);
+                    let any = self.deliver_all(receive_buffer);
                     if any || count < wanted {
                         return;
                     }
@@ -235,12 +236,12 @@ impl ClientConnection {
         }
     }
 
-    /// The socket cannot be used any more.
+    /// The socket can no longer be used.
     pub(super) fn failed(&self, errno: Errno) {
         let why = errno.to_string();
         match errno {
             Errno::CONNRESET | Errno::PIPE => self.ended_by_peer(&why),
-            // The network is silent, or says that it does not reach the peer.
+            // The network is silent, or reports that the peer is unreachable.
             _ => self.lost(&why),
         }
     }
@@ -250,7 +251,7 @@ impl ClientConnection {
         self.lost(why);
     }
 
-    /// The connection ended, but not because of a malformed message.
+    /// The connection ended for another reason than a malformed message.
     pub(super) fn lost(&self, why: &str) {
         if !self.is_closed() {
             tracing::info!("connection to server {} lost: {why}", self.activity.server());
@@ -262,23 +263,23 @@ impl ClientConnection {
         self.close();
     }
 
-    /// Gives each complete reply to its caller; whether there was any.
-    fn deliver_all(&self, inbox: &mut ReceiveBuffer) -> bool {
+    /// Delivers each complete reply to its caller; returns whether there was any.
+    fn deliver_all(&self, receive_buffer: &mut ReceiveBuffer) -> bool {
         let (mut any, mut replied, mut too_many) = (false, false, false);
         let mut state = self.lock();
         loop {
-            match inbox.complete_record(|beginning| state.limit(beginning, self.reply_max)) {
+            match receive_buffer.complete_record(|beginning| state.limit(beginning, self.reply_max)) {
                 Ok(None) => break,
-                Ok(Some(whole)) => {
+                Ok(Some(record)) => {
                     any = true;
-                    let message = inbox.body(whole);
+                    let message = receive_buffer.body(record);
                     if !is_call(message) {
                         replied = true;
-                        self.deliver(&mut state, inbox, whole);
+                        self.deliver(&mut state, receive_buffer, record);
                         continue;
                     }
                     let accepted = state.callbacks.push(message);
-                    inbox.skip(whole);
+                    receive_buffer.skip(record);
                     match accepted {
                         CallbackAdmission::Queued => {}
                         CallbackAdmission::NoService => state.statistics.unknown_xids += 1,
@@ -289,7 +290,7 @@ impl ClientConnection {
                     }
                 }
                 Err(error) => {
-                    let beginning = message::beginning(inbox.beginning());
+                    let beginning = message::beginning(receive_buffer.beginning());
                     let reply = beginning.filter(|(_, kind)| *kind != MESSAGE_CALL);
                     if let Some(slot) = reply.and_then(|(xid, _)| state.calls.get_mut(&xid)) {
                         slot.finish(Err(CallError::Malformed(too_long(error))));
@@ -315,39 +316,39 @@ impl ClientConnection {
     fn deliver(
         &self,
         state: &mut MutexGuard<'_, ClientConnectionState>,
-        inbox: &mut ReceiveBuffer,
-        whole: CompleteRecord,
+        receive_buffer: &mut ReceiveBuffer,
+        record: CompleteRecord,
     ) {
         state.statistics.receives += 1;
-        let body = inbox.body(whole);
+        let body = receive_buffer.body(record);
         self.activity
             .events()
             .received(body.len() + crate::record::MARK_SIZE);
         let xid = body.first_chunk().map(|xid| u32::from_be_bytes(*xid));
         let waiting = xid.and_then(|xid| state.calls.get_mut(&xid));
-        // The reply to a call that was called off, or the second to one that was sent twice, or
-        // nonsense.
+        // The reply to an interrupted call, the second reply to a call that was sent twice, or a
+        // reply with an invalid xid.
         let Some(slot) = waiting.filter(|slot| slot.outcome.is_none()) else {
             state.statistics.unknown_xids += 1;
-            return inbox.skip(whole);
+            return receive_buffer.skip(record);
         };
         slot.received = body.len();
         let outcome = match slot.decode_reply(body) {
             Ok(results_size) => {
-                if let Some(taker) = slot.sink.take() {
+                if let Some(sink) = slot.sink.take() {
                     slot.sink_running = true;
                     let results = &body[body.len() - results_size..];
-                    let taken = MutexGuard::unlocked(state, || offer(&*taker, results));
+                    let taken = MutexGuard::unlocked(state, || offer(&*sink, results));
                     let Some(slot) = xid.and_then(|xid| state.calls.get_mut(&xid)) else {
-                        return inbox.skip(whole);
+                        return receive_buffer.skip(record);
                     };
                     slot.sink_running = false;
                     if taken {
-                        inbox.skip(whole);
+                        receive_buffer.skip(record);
                         return slot.finish(Ok(CallReply::consumed()));
                     }
                 }
-                let (bytes, _, end) = inbox.take(whole);
+                let (bytes, _, end) = receive_buffer.take(record);
                 Ok(CallReply::pooled(
                     bytes,
                     end - results_size,
@@ -356,7 +357,7 @@ impl ClientConnection {
                 ))
             }
             Err(error) => {
-                inbox.skip(whole);
+                receive_buffer.skip(record);
                 if let CallError::Malformed(defect) = &error {
                     self.malformed(defect, "");
                 }
@@ -382,12 +383,12 @@ impl ClientConnection {
 }
 
 impl ClientConnectionState {
-    /// A record was handed to the socket, or to whoever writes.
+    /// A record was passed to the socket or to the writer.
     pub(super) fn note_sent(&mut self) {
         self.statistics.sent(self.queue.len(), self.calls.len());
     }
 
-    /// The maximum length of the reply that begins with these bytes.
+    /// Maximum length of the reply that begins with these bytes.
     fn limit(&self, beginning: &[u8], reply_max: usize) -> usize {
         match message::beginning(beginning) {
             Some((_, MESSAGE_CALL)) if self.callbacks.has_service() => CALLBACK_MAX.min(reply_max),
@@ -399,14 +400,14 @@ impl ClientConnectionState {
         }
     }
 
-    /// Whether any of the calls that wait has a taker.
+    /// Whether a waiting call has a sink.
     pub(super) fn has_sinks(&self) -> bool {
         let mut slots = self.calls.values();
         slots.any(|slot| slot.sink.is_some() && slot.outcome.is_none())
     }
 
-    /// Wakes one caller for each role that is free and needed. To be called whenever a caller
-    /// leaves or gives up a role.
+    /// Wakes one caller for each role that is free and needed. Called whenever a caller leaves or
+    /// gives up a role.
     pub(super) fn wake_next_owners(&self) {
         if self.closed {
             return;
@@ -421,7 +422,7 @@ impl ClientConnectionState {
             slot.waiter.wake();
             return;
         }
-        // Whoever is woken takes every role that is free.
+        // The woken caller takes all free roles.
         if let Some(slot) = self.calls.values().find(|slot| slot.outcome.is_none()) {
             slot.waiter.wake();
         } else if unwritten {
@@ -429,14 +430,14 @@ impl ClientConnectionState {
         }
     }
 
-    fn wake_everybody(&self) {
+    fn wake_all(&self) {
         for slot in self.calls.values() {
             slot.waiter.wake();
         }
         self.callbacks.wake();
     }
 
-    /// What is to be written next by the caller that has that role; none if it gives the role up.
+    /// The next output of the writer; `None` if it gives up its role.
     pub(super) fn next_output(&mut self) -> Option<RecordWriter> {
         if self.pending.is_empty() {
             self.writing = false;

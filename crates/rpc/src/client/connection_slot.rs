@@ -1,8 +1,8 @@
-//! One of a transport's connections: there, lost, or being made again.
+//! One of a transport's connections: established, lost, or being established.
 //!
-//! Owns who makes the connection (a thread that lives only as long as that takes, so that no caller
-//! is stuck in a resolver) and who waits for it. Invariant: while somebody waits and the transport
-//! is open, a thread is connecting, or there is a connection.
+//! The connection is established by a thread that exists only for this time, so that no caller is
+//! blocked in a resolver. Invariant: while a caller waits and the transport is open, there is a
+//! connection or a thread that is connecting.
 
 use std::{
     io,
@@ -28,19 +28,19 @@ use super::{
 };
 use crate::{clock::TimeSource, connection::waiter::CallWaiter};
 
-/// The pause after the first failure; doubled by each further one.
+/// The pause after the first failure; each further failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// The longest pause between two attempts at a server that refuses them.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// What an attempt's thread needs; its work is a few system calls and a resolver.
+/// Stack of a connecting thread, for a few system calls and the resolver.
 const STACK_SIZE: usize = 256 << 10;
 
 #[derive(Default)]
 pub(super) struct ConnectionSlot {
     pub(super) state: Mutex<ConnectionSlotState>,
-    /// Rung when the transport is closed, to end a pause.
+    /// Notified when the transport is closed, to end a pause.
     closing: Condvar,
     outstanding: AtomicUsize,
 }
@@ -48,39 +48,38 @@ pub(super) struct ConnectionSlot {
 #[derive(Default)]
 pub(super) struct ConnectionSlotState {
     pub(super) connection: Option<Arc<ClientConnection>>,
-    /// A thread is making a connection, or trying whether the server answers on one.
+    /// A thread is connecting, or probing whether the server replies over a new connection.
     pub(super) connecting: bool,
     pub(super) closed: bool,
     /// There was a connection before.
     was_connected: bool,
-    /// Attempts that failed, and connections that were lost before the server answered, since it
-    /// last did.
+    /// Failed attempts, and connections that were lost without a reply, since the last reply.
     failures: u32,
     last_failure: Option<io::ErrorKind>,
-    /// Connections in succession that fell silent without any reply to a call, after the server had
-    /// answered on them.
+    /// Successive connections that became silent without a reply to a call, although the server had
+    /// replied to NULL on them.
     pub(super) fruitless: u32,
     waiters: Vec<Arc<CallWaiter>>,
-    /// What passed over connections that are gone.
+    /// Traffic of former connections.
     past_statistics: ConnectionStatistics,
     pub(super) connect_statistics: ConnectStatistics,
 }
 
-/// How often an attempt is made.
+/// Number of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectAttempts {
-    /// Once; a failure ends the wait.
+    /// One attempt; a failure ends the wait.
     Once,
-    /// Until there is a connection or nobody waits for it.
+    /// Until there is a connection or no caller waits for it.
     UntilConnected,
 }
 
-/// A call that counts as one of the lane's.
+/// A call counted as outstanding on a slot.
 pub(super) struct OutstandingCall<'a>(&'a ConnectionSlot);
 
 impl ConnectionSlot {
     pub(super) fn outstanding(&self) -> usize {
-        // A hint for spreading calls; nothing is ordered by it.
+        // A hint for the distribution of calls; no ordering is needed.
         self.outstanding.load(Ordering::Relaxed)
     }
 
@@ -89,7 +88,7 @@ impl ConnectionSlot {
         OutstandingCall(self)
     }
 
-    /// The lane's connection, waiting for it as long as `timer`, `patient` and `interrupt` allow.
+    /// The slot's connection. Waits for it as long as `timer`, `patient` and `interrupt` allow.
     pub(super) fn connection(
         self: &Arc<Self>,
         shared: &Arc<TcpTransportInner>,
@@ -118,7 +117,7 @@ impl ConnectionSlot {
             }
             state.waiters.push(Arc::clone(waiter));
             attempted |= self.start(shared, &mut state, attempts);
-            // Without a thread nobody will wake this one: it tries again itself.
+            // Without a thread there is no wake-up: the caller tries again itself.
             let longest = if state.connecting {
                 Duration::MAX
             } else {
@@ -137,8 +136,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Adds the lane's traffic and connecting times to these; returns the connection, if there is
-    /// one.
+    /// Adds the slot's traffic and connecting times; returns the connection, if there is one.
     pub(super) fn add_statistics(
         &self,
         traffic: &mut ConnectionStatistics,
@@ -157,7 +155,7 @@ impl ConnectionSlot {
         is_open.then_some(connection)
     }
 
-    /// Closes the connection; all who wait for it give up.
+    /// Closes the connection; its waiting callers return.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -173,7 +171,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Starts a thread that connects, unless there is one. Returns whether there was none.
+    /// Starts a thread that connects, unless one is running. Returns whether it started one.
     fn start(
         self: &Arc<Self>,
         shared: &Arc<TcpTransportInner>,
@@ -183,32 +181,32 @@ impl ConnectionSlot {
         if state.connecting {
             return false;
         }
-        self.spawn(shared, state, move |lane, shared| {
-            connect_until_done(lane, shared, attempts)
+        self.spawn(shared, state, move |slot, shared| {
+            connect_until_done(slot, shared, attempts)
         });
         true
     }
 
-    /// Has a thread of its own make a connection by `work`.
+    /// Starts a thread that establishes a connection by `work`.
     pub(super) fn spawn(
         self: &Arc<Self>,
         shared: &Arc<TcpTransportInner>,
         state: &mut ConnectionSlotState,
         work: impl FnOnce(&Weak<Self>, &Weak<TcpTransportInner>) + Send + 'static,
     ) {
-        let (lane, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
+        let (slot, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
         let thread = thread::Builder::new()
             .name("curt-connect".into())
             .stack_size(STACK_SIZE);
         state.connecting = true;
-        if let Err(error) = thread.spawn(move || work(&lane, &shared)) {
+        if let Err(error) = thread.spawn(move || work(&slot, &shared)) {
             tracing::warn!("no thread to connect with: {error}");
             state.connecting = false;
             state.last_failure = Some(error.kind());
         }
     }
 
-    /// Waits before the next attempt; the state that is returned is locked.
+    /// Waits before the next attempt; the returned state is locked.
     pub(super) fn pause<'a>(
         &'a self,
         mut state: MutexGuard<'a, ConnectionSlotState>,
@@ -228,8 +226,7 @@ impl ConnectionSlot {
     }
 }
 
-/// Whether the network is what failed, and not the server: what asks it again costs the server
-/// nothing.
+/// Whether the network failed and not the server: another attempt then costs the server nothing.
 const fn is_of_network(failure: io::ErrorKind) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     matches!(
@@ -238,20 +235,20 @@ const fn is_of_network(failure: io::ErrorKind) -> bool {
     )
 }
 
-/// The thread that connects. It holds neither lane nor transport while it waits for the network, so
-/// that both can be dropped.
+/// The connecting thread. It holds references neither to the slot nor to the transport while it
+/// waits for the network, so that both can be dropped.
 pub(super) fn connect_until_done(
-    lane: &Weak<ConnectionSlot>,
+    slot: &Weak<ConnectionSlot>,
     shared: &Weak<TcpTransportInner>,
     attempts: ConnectAttempts,
 ) {
     loop {
-        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+        let (Some(slot_now), Some(shared_now)) = (slot.upgrade(), shared.upgrade()) else {
             return;
         };
-        let mut state = lane_now.state.lock();
+        let mut state = slot_now.state.lock();
         if attempts == ConnectAttempts::UntilConnected {
-            state = lane_now.pause(state, &shared_now.options.clock);
+            state = slot_now.pause(state, &shared_now.options.clock);
         }
         if state.closed || state.waiters.is_empty() {
             state.connecting = false;
@@ -259,17 +256,17 @@ pub(super) fn connect_until_done(
         }
         drop(state);
         let options = shared_now.options.clone();
-        drop((lane_now, shared_now));
+        drop((slot_now, shared_now));
 
         let began = options.clock.now();
         let made = connect(&options);
         let time = options.clock.since(began);
 
-        let (Some(lane_now), Some(shared_now)) = (lane.upgrade(), shared.upgrade()) else {
+        let (Some(slot_now), Some(shared_now)) = (slot.upgrade(), shared.upgrade()) else {
             return;
         };
         let made = made.and_then(|socket| shared_now.adopt(socket));
-        let mut state = lane_now.state.lock();
+        let mut state = slot_now.state.lock();
         state.connect_statistics.add(&ConnectStatistics {
             binds: u64::from(matches!(options.port, PortSource::Lookup(_))),
             connects: u64::from(made.is_ok()),
@@ -285,7 +282,7 @@ pub(super) fn connect_until_done(
 }
 
 impl ConnectionSlotState {
-    /// The connection, if it can be used; one that was lost is dropped.
+    /// The connection, if it is usable; a lost one is removed.
     fn usable(&mut self) -> Option<Arc<ClientConnection>> {
         let connection = self.connection.take()?;
         if connection.is_closed() {
@@ -301,7 +298,7 @@ impl ConnectionSlotState {
         Some(connection)
     }
 
-    /// Takes over the result of an attempt. Returns whether no further attempt is needed.
+    /// Applies the result of an attempt. Returns whether no further attempt is needed.
     pub(super) fn finish(
         &mut self,
         made: io::Result<Arc<ClientConnection>>,
@@ -320,7 +317,7 @@ impl ConnectionSlotState {
                     again: self.was_connected
                 });
                 self.was_connected = true;
-                // It may take the place of one that was lost and not looked at since.
+                // It may replace a connection whose loss was not noticed yet.
                 if let Some(lost) = self.connection.replace(connection) {
                     self.past_statistics.add(&lost.lock().statistics);
                 }
@@ -331,7 +328,7 @@ impl ConnectionSlotState {
                     server: shared.activity.server(),
                     reason: ShortText::of(&error).bytes()
                 });
-                // Who tries once is told by the result.
+                // With a single attempt, the result is the error.
                 if self.failures == 0 && attempts == ConnectAttempts::UntilConnected {
                     tracing::info!("cannot connect to server {}: {error}", shared.activity.server());
                 }
@@ -345,7 +342,7 @@ impl ConnectionSlotState {
         }
     }
 
-    /// Whether any call waits for a connection.
+    /// Whether a call waits for a connection.
     pub(super) const fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
     }

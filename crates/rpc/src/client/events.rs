@@ -1,21 +1,21 @@
-//! What a transport reports to those who count.
+//! Events of a transport, for statistics.
 
-/// Is notified of what happens on the wire. Called on the threads of callers, partly under a
-/// connection's lock: implementations count and return, and make no calls.
+/// Receives events of the transport. Called on the threads of callers, partly under a connection's
+/// lock: implementations count and return, and make no calls.
 pub trait TransportEvents: Send + Sync {
-    /// A call of `bytes` (marks included) was handed to the socket.
+    /// A call of `bytes` (record marks included) was passed to the socket.
     fn sent(&self, bytes: usize);
-    /// A reply of `bytes` (marks included) was received.
+    /// A reply of `bytes` (record marks included) was received.
     fn received(&self, bytes: usize);
-    /// A call was sent again with the same number.
+    /// A call was sent again with the same xid.
     fn retransmitted(&self);
-    /// A connection was made; `again` if it replaces one that was lost.
+    /// A connection was established; `again` if it replaces a lost one.
     fn connected(&self, again: bool);
-    /// The server has not answered for so long that users are told. Once per outage.
+    /// The server has not replied for so long that users are notified. Once per outage.
     fn not_responding(&self);
     /// The first reply after [`TransportEvents::not_responding`].
     fn responding_again(&self);
-    /// A reply could not be understood.
+    /// A reply could not be decoded.
     fn malformed_reply(&self);
 }
 

@@ -1,8 +1,7 @@
 //! The client's side: calls that wait for their replies.
 //!
-//! [`Transport`] is all that the layers above know; [`TcpTransport`] is the real one. A call is
-//! synchronous: the thread that makes it waits, and is let go at once when the call's [`Interrupt`]
-//! is raised.
+//! Other crates use the trait [`Transport`]; [`TcpTransport`] implements it over TCP. A call is
+//! synchronous: its thread waits, and returns at once when the call's [`Interrupt`] is raised.
 
 mod activity;
 mod call_in_progress;
@@ -34,41 +33,41 @@ pub use crate::connection::{
     CallError, CallReply, Interrupt, ReplySink, RpcRequest, Wake, WakerRegistration,
 };
 
-/// Something that carries calls to a server and brings the replies.
+/// Sends calls to a server and returns the replies.
 pub trait Transport: Send + Sync {
     /// Makes one call and waits for its reply, or until `interrupt` is raised.
     ///
     /// # Errors
-    /// [`CallError`]; after any of them the server may or may not have executed the call.
+    /// [`CallError`]; after each of them the server may or may not have executed the call.
     fn call(&self, request: &RpcRequest<'_>, interrupt: &Interrupt) -> Result<CallReply, CallError>;
 
-    /// The same, and fills in the call's `journey`. A transport without a wire reports one
-    /// transmission, and the sizes of arguments and results alone.
+    /// As [`Transport::call`], and fills in the call's `statistics`. A transport without a network
+    /// reports one transmission, and only the sizes of arguments and results.
     ///
     /// # Errors
-    /// As [`Transport::call`]; `journey` is filled in nevertheless.
+    /// As [`Transport::call`]; `statistics` is filled in as well.
     fn call_with_statistics(
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
         let mut arguments = Vec::new();
         request.arguments.encode(&mut arguments);
-        journey.transmissions = 1;
-        journey.bytes_sent = (arguments.len() + request.bulk.len()) as u64;
+        statistics.transmissions = 1;
+        statistics.bytes_sent = (arguments.len() + request.bulk.len()) as u64;
         let result = self.call(request, interrupt);
-        journey.bytes_received = result.as_ref().map_or(0, |reply| reply.results().len() as u64);
+        statistics.bytes_received = result.as_ref().map_or(0, |reply| reply.results().len() as u64);
         result
     }
 
-    /// As [`Transport::call_with_statistics`], but `taker` may process the results in the receive
-    /// buffer; the reply then [`was taken`](Reply::was_taken). A transport without a receive buffer
+    /// As [`Transport::call_with_statistics`], but `sink` may process the results in the receive
+    /// buffer; [`CallReply::was_consumed`] is then true. A transport without a receive buffer
     /// returns all replies as usual.
     ///
-    /// A caller whose results were taken may return up to 20 ms later than that: meanwhile its
-    /// thread receives replies for other callers that have takers, and runs these. An interrupt
-    /// ends that at once.
+    /// A caller whose results were consumed may return up to 20 ms later: its thread meanwhile
+    /// receives replies for other callers that have sinks, and runs these. An interrupt ends this
+    /// at once.
     ///
     /// # Errors
     /// As [`Transport::call`].
@@ -76,19 +75,19 @@ pub trait Transport: Send + Sync {
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
         _: &Arc<dyn ReplySink>,
     ) -> Result<CallReply, CallError> {
-        self.call_with_statistics(request, interrupt, journey)
+        self.call_with_statistics(request, interrupt, statistics)
     }
 
-    /// The traffic of the connections so far; all zero for a transport without connections.
+    /// Traffic of the connections so far; all zero for a transport without connections.
     fn report(&self) -> TransportReport {
         TransportReport::default()
     }
 
-    /// For how long a call has been waiting without any reply from the server; `None` while none
-    /// waits.
+    /// The time for which a call has been waiting without any reply from the server; `None` while
+    /// none waits.
     fn silent_for(&self) -> Option<Duration> {
         None
     }

@@ -1,25 +1,25 @@
-//! What a user may say about a transport (the rows of nfs(5) that concern it).
+//! Options of a transport (the rows of nfs(5) that concern it).
 
 use std::{fmt, io, net::IpAddr, num::NonZeroU8, sync::Arc, time::Duration};
 
 use crate::{clock::TimeSource, connection::CallHandler};
 
-/// How long a call is tried (nfs(5), `hard`, `soft`, `softerr`).
+/// How long a call is retried (nfs(5), `hard`, `soft`, `softerr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RecoveryMode {
-    /// For ever.
+    /// Without limit.
     #[default]
     Hard,
-    /// Until the time of `retrans` retries is over; applications then see EIO.
+    /// Until `retrans` retries have timed out; applications then get EIO.
     Soft,
-    /// As `Soft`, but applications see ETIMEDOUT.
+    /// As `Soft`, but applications get ETIMEDOUT.
     SoftErr,
 }
 
-/// Where the server is.
+/// The server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerName {
-    /// A host name, looked up again for each connection; both address families are tried.
+    /// A host name, resolved again for each connection.
     Name(String),
     /// An address.
     Address(IpAddr),
@@ -34,16 +34,16 @@ impl fmt::Display for ServerName {
     }
 }
 
-/// Asks for a port; given the address that will be connected to.
+/// Looks up the port for an address.
 type PortLookup = dyn Fn(IpAddr) -> io::Result<u16> + Send + Sync;
 
-/// Which port of the server to connect to.
+/// The port of the server.
 #[derive(Clone)]
 pub enum PortSource {
-    /// Always this one.
+    /// A fixed port.
     Fixed(u16),
-    /// Asked anew for each connection (of the server's portmapper), given the address that will be
-    /// connected to. Runs on a thread of its own, so it may wait.
+    /// Looked up for each connection (by the server's portmapper). Runs on a separate thread, so it
+    /// may wait.
     Lookup(Arc<PortLookup>),
 }
 
@@ -68,7 +68,7 @@ pub enum AddressFamily {
     V6,
 }
 
-/// How a [`super::TcpTransport`] behaves.
+/// Options of a [`super::TcpTransport`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     /// The server.
@@ -77,37 +77,37 @@ pub struct TcpOptions {
     pub family: AddressFamily,
     /// The server's port.
     pub port: PortSource,
-    /// How many connections share the calls: 1 to 16 (`nconnect`).
+    /// Number of connections that share the calls: 1 to 16 (`nconnect`).
     pub nconnect: NonZeroU8,
-    /// The first interval of waiting (`timeo`, there in tenths of a second). Each retry waits that
-    /// much longer than the one before, up to 600 s.
+    /// The first retransmission timeout (`timeo`, there in tenths of a second). Each retry waits
+    /// longer than the one before by this value, up to 600 s.
     pub timeout: Duration,
-    /// How many retries before the outage is told, or a soft call given up (`retrans`).
+    /// Number of retries before an outage is reported, or a soft call fails (`retrans`).
     pub retrans: u32,
-    /// How long a call is tried.
+    /// How long a call is retried.
     pub recovery: RecoveryMode,
     /// Connect from a port below 1024 (`resvport`).
     pub reserved_port: bool,
-    /// How long one attempt to connect may take.
+    /// Timeout of one attempt to connect.
     pub connect_timeout: Duration,
-    /// How long a reply may be at most, whatever its call allows, in bytes.
+    /// Maximum size of a reply in bytes, whatever its call allows.
     pub reply_max: usize,
-    /// The clock by which all of these times pass.
+    /// The clock for all of these times.
     pub clock: TimeSource,
-    /// Who answers calls of the server over these connections (RFC 8881 section 2.10.3.1). Each
-    /// connection then has a thread that reads it while no call waits, and has the calls executed
-    /// one after the other. Without it calls of the server are dropped.
+    /// Executes calls of the server over these connections (RFC 8881 section 2.10.3.1). Each
+    /// connection then has a thread that reads it while no call waits, and executes the server's
+    /// calls one at a time. Without it calls of the server are dropped.
     pub callbacks: Option<CallHandler>,
 }
 
 impl TcpOptions {
-    /// The most connections (`nconnect` of nfs(5)).
+    /// Maximum number of connections (`nconnect` of nfs(5)).
     pub const NCONNECT_MAX: u8 = 16;
 
-    /// The longest interval between two retries (nfs(5), `timeo`).
+    /// Maximum retransmission timeout (nfs(5), `timeo`).
     pub const INTERVAL_MAX: Duration = Duration::from_secs(600);
 
-    /// nfs(5)'s defaults: hard, 60 s, 2 retries, one connection, from any port.
+    /// The defaults of nfs(5): hard, 60 s, 2 retries, one connection, any source port.
     #[must_use]
     pub const fn new(server: ServerName, port: PortSource) -> Self {
         Self {

@@ -1,11 +1,10 @@
-//! What is to be written to a socket, and how much of it was.
+//! Output to a socket, and how much of it was written.
 
 use std::{io::IoSlice, os::fd::OwnedFd};
 
 use rustix::{io::Errno, net::SendFlags};
 
-/// A record to send: its mark, header and arguments, and bulk data that are sent from where they
-/// are.
+/// A record to send: its mark, header and arguments, and bulk data that are sent without a copy.
 #[derive(Clone, Copy)]
 pub(super) struct OutgoingRecord<'a> {
     head: &'a [u8],
@@ -14,7 +13,7 @@ pub(super) struct OutgoingRecord<'a> {
 }
 
 impl<'a> OutgoingRecord<'a> {
-    /// `head` includes the mark, which counts `bulk` and its padding.
+    /// `head` includes the record mark, whose length covers `bulk` and its padding.
     pub(super) const fn new(head: &'a [u8], bulk: &'a [u8], padding: &'static [u8]) -> Self {
         Self { head, bulk, padding }
     }
@@ -23,7 +22,7 @@ impl<'a> OutgoingRecord<'a> {
         self.head.len() + self.bulk.len() + self.padding.len()
     }
 
-    /// Appends what follows the first `skip` bytes to `out`.
+    /// Appends all bytes after the first `skip` to `out`.
     pub(super) fn copy_rest(&self, skip: usize, out: &mut Vec<u8>) {
         for part in self.rest(skip) {
             out.extend_from_slice(part);
@@ -39,7 +38,7 @@ impl<'a> OutgoingRecord<'a> {
     }
 }
 
-/// What the one caller that owns a connection's output is writing: first what others left, then its
+/// The output of the caller that has the writing role: first the pending bytes of others, then its
 /// own record.
 #[derive(Default)]
 pub(super) struct RecordWriter {
@@ -50,7 +49,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// `others` first, then, if `own`, the caller's record.
+    /// Writes `others` first, then, if `own`, the caller's record.
     pub(super) fn new(others: Vec<u8>, own: bool) -> Self {
         Self {
             others,
@@ -60,7 +59,7 @@ impl RecordWriter {
         }
     }
 
-    /// Writes as much as the socket takes: `true` if that was all of it.
+    /// Writes as much as the socket accepts; returns whether this was all of it.
     pub(super) fn push(&mut self, socket: &OwnedFd, own: &OutgoingRecord<'_>) -> Result<bool, Errno> {
         loop {
             let [head, bulk, padding] = if self.own {
@@ -89,18 +88,18 @@ impl RecordWriter {
         self.own_sent += sent - of_others;
     }
 
-    /// Whether the caller's record is on its way as a whole.
+    /// Whether the caller's record was written completely.
     pub(super) const fn own_done(&self, own: &OutgoingRecord<'_>) -> bool {
         self.own && self.own_sent == own.len()
     }
 
-    /// Whether any of the caller's record is on its way.
+    /// Whether any byte of the caller's record was written.
     pub(super) const fn own_begun(&self) -> bool {
         self.own_sent > 0
     }
 
-    /// What must still be sent when the caller leaves: a record that was begun has to be finished,
-    /// one that was not is dropped.
+    /// The bytes that must still be sent when the caller leaves: a record that was begun is
+    /// completed, others are dropped.
     pub(super) fn leave(mut self, own: &OutgoingRecord<'_>) -> Vec<u8> {
         self.others.drain(..self.others_sent);
         if self.own_sent > 0 {

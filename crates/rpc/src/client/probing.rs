@@ -1,16 +1,16 @@
-//! Trying over a new connection whether the server answers, while the one in use is silent.
+//! Probing the server over a new connection while the current one is silent.
 //!
-//! Owns the attempts during an outage: one at a time for each of a transport's connections, on a
-//! thread that lives only as long as that takes. What answers first is gone on with. A byte on the
-//! old connection ends the attempts. The reply to NULL (RFC 1813 §3.3.0: it does no work) on the
+//! During an outage each connection of a transport has at most one attempt at a time, on a thread
+//! that exists only for this time. The connection that answers first is used. A byte on the old
+//! connection ends the attempts. The reply to NULL (RFC 1813 section 3.3.0: no operation) on the
 //! new one ends the old connection, and its callers send their calls again, as after any loss of a
-//! connection, with the same numbers. So a call is sent again once per outage, and only if the
-//! server's kernel acknowledges nothing on the old connection while the server itself answers on
-//! the new one: one that is slow or stopped is not asked twice.
+//! connection, with the same xids. So a call is sent again once per outage, and only if the
+//! server's kernel acknowledges nothing on the old connection while the server replies on the new
+//! one. A slow or stopped server receives no call twice.
 //!
-//! `TCP_USER_TIMEOUT` would end the old connection as well, but it cannot tell whether anything
-//! else would answer: set to seconds, it would end connections to servers with a closed window, and
-//! those of any outage.
+//! `TCP_USER_TIMEOUT` alone is not sufficient: with a value of seconds it would end connections to
+//! servers with a closed window, and all connections during an outage, even if no other connection
+//! can be made.
 
 use std::{
     io,
@@ -43,15 +43,15 @@ use crate::{
     security::auth::RpcCredential,
 };
 
-/// The reply to NULL is never longer: a header with a verifier, or a denial.
+/// Maximum size of the reply to NULL: a header with a verifier, or a denial.
 const REPLY_MAX: usize = 1024;
 
-/// The procedure that does nothing (RFC 5531 §12.1).
+/// Procedure 0, which does nothing (RFC 5531 section 12.1).
 const NULL: u32 = 0;
 
 impl ConnectionSlot {
-    /// Nothing has come on `connection` for a while, although calls wait. To be called by the
-    /// caller that reads.
+    /// No byte has arrived on `connection` for some time, although calls wait. Called by the caller
+    /// that reads.
     pub(super) fn quiet(
         self: &Arc<Self>,
         shared: &Arc<TcpTransportInner>,
@@ -65,59 +65,59 @@ impl ConnectionSlot {
         let may = is_current && !state.connecting && !state.closed;
         if may && connection.is_to_be_probed(now, state.fruitless) {
             let silent = Arc::downgrade(connection);
-            self.spawn(shared, &mut state, move |lane, shared| {
-                probe(lane, shared, &silent)
+            self.spawn(shared, &mut state, move |slot, shared| {
+                probe(slot, shared, &silent)
             });
         }
     }
 }
 
-/// What the thread that probes is to do.
+/// What the probing thread has to do.
 enum Need {
-    /// Go on.
+    /// Continue.
     Probe,
-    /// The silent connection has ended by itself, and callers wait for another one.
+    /// The silent connection has ended, and callers wait for another one.
     Connection,
-    /// Nothing: something came, or nobody waits.
+    /// Nothing: bytes arrived, or no caller waits.
     Nothing,
 }
 
-/// The thread that probes. Like the one that connects it holds neither lane nor transport while it
-/// waits for the network.
-fn probe(lane: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: &Weak<ClientConnection>) {
+/// The probing thread. Like the connecting thread, it holds references neither to the slot nor to
+/// the transport while it waits for the network.
+fn probe(slot: &Weak<ConnectionSlot>, shared: &Weak<TcpTransportInner>, silent: &Weak<ClientConnection>) {
     loop {
-        let Some((options, call)) = prepare(lane, shared, silent) else {
+        let Some((options, call)) = prepare(slot, shared, silent) else {
             return;
         };
         let Some(call) = call else {
-            return connect_until_done(lane, shared, ConnectAttempts::UntilConnected);
+            return connect_until_done(slot, shared, ConnectAttempts::UntilConnected);
         };
         let began = options.clock.now();
         let is_needed = || {
-            let lane = lane.upgrade();
-            lane.is_some_and(|lane| matches!(need(&lane.state.lock(), silent), Need::Probe))
+            let slot = slot.upgrade();
+            slot.is_some_and(|slot| matches!(need(&slot.state.lock(), silent), Need::Probe))
         };
         let answered = connect(&options).and_then(|socket| {
             ask(&socket, call, &options, is_needed)?;
             Ok(socket)
         });
-        match settle(lane, shared, silent, answered, options.clock.since(began)) {
+        match settle(slot, shared, silent, answered, options.clock.since(began)) {
             Need::Probe => {}
-            Need::Connection => return connect_until_done(lane, shared, ConnectAttempts::UntilConnected),
+            Need::Connection => return connect_until_done(slot, shared, ConnectAttempts::UntilConnected),
             Need::Nothing => return,
         }
     }
 }
 
-/// Waits before the next attempt, and says where to connect and what to send; no call if an
-/// ordinary connection is needed instead, and nothing if none is.
+/// Waits before the next attempt, and returns where to connect and what to send: no call if an
+/// ordinary connection is needed, and `None` if none is needed.
 fn prepare(
-    lane: &Weak<ConnectionSlot>,
+    slot: &Weak<ConnectionSlot>,
     shared: &Weak<TcpTransportInner>,
     silent: &Weak<ClientConnection>,
 ) -> Option<(TcpOptions, Option<NullCall>)> {
-    let (lane, shared) = (lane.upgrade()?, shared.upgrade()?);
-    let mut state = lane.pause(lane.state.lock(), &shared.options.clock);
+    let (slot, shared) = (slot.upgrade()?, shared.upgrade()?);
+    let mut state = slot.pause(slot.state.lock(), &shared.options.clock);
     let mut options = shared.options.clone();
     match need(&state, silent) {
         Need::Connection => return Some((options, None)),
@@ -153,23 +153,23 @@ fn need(state: &ConnectionSlotState, silent: &Weak<ClientConnection>) -> Need {
     }
 }
 
-/// Takes over the result of an attempt; returns what is to be done now.
+/// Applies the result of an attempt; returns the next step.
 fn settle(
-    lane: &Weak<ConnectionSlot>,
+    slot: &Weak<ConnectionSlot>,
     shared: &Weak<TcpTransportInner>,
     silent: &Weak<ClientConnection>,
     answered: io::Result<OwnedFd>,
     time: Duration,
 ) -> Need {
-    let (Some(lane), Some(shared)) = (lane.upgrade(), shared.upgrade()) else {
+    let (Some(slot), Some(shared)) = (slot.upgrade(), shared.upgrade()) else {
         return Need::Nothing;
     };
-    let mut state = lane.state.lock();
+    let mut state = slot.state.lock();
     let need = need(&state, silent);
     if matches!(need, Need::Nothing) {
         state.connecting = false;
         if let Ok(socket) = &answered {
-            // Nobody has sent anything over it that could be lost, and its port is free at once.
+            // No call was sent over it, and a reset frees its port at once.
             let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
         }
         return need;
@@ -199,7 +199,7 @@ fn settle(
             }
             Need::Nothing
         }
-        // The host is there again, and the port may be another one now.
+        // The host is up again, and the port may have changed.
         Some(io::ErrorKind::ConnectionRefused) => {
             drop(state);
             if let Some(silent) = silent {
@@ -218,10 +218,11 @@ struct NullCall {
     program: (u32, u32),
 }
 
-/// Waits until the server answers `call` on `socket`, however slowly; any reply will do.
+/// Waits until the server replies to `call` on `socket`, without a limit; any reply is sufficient.
 ///
 /// # Errors
-/// The connection ends or falls silent as well, what comes makes no sense, or nobody needs it any
+/// The connection ends or becomes silent as well, the reply cannot be decoded, or the connection is
+/// no longer needed.
 /// more.
 fn ask(
     socket: &OwnedFd,
@@ -282,13 +283,13 @@ fn receive(socket: &OwnedFd, received: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Whether this is the reply to the only call on a connection. Not yet, if it is the beginning of
-/// one.
+/// Whether `received` is the reply to the only call on a connection. `Ok(false)` if it is
+/// incomplete.
 fn is_reply(received: &[u8], xid: u32) -> io::Result<bool> {
     let Some((mark, body)) = received.split_first_chunk::<MARK_SIZE>() else {
         return Ok(false);
     };
-    // In one fragment: servers send short replies so.
+    // Servers send short replies as one fragment.
     let length = u32::from_be_bytes(*mark) & 0x7fff_ffff;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let is_mark = *mark == record::record_mark(length) && length <= REPLY_MAX;
@@ -320,18 +321,18 @@ mod tests {
 
     #[test]
     fn only_one_whole_reply_to_the_call_is_an_answer() {
-        let whole = reply(7);
-        for length in 0..whole.len() {
-            assert_eq!(is_reply(&whole[..length], 7).ok(), Some(false), "{length}");
+        let record = reply(7);
+        for length in 0..record.len() {
+            assert_eq!(is_reply(&record[..length], 7).ok(), Some(false), "{length}");
         }
-        assert_eq!(is_reply(&whole, 7).ok(), Some(true));
-        assert!(is_reply(&whole, 8).is_err());
-        assert!(is_reply(&[whole.clone(), vec![0]].concat(), 7).is_err());
+        assert_eq!(is_reply(&record, 7).ok(), Some(true));
+        assert!(is_reply(&record, 8).is_err());
+        assert!(is_reply(&[record.clone(), vec![0]].concat(), 7).is_err());
         let mut long = record::record_mark(REPLY_MAX).to_vec();
         assert_eq!(is_reply(&long, 7).ok(), Some(false));
         long = record::record_mark(REPLY_MAX + 1).to_vec();
         assert!(is_reply(&long, 7).is_err());
-        let mut fragment = whole;
+        let mut fragment = record;
         fragment[0] = 0;
         assert!(is_reply(&fragment, 7).is_err());
         assert!(is_reply(&[record::record_mark(8).to_vec(), vec![0; 8]].concat(), 0).is_err());

@@ -1,42 +1,43 @@
-//! Whether a connection on which calls wait has lost its peer, or is merely waited for.
+//! Whether a connection with waiting calls has lost its peer, or the server is slow.
 //!
-//! A server that is slow, or a process that is stopped, sends no reply either; but the kernel below
-//! it acknowledges what it is sent, and answers probes of a closed window and of an idle connection
-//! (RFC 9293 §3.8.4, §3.8.6.1). A network that drops everything does not, nor does a middlebox that
-//! has forgotten the connection. TCP alone would wait: its retransmissions come at intervals that
-//! double, so that after an outage of two minutes the next may be a minute away (RFC 6298 §5.5).
+//! A slow server or a stopped process sends no reply, but its kernel acknowledges data, and answers
+//! probes of a closed window or an idle connection (RFC 9293 sections 3.8.4 and 3.8.6.1). A network
+//! that drops all segments does not, nor does a middlebox that has lost the connection's state. TCP
+//! alone would wait: its retransmission timeout doubles, so that after an outage of two minutes the
+//! next retransmission may be a minute away (RFC 6298 section 5.5).
 //!
-//! Pure: time and what the kernel says are arguments.
+//! Pure: time and the kernel's information are arguments.
 
 use std::time::{Duration, Instant};
 
-/// How long nothing may come before the kernel is asked, again and again.
+/// Interval of the checks of the kernel's information while no byte arrives.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Without an acknowledgement for at least this time, and four round trips, a connection counts as
-/// silent. Above the third retransmission of a near peer (1.4 s), so that what one of them mends is
-/// left to it.
+/// A connection without an acknowledgement for at least this time, and four round trips, counts as
+/// silent. It is longer than the time of the third retransmission to a near peer (1.4 s), so that
+/// losses repaired by these retransmissions have no effect.
 const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(1500);
 
-/// So many retransmissions or probes in a row are lost only with the connection, or by a network
-/// that drops most.
+/// This many successive retransmissions or probes are lost only if the connection is lost, or the
+/// network drops most segments.
 const LOST_MIN: u8 = 2;
 
-/// The most times that the wait doubles for connections that were replaced without success.
+/// Maximum number of times that the wait doubles for connections that were replaced without
+/// success.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// How the peer's kernel acknowledges.
+/// Acknowledgements of the peer's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Acknowledgements {
-    /// Segments that were sent and not acknowledged.
+    /// Segments sent and not acknowledged.
     pub(super) unacknowledged: u32,
-    /// How often the first of these was sent again.
+    /// Number of retransmissions of the first of these.
     pub(super) retransmissions: u8,
-    /// Probes of a closed window or an idle connection that were not answered.
+    /// Unanswered probes of a closed window or an idle connection.
     pub(super) probes: u8,
-    /// When the last acknowledgement came.
+    /// Time since the last acknowledgement.
     pub(super) last: Duration,
-    /// The usual time of a segment and its acknowledgement.
+    /// Smoothed round-trip time.
     pub(super) round_trip: Duration,
 }
 
@@ -47,17 +48,18 @@ impl Acknowledgements {
     }
 }
 
-/// Nothing has come on a connection for some time, although calls wait. It ends with the next byte.
+/// State of a connection on which no byte has arrived for some time, although calls wait. It ends
+/// with the next byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
     since: Instant,
-    /// The peer's kernel was silent as well. That it acknowledges again later does not take this
-    /// back: the server's next retransmission of a reply may still be a minute away.
+    /// The peer's kernel was silent as well. Later acknowledgements do not reset this: the server's
+    /// next retransmission of a reply may still be a minute away.
     is_of_kernel: bool,
 }
 
 impl Silence {
-    /// Noticed at `now`.
+    /// A silence noticed at `now`.
     pub(super) const fn new(now: Instant) -> Self {
         Self {
             since: now,
@@ -65,7 +67,7 @@ impl Silence {
         }
     }
 
-    /// Takes in what the kernel says at `now`.
+    /// Evaluates the kernel's information at `now`.
     pub(super) fn look(&mut self, now: Instant, acknowledgements: Option<&Acknowledgements>) {
         let is_due = now.saturating_duration_since(self.since) >= LOOK_INTERVAL / 2;
         let are_missing = acknowledgements.is_some_and(Acknowledgements::are_missing);
@@ -77,8 +79,8 @@ impl Silence {
         self.is_of_kernel
     }
 
-    /// Whether the server is to be tried over a new connection, after `fruitless` others that
-    /// brought no reply.
+    /// Whether to probe the server over a new connection, after `fruitless` new connections without
+    /// a reply.
     pub(super) fn is_to_be_probed(&self, now: Instant, fruitless: u32) -> bool {
         let wait = LOOK_INTERVAL * ((1 << fruitless.min(DOUBLINGS_MAX)) - 1);
         self.is_of_kernel && now.saturating_duration_since(self.since) >= wait

@@ -1,35 +1,35 @@
-//! Statistics: of one call, beside its outcome, and of a connection.
+//! Statistics of one call and of a connection.
 
 use std::time::Duration;
 
 use curt_trace::TransportFigure;
 use curt_trace::{Counter as _, Snapshot};
 
-/// How a call was sent and answered. Known of calls that fail, too.
+/// How a call was sent, and its reply received. Also set for calls that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallStatistics {
-    /// How many times it was sent completely.
+    /// Number of complete transmissions.
     pub transmissions: u32,
-    /// The time from its start until the last loss of a connection over which it had been sent
+    /// The time from the call's start to the last loss of a connection over which it had been sent
     /// completely. `None`: none was lost.
     pub lost: Option<Duration>,
-    /// If the server ended that connection: the time from the call's start until it had been sent
-    /// over it.
+    /// If the server closed that connection: the time from the call's start until it was sent over
+    /// it.
     pub(super) ended_by_peer: Option<Duration>,
-    /// Whether the server was probably restarted after the call had been sent: it ended the
-    /// connection at once, or later and its host refused another one since.
+    /// Whether the server was probably restarted after the call was sent: it closed the connection
+    /// soon after, or later and its host has refused another one since.
     pub restarted: bool,
-    /// Bytes that were sent for it, record marks included.
+    /// Bytes sent for the call, record marks included.
     pub bytes_sent: u64,
-    /// Bytes of the reply, its record mark not included.
+    /// Bytes of the reply, without record marks.
     pub bytes_received: u64,
-    /// The time from its start until it was sent for the last time.
+    /// The time from the call's start to its last transmission.
     pub queued: Duration,
-    /// How long the caller stayed after its reply was there, to read for others.
+    /// The time for which the caller read for others after its reply.
     pub reading_for_others: Duration,
 }
 
-/// The traffic of one connection, or the sum of several. Changed under a lock that its users hold
+/// Traffic of one connection, or the sum of several. Changed under a lock that its users hold
 /// anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionStatistics {
@@ -42,7 +42,7 @@ pub(super) struct ConnectionStatistics {
     pub(super) most_at_once: u64,
 }
 
-/// The connections that were made, and the time that took.
+/// Number of connections established, and the time for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectStatistics {
     pub(super) binds: u64,
@@ -51,8 +51,8 @@ pub(super) struct ConnectStatistics {
 }
 
 impl ConnectionStatistics {
-    /// A request was sent while `sending` others waited for the socket, and `pending` for the
-    /// socket or a reply.
+    /// Records that a request was sent while `sending` others waited for the socket, and `pending`
+    /// for the socket or a reply.
     pub(super) fn sent(&mut self, sending: usize, pending: usize) {
         self.sends += 1;
         self.in_flight_sum += self.sends.saturating_sub(self.receives);
@@ -60,7 +60,7 @@ impl ConnectionStatistics {
         self.pending_sum += pending as u64;
     }
 
-    /// `requests` requests are in progress.
+    /// Records that `requests` requests are in progress.
     pub(super) fn note_in_flight(&mut self, requests: usize) {
         self.most_at_once = self.most_at_once.max(requests as u64);
     }

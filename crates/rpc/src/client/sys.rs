@@ -1,8 +1,8 @@
-//! What the kernel knows of a TCP connection (tcp(7), `TCP_INFO`).
+//! The kernel's information about a TCP connection (tcp(7), `TCP_INFO`).
 //!
-//! JUSTIFICATION: no safe wrapper has this option, and nothing else tells a server that is slow
-//! from a network that drops everything: both send no reply, but only the former's kernel
-//! acknowledges what it is sent.
+//! JUSTIFICATION: no safe wrapper supports this option, and no other interface distinguishes a slow
+//! server from a network that drops all segments. Both send no reply, but only the kernel of the
+//! slow server acknowledges data.
 #![allow(unsafe_code, reason = "a call of the C library, see the justification above")]
 
 use std::{
@@ -13,16 +13,16 @@ use std::{
 
 use super::silence::Acknowledgements;
 
-/// Older kernels return less of the structure; all fields that are used come before this one.
+/// Older kernels return a shorter structure; all fields used here come before this one.
 const NEEDED: usize = offset_of!(libc::tcp_info, tcpi_rcv_rtt);
 
-/// How the peer of `socket` acknowledges; `None` if the kernel does not say, as for a socket that
-/// is not TCP's.
+/// Acknowledgements of the peer of `socket`; `None` if unknown, for example for a socket of another
+/// family.
 pub(super) fn acknowledgements(socket: &OwnedFd) -> Option<Acknowledgements> {
-    // SAFETY: all bits zero are a value of this structure of integers.
+    // SAFETY: zero is valid for all fields of this structure of integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has that many, and to
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has that size, and writes
     // `length`.
     let status = unsafe {
         libc::getsockopt(

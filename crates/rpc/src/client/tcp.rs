@@ -1,4 +1,4 @@
-//! The transport over TCP: calls spread over connections, sent again when one is lost.
+//! The transport over TCP: distributes calls over connections, and sends them again if one is lost.
 
 use std::{
     cell::Cell,
@@ -37,32 +37,31 @@ use crate::{
     security::{credential::CallFlavor, flavor::AuthFlavor},
 };
 
-/// How many bytes of receive buffers are kept for the next replies.
+/// Maximum size of the cached receive buffers in bytes.
 const POOL_MAX: usize = 16 << 20;
 
-/// Encode buffers above this size are not kept: only calls without bulk data are long, and they are
-/// rare.
+/// Encode buffers above this size are not cached: only calls without bulk data are long, and they
+/// are rare.
 const HEAD_CAPACITY_MAX: usize = 64 << 10;
 
-/// Calls over one to sixteen TCP connections, which are made again when they are lost.
+/// Calls over one to sixteen TCP connections, which are established again when lost.
 pub struct TcpTransport {
     shared: Arc<TcpTransportInner>,
     slots: Vec<Arc<ConnectionSlot>>,
 }
 
-/// What the connections of a transport have in common.
+/// State shared by the connections of a transport.
 pub(super) struct TcpTransportInner {
     pub(super) options: TcpOptions,
     pub(super) activity: Arc<ServerActivity>,
     pool: Arc<BufferPool>,
     xid: AtomicU32,
-    /// The program that is called, and its version: its NULL procedure is asked whether the server
-    /// answers.
+    /// The called program and version: probes send its NULL procedure.
     program: OnceLock<(u32, u32)>,
 }
 
 impl TcpTransport {
-    /// A transport that connects when the first call is made, and for a hard mount tries for ever.
+    /// A transport that connects when the first call is made, for a hard mount without limit.
     #[must_use]
     pub fn new(options: TcpOptions, events: Arc<dyn TransportEvents>) -> Self {
         let count = options.nconnect.get().min(TcpOptions::NCONNECT_MAX);
@@ -71,8 +70,8 @@ impl TcpTransport {
             options.clock.clone(),
             events,
         ));
-        // Should the kernel have no random number, the time does: it only has to differ from the
-        // last transport's.
+        // If the kernel has no random number, the process id is used: the first xid only has to
+        // differ from the last transport's.
         let first = random_u32().unwrap_or_else(|_| std::process::id());
         Self {
             shared: Arc::new(TcpTransportInner {
@@ -86,12 +85,11 @@ impl TcpTransport {
         }
     }
 
-    /// Connects once, now; a transport made so is connected again like any other when the
-    /// connection is lost later.
+    /// Connects once, now; after a later loss the transport connects again as usual.
     ///
     /// # Errors
     /// [`CallError::Unreachable`] after one attempt at each of the server's addresses (`NotFound`:
-    /// the name has none; `PermissionDenied`: no right to a reserved port), or
+    /// the name has none; `PermissionDenied`: no privilege for a reserved port), or
     /// [`CallError::Interrupted`].
     pub fn connect(
         options: TcpOptions,
@@ -125,8 +123,8 @@ impl TcpTransport {
 
     /// Closes the connections; calls that wait, now or later, end with [`CallError::Closed`].
     pub fn close(&self) {
-        for lane in &self.slots {
-            lane.close();
+        for slot in &self.slots {
+            slot.close();
         }
     }
 
@@ -142,11 +140,11 @@ impl TcpTransport {
     }
 
     fn choose(&self) -> &Arc<ConnectionSlot> {
-        let least = self.slots.iter().min_by_key(|lane| lane.outstanding());
+        let least = self.slots.iter().min_by_key(|slot| slot.outstanding());
         least.expect("nconnect is at least 1")
     }
 
-    /// Sends a call over one connection after the other until it has ended.
+    /// Sends a call over successive connections until it has ended.
     fn send(
         &self,
         xid: u32,
@@ -233,7 +231,7 @@ impl TcpTransport {
             xid,
             procedure: procedure_name(request.program, request.procedure).bytes(),
             received: statistics.bytes_received,
-            // Waiting for a connection, or behind others, is not the server's time.
+            // The wait for a connection, or for other calls to be sent, is not the server's time.
             rtt: began.map_or(Duration::ZERO, |began| self
                 .clock()
                 .since(began)
@@ -253,19 +251,19 @@ impl Transport for TcpTransport {
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
+        statistics: &mut CallStatistics,
     ) -> Result<CallReply, CallError> {
-        self.call_by(request, interrupt, journey, None)
+        self.call_by(request, interrupt, statistics, None)
     }
 
     fn call_with_sink(
         &self,
         request: &RpcRequest<'_>,
         interrupt: &Interrupt,
-        journey: &mut CallStatistics,
-        taker: &Arc<dyn ReplySink>,
+        statistics: &mut CallStatistics,
+        sink: &Arc<dyn ReplySink>,
     ) -> Result<CallReply, CallError> {
-        self.call_by(request, interrupt, journey, Some(taker))
+        self.call_by(request, interrupt, statistics, Some(sink))
     }
 
     fn silent_for(&self) -> Option<Duration> {
@@ -275,8 +273,8 @@ impl Transport for TcpTransport {
     fn report(&self) -> TransportReport {
         let (mut traffic, mut connecting) = (ConnectionStatistics::default(), ConnectStatistics::default());
         let (mut port, mut connections) = (0, 0);
-        for lane in &self.slots {
-            let connection = lane.add_statistics(&mut traffic, &mut connecting);
+        for slot in &self.slots {
+            let connection = slot.add_statistics(&mut traffic, &mut connecting);
             connections += u64::from(connection.is_some());
             if let Some(connection) = connection.filter(|_| port == 0) {
                 port = connection.local().map_or(0, |address| address.port());
@@ -293,11 +291,11 @@ impl Transport for TcpTransport {
 }
 
 thread_local! {
-    /// Where this thread's calls are encoded.
+    /// The thread's encode buffer.
     static HEAD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The record of a call, as it is sent.
+/// The record of a call as it is sent.
 struct CallRecord<'a> {
     head: Vec<u8>,
     bulk: &'a [u8],
@@ -336,7 +334,7 @@ impl Drop for TcpTransport {
 }
 
 impl TcpTransportInner {
-    /// Makes a connection of a socket that is connected.
+    /// Creates a connection from a connected socket.
     pub(super) fn adopt(&self, socket: OwnedFd) -> io::Result<Arc<ClientConnection>> {
         let (activity, pool) = (Arc::clone(&self.activity), Arc::clone(&self.pool));
         let keep_alive = KeepAlive::of(&self.options);
@@ -348,13 +346,13 @@ impl TcpTransportInner {
         Ok(connection)
     }
 
-    /// The number of a new call.
+    /// The xid of a new call.
     pub(super) fn next_xid(&self) -> u32 {
-        // Pairs with nothing: a number of its own is all that a call needs.
+        // Relaxed: a call only needs a unique number.
         self.xid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The program that was called first, and its version.
+    /// The program and version of the first call.
     pub(super) fn program(&self) -> Option<(u32, u32)> {
         self.program.get().copied()
     }

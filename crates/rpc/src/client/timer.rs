@@ -1,11 +1,10 @@
-//! When a call that got no reply is tried again, and when it has waited too long (nfs(5), `timeo`
-//! and `retrans`).
+//! Retransmission timeouts and the final timeout of a call (nfs(5), `timeo` and `retrans`).
 
 use std::time::{Duration, Instant};
 
 use super::options::TcpOptions;
 
-/// The schedule of one call. Pure: the present is an argument.
+/// The schedule of one call. Pure: the current time is an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetransmitTimer {
     step: Duration,
@@ -20,9 +19,9 @@ pub(super) struct RetransmitTimer {
 pub(super) enum CallTimeout {
     /// Nothing yet.
     NotYet,
-    /// One interval is over: it may be tried again.
+    /// One interval has passed: the call may be sent again.
     Minor,
-    /// All retries are over.
+    /// All retries have timed out.
     Major,
 }
 
@@ -40,17 +39,17 @@ impl RetransmitTimer {
         }
     }
 
-    /// When [`RetransmitTimer::due`] will next say something.
+    /// The time of the next timeout.
     pub(super) fn deadline(&self) -> Instant {
         self.retry_at.min(self.cycle_start + self.major_timeout)
     }
 
-    /// How long the call waits before [`CallTimeout::Major`].
+    /// The time until [`CallTimeout::Major`].
     pub(super) const fn major_timeout(&self) -> Duration {
         self.major_timeout
     }
 
-    /// What is due at `now`; the schedule goes on from there.
+    /// What is due at `now`; advances the schedule.
     pub(super) fn due(&mut self, now: Instant) -> CallTimeout {
         if now >= self.cycle_start + self.major_timeout {
             self.cycle_start = now;
@@ -67,7 +66,7 @@ impl RetransmitTimer {
     }
 }
 
-/// How long a call waits in all before the outage is told, or the call given up.
+/// The time until an outage is reported, or a soft call fails.
 pub(super) fn major_timeout(options: &TcpOptions) -> Duration {
     let step = options
         .timeout

@@ -1,8 +1,8 @@
-//! Answering a call: verifying it, having the service execute it, protecting the reply.
+//! Answering a call: verification, execution by the service, protection of the reply.
 //!
-//! Owns what both ends of a connection do with a call that they receive. Must not know where the
-//! reply goes. Invariant: whatever arrives, and whatever a service does, there is at most one reply
-//! to it, whole.
+//! Both ends of a connection use this for calls that they receive. It does not depend on where the
+//! reply is sent. Invariant: each call has at most one reply, and the reply is complete, whatever
+//! arrives and whatever a service does.
 
 use std::{
     borrow::Cow,
@@ -26,26 +26,26 @@ use crate::{
     },
 };
 
-/// Who answers the calls that one end of a connection receives.
+/// Executes the calls that one end of a connection receives.
 #[derive(Clone)]
 pub struct CallHandler {
-    /// Executes them.
+    /// The service.
     pub service: Arc<dyn RpcService>,
-    /// Protects calls of other flavors than AUTH_NONE and AUTH_SYS. Without it such calls come to
-    /// the service as they are.
+    /// Handles calls of flavors other than AUTH_NONE and AUTH_SYS. Without it the service gets such
+    /// calls unverified.
     pub acceptor: Option<Arc<dyn FlavorAcceptor>>,
 }
 
-/// What was answered.
+/// The result of answering a call.
 pub(crate) enum Answered {
-    /// The reply was appended; it is to have this piece of a file.
+    /// The reply was appended; it contains this range of a file.
     Reply(Option<(usize, SendfileRange)>),
-    /// There is to be no reply.
+    /// No reply is sent.
     Nothing,
 }
 
 impl CallHandler {
-    /// One without further flavors.
+    /// A handler without additional flavors.
     #[must_use]
     pub const fn of(service: Arc<dyn RpcService>) -> Self {
         Self {
@@ -54,11 +54,11 @@ impl CallHandler {
         }
     }
 
-    /// Answers the call in `message`: appends the record of the reply to `out`. `log` is given what
-    /// is wrong with the call.
+    /// Answers the call in `message`: appends the record of the reply to `out`. `log` gets the
+    /// error of a malformed call.
     ///
     /// # Errors
-    /// It is no call, and nothing can answer it.
+    /// It is not a call, and no reply is possible.
     pub(crate) fn answer(
         &self,
         message: &[u8],
@@ -99,7 +99,7 @@ impl CallHandler {
         Ok(Answered::Reply(piece))
     }
 
-    /// Has the call executed, and appends the reply without its mark.
+    /// Executes the call, and appends the reply without its record mark.
     fn execute(
         &self,
         signed: &SignedCall<'_>,
@@ -145,7 +145,7 @@ impl CallHandler {
         Answered::Reply(None)
     }
 
-    /// The same, if the call comes from its caller; the reply is that of a success.
+    /// The same for a verified call.
     fn execute_verified(
         &self,
         signed: &SignedCall<'_>,
@@ -175,7 +175,7 @@ impl CallHandler {
         Ok(())
     }
 
-    /// Has the service answer; a fault of its own is an answer too.
+    /// Calls the service; a panic of the service becomes a reply too.
     fn call_service(
         &self,
         call: &CallMessage<'_>,

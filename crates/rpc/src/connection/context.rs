@@ -1,4 +1,4 @@
-//! What a service may know and do about the connection that a call came from.
+//! The context of a call: the connection on which a service received it.
 
 use std::{
     any::Any,
@@ -8,7 +8,7 @@ use std::{
 
 use super::{sendfile::SendfileRange, service::Backchannel};
 
-/// One call's surroundings.
+/// The context of one call.
 pub struct CallContext<'a> {
     peer: SocketAddr,
     local: SocketAddr,
@@ -16,18 +16,18 @@ pub struct CallContext<'a> {
     service_data: Option<&'a OnceLock<Box<dyn Any + Send + Sync>>>,
     backchannel: Option<&'a dyn Fn() -> Arc<dyn Backchannel>>,
     allows_sendfile: bool,
-    /// Where in the reply, and what.
+    /// The position in the reply, and the range of the file.
     file_range: Option<(usize, SendfileRange)>,
 }
 
-/// The reading of a connection, which can be left to others.
+/// The reading of a connection, which can be handed over.
 pub(crate) trait HandOverReading {
-    /// Sends what is finished and lets another thread read on.
+    /// Sends complete replies and lets another thread read.
     fn hand_over(&mut self);
 }
 
 impl<'a> CallContext<'a> {
-    /// The surroundings of a call that came through no socket (in tests, or within one process).
+    /// The context of a call that was received without a socket (in tests, or within one process).
     #[must_use]
     pub const fn detached(peer: SocketAddr, local: SocketAddr) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The surroundings of a call on a connection.
+    /// The context of a call on a connection.
     pub(crate) fn of_connection(
         peer: SocketAddr,
         local: SocketAddr,
@@ -60,12 +60,12 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// What the service remembers of this connection for as long as it lasts: made by `make` when
-    /// it is first asked for. Calls of one connection may be executed at the same time. Nothing is
-    /// remembered of what came through no socket.
+    /// The service's data of this connection, created by `make` at the first call and kept until
+    /// the connection ends. Calls of one connection may execute at the same time. `None` without a
+    /// socket.
     ///
     /// # Panics
-    /// If a service asks for different types: there is one.
+    /// If a service requests different types.
     #[must_use]
     pub fn service_data<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&'a T> {
         let memory = self.service_data?.get_or_init(|| Box::new(make()));
@@ -73,45 +73,45 @@ impl<'a> CallContext<'a> {
         Some(memory.expect("a service remembers one type"))
     }
 
-    /// The client's address; one that is mapped into IPv6 is told as the IPv4 address it is.
+    /// The client's address; an IPv4-mapped IPv6 address is returned as IPv4.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The address that the client connected to.
+    /// The address to which the client connected.
     #[must_use]
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// To be called before an operation that may wait for a disk or a lock: later calls on the same
-    /// connection are then read and answered meanwhile. Cheap to call again; not needed for what
-    /// only touches memory.
+    /// To be called before an operation that may wait for a disk or a lock: another thread then
+    /// reads and answers later calls of the connection. Repeated calls are cheap. Not needed for
+    /// operations in memory.
     pub fn may_block(&mut self) {
-        if let Some(turn) = self.reader.take() {
-            turn.hand_over();
+        if let Some(reader) = self.reader.take() {
+            reader.hand_over();
         }
     }
 
-    /// The way back to the client; none from a client to its server, or without a socket.
+    /// The backchannel to the client; `None` at the client's end, or without a socket.
     #[must_use]
     pub fn backchannel(&self) -> Option<Arc<dyn Backchannel>> {
         self.backchannel.map(|make| make())
     }
 
-    /// Whether a reply may contain a piece of a file: not without a socket, nor if the call's
+    /// Whether a reply may contain a range of a file: not without a socket, nor if the call's
     /// flavor protects the results.
     #[must_use]
     pub const fn allows_sendfile(&self) -> bool {
         self.allows_sendfile
     }
 
-    /// Has the reply contain a piece of a file behind its first `at` bytes. What the service
-    /// appends to the reply later, such as padding, comes behind the piece.
+    /// Inserts a range of a file into the reply after its first `at` bytes. Bytes that the service
+    /// appends to the reply later, such as padding, follow the range.
     ///
     /// # Panics
-    /// If the call has a piece already, or its reply takes none ([`CallContext::allows_sendfile`]).
+    /// If the reply has a range already, or may not have one ([`CallContext::allows_sendfile`]).
     pub fn attach(&mut self, at: usize, piece: SendfileRange) {
         assert!(self.allows_sendfile, "the reply takes no piece of a file");
         let before = self.file_range.replace((at, piece));

@@ -1,8 +1,8 @@
-//! Cancelling a call that waits, from another thread.
+//! Interruption of a waiting call by another thread.
 //!
-//! Owns a flag and the list of wakers registered with it. Invariant: a thread that registers its
-//! waker before it reads the flag cannot miss that the flag is raised. Must not know what is waited
-//! for.
+//! An interrupt consists of a flag and the wakers registered with it. Invariant: a thread that
+//! registers its waker before it reads the flag cannot miss that the flag is raised. Does not
+//! depend on what the thread waits for.
 
 use std::{
     fmt,
@@ -15,14 +15,14 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-/// Wakes a thread that waits, so that it checks its condition again. Spurious wake-ups do no harm.
+/// Wakes a waiting thread, so that it checks its condition again. Spurious wake-ups are harmless.
 pub trait Wake: Send + Sync {
     /// Makes the thread check its condition again. Must neither block nor raise an [`Interrupt`].
     fn wake(&self);
 }
 
-/// Lets calls be interrupted: clones share one state, so that one clone is given to a call and
-/// another is kept to raise. [`Interrupt::default`] is one that is never raised and costs nothing.
+/// Interrupts calls. Clones share one state: one clone is passed to a call, another is used to
+/// raise. [`Interrupt::default`] is never raised and costs nothing.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<InterruptState>>);
 
@@ -39,31 +39,31 @@ struct RegisteredWakers {
 }
 
 impl Interrupt {
-    /// One that can be raised.
+    /// An interrupt that can be raised.
     #[must_use]
     pub fn new() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// One that is never raised.
+    /// An interrupt that is never raised.
     #[must_use]
     pub const fn never() -> Self {
         Self(None)
     }
 
-    /// Ends every call that waits with this interrupt, now or later, with
-    /// [`super::CallError::Interrupted`]. Cannot be undone. Does nothing to [`Interrupt::never`].
+    /// Ends each call that waits with this interrupt, now or later, with
+    /// [`super::CallError::Interrupted`]. Cannot be undone. Has no effect on [`Interrupt::never`].
     pub fn raise(&self) {
         let Some(shared) = &self.0 else { return };
-        // Pairs with the load in `is_raised`: whoever registered before the lock below is taken is
-        // woken, whoever registers after it sees the flag.
+        // Pairs with the load in `is_raised`: wakers registered before the lock below is taken are
+        // woken; threads that register later see the flag.
         shared.raised.store(true, Ordering::SeqCst);
         for (_, waker) in &shared.wakers.lock().wakers {
             waker.wake();
         }
     }
 
-    /// Whether it was raised.
+    /// Whether the interrupt was raised.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0
@@ -71,7 +71,7 @@ impl Interrupt {
             .is_some_and(|shared| shared.raised.load(Ordering::SeqCst))
     }
 
-    /// Has `waker` woken by [`Interrupt::raise`] as long as the registration lives. Look at
+    /// Registers `waker` with [`Interrupt::raise`] until the result is dropped. Check
     /// [`Interrupt::is_raised`] after registering and before each wait.
     pub fn register(&self, waker: Arc<dyn Wake>) -> WakerRegistration<'_> {
         let id = self.0.as_ref().map_or(0, |shared| {
@@ -84,7 +84,7 @@ impl Interrupt {
         WakerRegistration { interrupt: self, id }
     }
 
-    /// Waits until it is raised, at most `duration`; says whether it was.
+    /// Waits at most `duration` until it is raised; returns whether it was.
     #[must_use]
     pub fn wait_for(&self, duration: Duration) -> bool {
         let alarm = Arc::new(CondvarWaker::default());
@@ -123,7 +123,7 @@ impl fmt::Debug for Interrupt {
     }
 }
 
-/// Keeps a waker registered with an [`Interrupt`].
+/// A waker's registration with an [`Interrupt`].
 #[must_use = "the waker is forgotten when this is dropped"]
 pub struct WakerRegistration<'a> {
     interrupt: &'a Interrupt,

@@ -1,10 +1,11 @@
-//! What both ends of a connection have in common: calls that wait for their replies, and services
-//! that answer calls.
+//! Code for both ends of a connection: calls that wait for their replies, and services that execute
+//! calls.
 //!
-//! A connection carries calls in both directions (RFC 8881 section 2.10.3.1). The end that made the
-//! connection is in [`crate::client`], the end that accepted it in [`crate::server`]. Each keeps a
-//! table of the calls that it sent, and may have a [`CallHandler`] for those that it receives. The
-//! type of a message says which of the two it is for: the numbers (xid) of one direction mean
+//! A connection carries calls in both directions (RFC 8881 section 2.10.3.1). The end that opened
+//! the connection is in [`crate::client`], the end that accepted it in [`crate::server`]. Each has
+//! a table of the calls that it sent, and may have a [`CallHandler`] for calls that it receives.
+//! The message type (CALL or REPLY) selects between the two; the xids of the two directions are
+//! independent (`docs/decisions/two-way-connections.md`).
 //! nothing in the other. `docs/decisions/two-way-connections.md` says how.
 
 mod answer;

@@ -13,18 +13,17 @@ use crate::{
     },
 };
 
-/// A call that waits.
 pub(crate) struct PendingCall {
     pub(crate) waiter: Arc<CallWaiter>,
-    /// How many bytes the results may have.
+    /// Maximum size of the results in bytes.
     pub(crate) results_max: usize,
-    /// What verifies the reply, if anything does.
+    /// Verifies the reply, if the call has a security context.
     pub(crate) flavor: Option<Arc<dyn AuthFlavor>>,
     /// Bytes of its reply.
     pub(crate) received: usize,
     /// Processes its results in the receive buffer.
     pub(crate) sink: Option<Arc<dyn ReplySink>>,
-    /// Whether the sink is running: whatever happens, the caller has to wait until it is done.
+    /// Whether the sink is running: the caller must wait until it has returned.
     pub(crate) sink_running: bool,
     pub(crate) outcome: Option<Result<CallReply, CallError>>,
 }
@@ -47,9 +46,9 @@ impl PendingCall {
         }
     }
 
-    /// How long its reply may be.
+    /// Maximum length of its reply.
     pub(crate) const fn reply_max(&self) -> usize {
-        // A verifier may stand in the header.
+        // The header may contain a verifier.
         self.results_max.saturating_add(REPLY_HEADER_SIZE + AUTH_BODY_MAX)
     }
 
@@ -60,8 +59,8 @@ impl PendingCall {
         }
     }
 
-    /// Reads the header of its reply, and verifies it: the size of the results that follow it to
-    /// the end of the record.
+    /// Decodes the header of its reply, and verifies it; returns the size of the results, which
+    /// extend to the end of the record.
     pub(crate) fn decode_reply(&self, record: &[u8]) -> Result<usize, CallError> {
         let reply = SignedReply::decode(record)?;
         if let (Some(flavor), Some(verifier)) = (&self.flavor, reply.verifier) {
@@ -84,21 +83,21 @@ impl PendingCall {
     }
 }
 
-/// Calls of one direction that wait, and nothing else: those of a server to one connection. (A
-/// client's are part of its connection's state.)
+/// Waiting calls of a server to one connection. (Those of a client are part of its connection's
+/// state.)
 #[derive(Default)]
 pub(crate) struct PendingCalls {
     pending: HashMap<u32, PendingCall>,
-    /// How many there have been; the number of the last.
+    /// Number of calls so far; the xid of the last one.
     count: u32,
     closed: bool,
 }
 
 impl PendingCalls {
-    /// Calls that wait for replies at once.
+    /// Maximum number of waiting calls.
     pub(crate) const MAX: usize = 64;
 
-    /// Adds a call, and gives it a number.
+    /// Adds a call, and assigns its xid.
     pub(crate) fn insert(&mut self, call: PendingCall) -> Result<u32, CallError> {
         if self.closed {
             return Err(CallError::Closed);
@@ -106,13 +105,13 @@ impl PendingCalls {
         if self.pending.len() >= Self::MAX {
             return Err(CallError::TooManyCalls);
         }
-        // Not 0 again: that there has been one stays known.
+        // Never 0 again: 0 means that there was no call.
         self.count = self.count.checked_add(1).unwrap_or(1);
         self.pending.insert(self.count, call);
         Ok(self.count)
     }
 
-    /// Passes a reply to its caller; whether somebody waited for it.
+    /// Delivers a reply to its caller; returns whether one waited for it.
     pub(crate) fn deliver(&mut self, reply: &[u8]) -> bool {
         let waiting = message::beginning(reply).and_then(|(xid, _)| self.pending.get_mut(&xid));
         let Some(call) = waiting.filter(|call| call.outcome.is_none()) else {
@@ -123,7 +122,7 @@ impl PendingCalls {
         true
     }
 
-    /// Whether there has ever been a call.
+    /// Whether there has been any call.
     pub(crate) const fn were_made(&self) -> bool {
         self.count > 0
     }
@@ -136,7 +135,7 @@ impl PendingCalls {
         self.pending.remove(&xid);
     }
 
-    /// Ends all calls, now and later: the connection is gone.
+    /// Ends all calls, now and later: the connection is lost.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         for call in self.pending.values_mut() {
@@ -149,8 +148,8 @@ impl PendingCalls {
     }
 }
 
-/// Takes the protection of results off; the caller's part of receiving a reply, so that whoever
-/// reads the connection decrypts nothing for others.
+/// Removes the protection of results. The caller does this, so that the reading thread does not
+/// decrypt for others.
 pub(crate) fn unwrap_reply(
     reply: CallReply,
     flavor: &dyn AuthFlavor,

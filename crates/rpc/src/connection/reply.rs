@@ -1,10 +1,10 @@
-//! A reply's results, in a buffer that goes back to where it came from.
+//! The results of a reply, in a buffer that returns to its pool.
 
 use std::{fmt, sync::Arc};
 
 use crate::record::buffer_pool::BufferPool;
 
-/// The results of a call that succeeded. Owned; its buffer is used again when it is dropped.
+/// The results of a successful call. Its buffer is reused when it is dropped.
 pub struct CallReply {
     bytes: Vec<u8>,
     start: usize,
@@ -14,7 +14,7 @@ pub struct CallReply {
 }
 
 impl CallReply {
-    /// A reply that did not come through a socket.
+    /// A reply that was not received through a socket.
     #[must_use]
     pub const fn from_results(results: Vec<u8>) -> Self {
         let end = results.len();
@@ -27,7 +27,7 @@ impl CallReply {
         }
     }
 
-    /// A reply whose results were used where they were received.
+    /// A reply whose results a sink has consumed.
     #[must_use]
     pub const fn consumed() -> Self {
         Self {
@@ -39,13 +39,13 @@ impl CallReply {
         }
     }
 
-    /// Whether a [`ReplySink`](super::ReplySink) has used the results: they are not here.
+    /// Whether a [`ReplySink`](super::ReplySink) has consumed the results.
     #[must_use]
     pub const fn was_consumed(&self) -> bool {
         self.consumed
     }
 
-    /// The results are `bytes[start..end]`; the whole buffer goes back to `home`.
+    /// The results are `bytes[start..end]`; the buffer returns to `home`.
     pub(crate) const fn pooled(bytes: Vec<u8>, start: usize, end: usize, home: Arc<BufferPool>) -> Self {
         Self {
             bytes,

@@ -1,4 +1,4 @@
-//! One call as its caller makes it, and why it may have no results.
+//! A call as its caller makes it, and the errors of calls.
 
 use std::io;
 
@@ -13,30 +13,29 @@ use crate::{
     },
 };
 
-/// One call.
+/// A call.
 #[derive(Clone, Copy)]
 pub struct RpcRequest<'a> {
-    /// The program that is called.
+    /// The program.
     pub program: u32,
     /// The version of the program.
     pub version: u32,
-    /// The procedure within the program.
+    /// The procedure of the program.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's credential.
     pub credential: &'a RpcCredential,
-    /// The procedure's arguments, or all but the last of them if there is [`bulk`](Self::bulk).
+    /// The procedure's arguments, without [`bulk`](Self::bulk).
     pub arguments: &'a (dyn Encode + Sync),
-    /// Bytes that end the arguments and are sent from where they are, without a copy, padded as XDR
-    /// wants it: the data of a WRITE. Their length is to be encoded by `arguments`. Empty if there
-    /// are none.
+    /// Bytes at the end of the arguments, sent without a copy and padded as in XDR: the data of a
+    /// WRITE. `arguments` encodes their length. May be empty.
     pub bulk: &'a [u8],
-    /// How many bytes of results the procedure may return at most, given these arguments. A longer
-    /// reply is malformed.
+    /// Maximum size of the procedure's results in bytes, given these arguments. A longer reply is
+    /// malformed.
     pub results_max: usize,
 }
 
 impl<'a> RpcRequest<'a> {
-    /// Appends the record of the call up to the data that end it; returns those data, which follow
+    /// Appends the record of the call without the bulk data; returns the bulk data, which follow it
     /// with their padding.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, xid: u32, flavor: &dyn AuthFlavor) -> &'a [u8] {
         let body = record::begin_record(out);
@@ -59,37 +58,37 @@ impl<'a> RpcRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The call's [`Interrupt`] was raised; a reply that still comes is dropped.
+    /// The call's [`Interrupt`](super::Interrupt) was raised; a later reply is dropped.
     #[error("interrupted")]
     Interrupted,
-    /// No reply within the time that a soft mount gives.
+    /// No reply within the timeout of a soft mount.
     #[error("the server did not answer in time")]
     TimedOut {
-        /// The mount is `softerr`: applications are to see ETIMEDOUT rather than EIO.
+        /// The mount is `softerr`: applications get ETIMEDOUT instead of EIO.
         softerr: bool,
     },
-    /// The server cannot be reached. Only from an attempt that is not to be repeated: see
-    /// [`TcpTransport::connect`].
+    /// The server cannot be reached. Only returned by attempts that are not repeated: see
+    /// [`TcpTransport::connect`](crate::client::TcpTransport::connect).
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::ErrorKind),
-    /// The transport was shut down by this side; of a [`Backchannel`](super::Backchannel): the
-    /// connection is gone.
+    /// The transport was closed on this side; for a [`Backchannel`](super::Backchannel): the
+    /// connection is lost.
     #[error("the connection was closed")]
     Closed,
-    /// Too many calls wait for the replies of this peer already.
+    /// Too many calls already wait for replies of this peer.
     #[error("too many calls wait for replies")]
     TooManyCalls,
     /// The server rejects the credential, or its reply is not authentic
     /// ([`AuthStatus::InvalidResponse`]).
     #[error("the server refused the credential: {0:?}")]
     Denied(AuthStatus),
-    /// The server wants another version of RPC itself.
+    /// The server supports other versions of RPC.
     #[error("the server wants RPC versions {} to {}", .0.low, .0.high)]
     RpcMismatch(VersionRange),
-    /// The program is not served there.
+    /// The server does not have the program.
     #[error("the server does not serve the program")]
     ProgramUnavailable,
-    /// The program is served there in other versions.
+    /// The server has other versions of the program.
     #[error("the server serves versions {} to {} of the program", .0.low, .0.high)]
     ProgramMismatch(VersionRange),
     /// The program has no such procedure.
@@ -98,7 +97,7 @@ pub enum CallError {
     /// The server could not decode the arguments.
     #[error("the server could not decode the arguments")]
     GarbageArguments,
-    /// The server had an error of another kind, such as memory that ran out.
+    /// The server had another error, such as lack of memory.
     #[error("the server had a system error")]
     SystemError,
     /// The reply does not conform to RPC, or to the procedure's definition.
@@ -107,7 +106,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The errno that events show; a program may get another one.
+    /// The errno in tracepoints; a program may get another one.
     pub(crate) fn negative_errno(&self) -> i32 {
         use rustix::io::Errno;
         let errno = match self {

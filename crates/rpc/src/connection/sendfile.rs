@@ -1,9 +1,9 @@
-//! A piece of a file inside a reply: it goes from the page cache to the socket by sendfile(2),
+//! A range of a file inside a reply: sendfile(2) copies it from the page cache to the socket
 //! without passing through memory of this process.
 //!
-//! Invariant: the reply has as many bytes as were announced. If the file was truncated meanwhile,
-//! zeros fill the rest; if it cannot be read, the connection ends. Nothing else ever takes the
-//! place of the file's bytes.
+//! Invariant: the reply has the announced number of bytes. If the file was truncated meanwhile,
+//! zeros fill the rest; if it cannot be read, the connection ends. No other bytes replace those of
+//! the file.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -15,26 +15,25 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 
-/// A piece of a file that a reply is to contain.
+/// A range of a file that a reply contains.
 #[derive(Clone, Debug)]
 pub struct SendfileRange {
-    /// The file, open to be read.
+    /// The file, open for reading.
     pub file: Arc<OwnedFd>,
-    /// Where in the file the piece begins, in bytes.
+    /// The offset of the range in bytes.
     pub offset: u64,
-    /// How many bytes it has.
+    /// The length of the range in bytes.
     pub length: u32,
-    /// Is set when the file could not be read or its file system has no sendfile: whoever offers
-    /// pieces of such files should read them itself from then on, where an error can still be an
-    /// answer.
+    /// Set when the file could not be read or its file system does not support sendfile(2): the
+    /// service should then read such files itself, so that an error can still become the reply's
+    /// status.
     pub failed: Arc<AtomicBool>,
 }
 
-/// What the socket took of a piece.
+/// The result of sending a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendfileOutcome {
-    /// So many bytes, because it has no room for more at the moment, or because the file ended
-    /// there.
+    /// This many bytes were sent, because the socket is full or the file ended.
     Some(usize),
     /// The socket is broken.
     Lost(Errno),
@@ -45,14 +44,14 @@ impl SendfileRange {
         usize::try_from(self.length).unwrap_or(usize::MAX)
     }
 
-    /// Sends as much as the socket takes: at once, or, if someone is `patient`, within its own
-    /// timeout for sending.
+    /// Sends as much as the socket accepts: without waiting, or, if `patient`, within the socket's
+    /// send timeout.
     pub(crate) fn push(&self, socket: &OwnedFd, patient: bool) -> SendfileOutcome {
         if patient {
             return self.push_some(socket);
         }
-        // There is no other way to tell sendfile(2). Whoever begins to receive meanwhile waits for
-        // nothing either: at worst the connection is parked.
+        // sendfile(2) has no other way to avoid waiting. A thread that begins to receive meanwhile
+        // does not wait either: at worst the connection becomes idle.
         if rustix::fs::fcntl_setfl(socket, OFlags::NONBLOCK).is_err() {
             return SendfileOutcome::Some(0);
         }
@@ -66,7 +65,7 @@ impl SendfileRange {
         let mut sent = 0;
         while sent < self.length() {
             match rustix::fs::sendfile(socket, &self.file, Some(&mut offset), self.length() - sent) {
-                // The end of the file, or no room.
+                // The file ended, or the socket is full.
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
@@ -77,16 +76,15 @@ impl SendfileRange {
                     self.failed.store(true, Ordering::Relaxed);
                     break;
                 }
-                // Of the file or of the socket: whoever reads the rest, or sends it, will see
-                // which.
+                // An error of the file or of the socket: reading or sending the rest shows which.
                 Err(_) => break,
             }
         }
         SendfileOutcome::Some(sent)
     }
 
-    /// Appends what follows the first `from` bytes of the piece to `bytes`, with zeros where the
-    /// file ends before it.
+    /// Appends the range without its first `from` bytes to `bytes`, with zeros beyond the end of
+    /// the file.
     pub(crate) fn read_rest(&self, from: usize, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         let start = bytes.len();
         bytes.resize(start + self.length() - from, 0);
@@ -116,8 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends a piece of a file that was opened so by a socket without a peer; whether that speaks
-    /// against pieces of the file.
+    /// Sends a range of a file through a socket without a peer; returns whether `failed` is set.
     fn fails_of(file: &str) -> bool {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -135,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_client_does_not_speak_against_the_file_and_a_file_without_pieces_does() {
+    fn a_lost_client_does_not_disable_sendfile_and_a_file_without_pieces_does() {
         assert!(!fails_of("/proc/self/exe"));
         assert!(fails_of("/proc/self/mem"));
     }

@@ -1,7 +1,7 @@
-//! A thread that waits for something of a connection, and how it is woken wherever it waits.
+//! A thread that waits for a connection, and its wake-up.
 //!
-//! Invariant: a wake-up is never lost. Whoever waits says where it is going to wait before it looks
-//! a last time at what it waits for; whoever wakes changes that first and then looks where the
+//! Invariant: a wake-up is never lost. A waiting thread states where it will wait before its last
+//! check of the condition; a waking thread changes the condition first and then reads where the
 //! other waits.
 
 use std::{
@@ -23,23 +23,23 @@ pub(crate) struct CallWaiter {
 }
 
 enum WaitPlace {
-    /// Parked, or running: its park token is what it will look at.
+    /// Parked, or running: the thread checks its park token next.
     Parked,
-    /// In poll(2), with this among the descriptors.
+    /// In poll(2), with this descriptor.
     Polling(Arc<WakeupFd>),
 }
 
-/// An eventfd that the one thread in poll(2) listens to.
+/// An eventfd for the one thread in poll(2).
 pub(crate) struct WakeupFd(OwnedFd);
 
-/// What poll(2) found.
+/// The result of poll(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollOutcome {
-    /// The socket is ready for something of what was asked, or has an error.
+    /// The socket is ready for one of the requested events, or has an error.
     Ready,
-    /// The bell rang, or something else ended the wait.
+    /// The eventfd was signalled, or the wait ended for another reason.
     Woken,
-    /// Nothing happened in that time.
+    /// The time has passed.
     Quiet,
 }
 
@@ -48,47 +48,47 @@ thread_local! {
 }
 
 impl CallWaiter {
-    /// That of this thread.
+    /// The waiter of this thread.
     pub(crate) fn current() -> Arc<Self> {
         CURRENT.with(Arc::clone)
     }
 
-    /// Says that this thread is going to wait in [`CallWaiter::poll`] with `bell`.
-    pub(crate) fn prepare_poll(&self, bell: &Arc<WakeupFd>) {
-        *self.place.lock() = WaitPlace::Polling(Arc::clone(bell));
+    /// States that this thread will wait in [`CallWaiter::poll`] with `wakeup`.
+    pub(crate) fn prepare_poll(&self, wakeup: &Arc<WakeupFd>) {
+        *self.place.lock() = WaitPlace::Polling(Arc::clone(wakeup));
     }
 
-    /// Waits for `socket` or `bell`, `longest` at most. To be called after
-    /// [`CallWaiter::prepare_poll`] and a last look.
+    /// Waits for `socket` or `wakeup`, at most `longest`. Called after [`CallWaiter::prepare_poll`]
+    /// and a last check of the condition.
     pub(crate) fn poll(
         &self,
         socket: &OwnedFd,
         events: PollFlags,
-        bell: &WakeupFd,
+        wakeup: &WakeupFd,
         longest: Duration,
     ) -> PollOutcome {
-        let mut fds = [PollFd::new(socket, events), PollFd::new(&bell.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(socket, events), PollFd::new(&wakeup.0, PollFlags::IN)];
         let outcome = rustix::event::poll(&mut fds, Some(&timespec(longest)));
         self.finish_poll();
         match outcome {
             Ok(count) if count > 0 && !fds[0].revents().is_empty() => PollOutcome::Ready,
             Ok(count) if count > 0 => {
-                bell.clear();
+                wakeup.clear();
                 PollOutcome::Woken
             }
             Ok(0) => PollOutcome::Quiet,
-            // A signal, or memory that ran out for a moment: look again.
+            // A signal, or temporary lack of memory: check again.
             Ok(_) | Err(_) => PollOutcome::Woken,
         }
     }
 
-    /// Takes back [`CallWaiter::prepare_poll`].
+    /// Reverts [`CallWaiter::prepare_poll`].
     pub(crate) fn finish_poll(&self) {
         *self.place.lock() = WaitPlace::Parked;
     }
 
-    /// Waits to be woken, `longest` at most; a wake-up since the last wait counts. Only for the
-    /// thread whose waiter it is.
+    /// Waits at most `longest` for a wake-up; one since the last wait counts. Only for the thread
+    /// that owns the waiter.
     pub(crate) fn park(&self, longest: Duration) {
         thread::park_timeout(longest);
     }
@@ -98,7 +98,7 @@ impl Wake for CallWaiter {
     fn wake(&self) {
         match &*self.place.lock() {
             WaitPlace::Parked => self.thread.unpark(),
-            WaitPlace::Polling(bell) => bell.signal(),
+            WaitPlace::Polling(wakeup) => wakeup.signal(),
         }
     }
 }
@@ -109,7 +109,7 @@ impl WakeupFd {
     }
 
     fn signal(&self) {
-        // Fails only when the counter is full, and then it is ringing already.
+        // Fails only if the counter is full, and then the eventfd is readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -118,7 +118,7 @@ impl WakeupFd {
     }
 }
 
-/// Rounded up to a nanosecond that is not 0, so that a wait ends after its deadline and not before.
+/// Rounded up to at least a nanosecond, so that a wait does not end before its deadline.
 fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

@@ -8,62 +8,62 @@ use crate::{
     security::{credential::CallFlavor, flavor::AuthFlavor},
 };
 
-/// The longest header of a call that decodes, in bytes: six words, and credential and verifier of
-/// the largest bodies.
+/// The longest header of a call in bytes: six words, and credential and verifier with bodies of the
+/// maximum size.
 pub const CALL_HEADER_MAX: usize = 6 * 4 + 2 * (8 + AUTH_BODY_MAX);
 
-/// A call whose header is well formed, borrowed from the record that carried it.
+/// A call with a well-formed header, borrowed from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMessage<'a> {
-    /// The transaction's number, chosen by the client.
+    /// The transaction id, chosen by the client.
     pub xid: u32,
-    /// The program that is called.
+    /// The program.
     pub program: u32,
     /// The version of the program.
     pub version: u32,
-    /// The procedure within the program.
+    /// The procedure of the program.
     pub procedure: u32,
-    /// Who calls, as the caller says.
+    /// The credential, unverified.
     pub credential: OpaqueAuth<'a>,
     /// The procedure's arguments, undecoded.
     pub arguments: &'a [u8],
 }
 
-/// Why a record is no call that could be dispatched.
+/// Why a record cannot be dispatched as a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallDecodeError {
-    /// Not a call at all, or cut off inside the header: there is nothing to answer.
+    /// Not a call, or truncated inside the header: no reply is possible.
     #[error("not an RPC call: {0}")]
     NotACall(DecodeError),
-    /// A call of another version of RPC: to be denied.
+    /// A call of another version of RPC: it is denied.
     #[error("call of RPC version {version}")]
     RpcVersion {
-        /// The call's number.
+        /// The call's xid.
         xid: u32,
-        /// The version it wants.
+        /// The version in the call.
         version: u32,
     },
-    /// A call whose credential or verifier is broken: to be denied.
+    /// A call with a malformed credential or verifier: it is denied.
     #[error("call with a broken credential or verifier: {status:?}")]
     Authentication {
-        /// The call's number.
+        /// The call's xid.
         xid: u32,
-        /// What to tell the client.
+        /// The status for the client.
         status: AuthStatus,
     },
 }
 
 impl<'a> CallMessage<'a> {
-    /// Reads a whole record.
+    /// Decodes a complete record.
     ///
     /// # Errors
-    /// What to answer, if anything, is in [`CallDecodeError`].
+    /// [`CallDecodeError`], which determines the reply, if any.
     pub fn decode(record: &'a [u8]) -> Result<Self, CallDecodeError> {
         SignedCall::decode(record).map(|signed| signed.call)
     }
 }
 
-/// A call, and what shows that it comes from its caller.
+/// A call, and the parts that its verifier covers.
 pub(crate) struct SignedCall<'a> {
     pub(crate) call: CallMessage<'a>,
     /// The header up to and including the credential.
@@ -114,7 +114,7 @@ impl<'a> SignedCall<'a> {
     }
 }
 
-/// Appends the header of a call; the arguments follow it.
+/// Appends the header of a call; the arguments follow.
 pub fn encode_call_header(
     out: &mut Vec<u8>,
     xid: u32,

@@ -1,8 +1,7 @@
 //! The headers of calls and replies (RFC 5531 section 9).
 //!
-//! Both directions of both messages: the client writes calls and reads replies, the server reads
-//! calls and writes replies, and tests do the reverse. What follows a header (arguments, results)
-//! is bytes here.
+//! Both directions of both messages: the client encodes calls and decodes replies, the server
+//! decodes calls and encodes replies, and tests do the reverse. Arguments and results are bytes.
 
 mod call;
 mod reply;
@@ -23,7 +22,7 @@ pub const RPC_VERSION: u32 = 2;
 pub(crate) const MESSAGE_CALL: u32 = 0;
 pub(crate) const MESSAGE_REPLY: u32 = 1;
 
-/// The number and the type that a message begins with, as far as it is there.
+/// The xid and the type of a message, as far as they are present.
 pub(crate) fn beginning(message: &[u8]) -> Option<(u32, u32)> {
     let (xid, rest) = message.split_first_chunk()?;
     Some((u32::from_be_bytes(*xid), u32::from_be_bytes(*rest.first_chunk()?)))
@@ -34,12 +33,12 @@ pub(crate) fn is_call(message: &[u8]) -> bool {
     beginning(message).is_some_and(|(_, kind)| kind == MESSAGE_CALL)
 }
 
-/// Whether a message is a reply; if not, it is a call or nonsense.
+/// Whether a message is a reply.
 pub(crate) fn is_reply(message: &[u8]) -> bool {
     beginning(message).is_some_and(|(_, kind)| kind == MESSAGE_REPLY)
 }
 
-/// The versions of something that a peer supports, both ends included.
+/// The versions that a peer supports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VersionRange {
     /// The lowest.
@@ -59,11 +58,11 @@ pub enum CallFailure {
     ProcedureUnavailable,
     /// The arguments could not be decoded.
     GarbageArguments,
-    /// Something else, such as memory that ran out.
+    /// Another error, such as lack of memory.
     SystemError,
-    /// The credential is not believed.
+    /// The credential is rejected.
     Denied(AuthStatus),
-    /// There is to be no reply at all: the call is a duplicate of one that is still being executed,
-    /// whose reply will come.
+    /// No reply is sent: the call is a duplicate of one that is in progress, whose reply will be
+    /// sent.
     NoReply,
 }

@@ -8,7 +8,7 @@ use crate::{
     security::flavor::{AuthFlavor, AuthNone},
 };
 
-/// The size of what [`encode_accepted_header`] appends, in bytes.
+/// The size of the header that [`encode_accepted_header`] appends, in bytes.
 pub const REPLY_HEADER_SIZE: usize = 24;
 
 const REPLY_ACCEPTED: u32 = 0;
@@ -24,7 +24,7 @@ const ACCEPT_SYSTEM_ERROR: u32 = 5;
 const DENIED_RPC_MISMATCH: u32 = 0;
 const DENIED_AUTH_ERROR: u32 = 1;
 
-/// What became of an accepted call (RFC 5531 section 9, `accept_stat`).
+/// The status of an accepted call (RFC 5531 section 9, `accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcceptStatus {
     /// It was executed; results follow.
@@ -37,14 +37,14 @@ pub enum AcceptStatus {
     ProcedureUnavailable,
     /// The arguments could not be decoded.
     GarbageArguments,
-    /// Something else, such as memory that ran out.
+    /// Another error, such as lack of memory.
     SystemError,
 }
 
 /// Why a call was denied (RFC 5531 section 9, `rejected_reply`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectedReply {
-    /// The version of RPC itself is not supported.
+    /// The RPC version is not supported.
     RpcMismatch(VersionRange),
     /// The caller could not be authenticated.
     Authentication(AuthStatus),
@@ -53,28 +53,28 @@ pub enum RejectedReply {
 /// A reply's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The number of the call that is answered.
+    /// The xid of the call.
     pub xid: u32,
-    /// What became of the call.
+    /// The status of the call.
     pub outcome: Result<AcceptStatus, RejectedReply>,
 }
 
-/// A reply's header, and what shows that the reply comes from the server.
+/// A reply's header, and the parts that its verifier covers.
 pub(crate) struct SignedReply<'a> {
     pub(crate) header: ReplyHeader,
-    /// What precedes the verifier.
+    /// The bytes before the verifier.
     pub(crate) signed: &'a [u8],
-    /// A reply that denies the call has none.
+    /// `None` for a reply that denies the call.
     pub(crate) verifier: Option<OpaqueVerifier<'a>>,
-    /// What follows the header.
+    /// The bytes after the header.
     pub(crate) results: &'a [u8],
 }
 
-/// Reads a reply's header; the results, if [`AcceptStatus::Success`], are what the decoder has
-/// left.
+/// Decodes a reply's header; the results, if [`AcceptStatus::Success`], are the rest of the
+/// decoder's bytes.
 ///
 /// # Errors
-/// Whatever is not a reply of RFC 5531.
+/// Not a reply as defined by RFC 5531.
 pub fn decode_reply_header(decoder: &mut Decoder<'_>) -> Result<ReplyHeader, DecodeError> {
     let reply = SignedReply::decode(decoder.remaining())?;
     *decoder = Decoder::new(reply.results);
@@ -153,13 +153,13 @@ const fn expect(value: u32, expected: u32, name: &'static str) -> Result<(), Dec
     }
 }
 
-/// Appends the header of a successful reply; the results follow it.
+/// Appends the header of a successful reply; the results follow.
 pub fn encode_accepted_header(out: &mut Vec<u8>, xid: u32) {
     encode_accepted(out, xid, AcceptStatus::Success, &AuthNone);
 }
 
-/// Appends the whole reply to a call that was accepted and not executed, or of one that succeeded
-/// without results.
+/// Appends the whole reply to a call that was accepted and not executed, or that succeeded without
+/// results.
 pub fn encode_failure(out: &mut Vec<u8>, xid: u32, status: AcceptStatus) {
     encode_accepted(out, xid, status, &AuthNone);
 }
@@ -184,7 +184,7 @@ pub(crate) fn encode_accepted(out: &mut Vec<u8>, xid: u32, status: AcceptStatus,
     }
 }
 
-/// Appends the whole reply to a call that is denied.
+/// Appends the whole reply to a denied call.
 pub fn encode_denied(out: &mut Vec<u8>, xid: u32, denial: RejectedReply) {
     for word in [xid, MESSAGE_REPLY, REPLY_DENIED] {
         word.encode(out);
@@ -206,7 +206,7 @@ fn encode_versions(out: &mut Vec<u8>, versions: VersionRange) {
     versions.high.encode(out);
 }
 
-/// What is said to calls of another RPC version.
+/// The reply to calls of another RPC version.
 pub(crate) const RPC_MISMATCH: RejectedReply = RejectedReply::RpcMismatch(VersionRange {
     low: RPC_VERSION,
     high: RPC_VERSION,

@@ -1,13 +1,13 @@
-//! Buffers that are used again, and the bytes received into them.
+//! A pool of buffers, and their received bytes.
 //!
 //! Invariant: a buffer's `Vec` is initialised to its full length.
 
 use parking_lot::Mutex;
 
-/// The size of a fresh receive buffer, in bytes.
+/// The size of a new receive buffer in bytes.
 pub(crate) const BUFFER_MIN: usize = 16 << 10;
 
-/// Keeps buffers for the next use, up to a number of bytes.
+/// Caches buffers for reuse, up to a number of bytes.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     state: Mutex<BufferPoolState>,
@@ -28,27 +28,26 @@ impl BufferPool {
         }
     }
 
-    /// A buffer of at least [`BUFFER_MIN`] initialised bytes; what they are is left from earlier
-    /// uses.
+    /// A buffer of at least [`BUFFER_MIN`] initialised bytes, with arbitrary contents.
     pub(crate) fn take(&self) -> Vec<u8> {
-        let mut kept = self.state.lock();
-        if let Some(buffer) = kept.buffers.pop() {
-            kept.bytes -= buffer.len();
+        let mut state = self.state.lock();
+        if let Some(buffer) = state.buffers.pop() {
+            state.bytes -= buffer.len();
             return buffer;
         }
-        drop(kept);
+        drop(state);
         vec![0; BUFFER_MIN]
     }
 
-    /// Takes a buffer back, or frees it if enough are kept.
+    /// Takes a buffer back, or frees it if the pool is full.
     pub(crate) fn put(&self, buffer: Vec<u8>) {
         if buffer.len() < BUFFER_MIN {
             return;
         }
-        let mut kept = self.state.lock();
-        if kept.bytes + buffer.len() <= self.bytes_max {
-            kept.bytes += buffer.len();
-            kept.buffers.push(buffer);
+        let mut state = self.state.lock();
+        if state.bytes + buffer.len() <= self.bytes_max {
+            state.bytes += buffer.len();
+            state.buffers.push(buffer);
         }
     }
 }

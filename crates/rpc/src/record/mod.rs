@@ -1,16 +1,16 @@
-//! Record marking: how messages are cut out of a stream (RFC 5531 section 11).
+//! Record marking: messages in a stream (RFC 5531 section 11).
 //!
-//! Owns the four-byte marks and the joining of fragments, in place. Invariants: a record's bytes
-//! end up contiguous without being copied if it is one fragment; no more is asked for than the
-//! record's limit; empty fragments cannot keep a reader busy for ever.
+//! Handles the four-byte marks, and joins fragments in place. Invariants: a record's bytes are
+//! contiguous, without a copy if it is one fragment; at most the record's limit is received; empty
+//! fragments cannot block a reader.
 
 pub(crate) mod buffer_pool;
 pub(crate) mod receive_buffer;
 
-/// The size of a fragment's mark, in bytes.
+/// The size of a fragment's mark in bytes.
 pub const MARK_SIZE: usize = 4;
 
-/// The most fragments of one record. Peers use one, or one for each few kilobytes.
+/// Maximum number of fragments of one record. Peers send one, or one for each few kilobytes.
 pub const FRAGMENTS_MAX: u32 = 4096;
 
 const LAST: u32 = 1 << 31;
@@ -18,7 +18,7 @@ const LAST: u32 = 1 << 31;
 /// Writes the mark of a record of one fragment.
 ///
 /// # Panics
-/// If `length` does not fit 31 bits; this side's records are bounded far below.
+/// If `length` does not fit 31 bits; records of this side are far shorter.
 #[must_use]
 pub fn record_mark(length: usize) -> [u8; MARK_SIZE] {
     let length = u32::try_from(length).expect("a record is shorter than 2 GiB");
@@ -26,28 +26,29 @@ pub fn record_mark(length: usize) -> [u8; MARK_SIZE] {
     (LAST | length).to_be_bytes()
 }
 
-/// Makes room for a mark that [`finish_record`] fills in; returns where the record's body starts.
+/// Reserves space for a mark that [`finish_record`] fills in; returns the start of the record's
+/// body.
 pub fn begin_record(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; MARK_SIZE]);
     out.len()
 }
 
-/// Fills in the mark of the record whose body starts at `body` and ends `beyond` bytes after what
-/// `out` holds.
+/// Fills in the mark of the record whose body starts at `body` and ends `beyond` bytes after the
+/// end of `out`.
 pub fn finish_record(out: &mut [u8], body: usize, beyond: usize) {
     let length = out.len() - body + beyond;
     out[body - MARK_SIZE..body].copy_from_slice(&record_mark(length));
 }
 
-/// Why a stream is no sequence of records any more: nothing after it can be understood.
+/// Why a stream is no longer a sequence of records: the bytes after it cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A record is longer than what is allowed.
+    /// A record is longer than allowed.
     #[error("a record of at least {length} bytes is above the limit of {limit}")]
     TooLong {
         /// The length announced so far.
         length: usize,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// A record has more than [`FRAGMENTS_MAX`] fragments.
@@ -55,36 +56,35 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// How far a record is.
+/// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordProgress {
-    /// More bytes are needed, at least this many. (At least 1.)
+    /// At least this many more bytes are needed (at least 1).
     Needs(usize),
-    /// The record is there: its body is `bytes[MARK_SIZE..MARK_SIZE + body]`, and the next record
-    /// starts at `consumed`.
+    /// The record is complete: its body is `bytes[MARK_SIZE..MARK_SIZE + body]`, and the next
+    /// record starts at `consumed`.
     Complete {
         /// The length of the body.
         body: usize,
-        /// The length of everything that belongs to this record, marks included.
+        /// The length of the record, marks included.
         consumed: usize,
     },
 }
 
-/// Joins the fragments of one record, in the buffer into which they were received.
+/// Joins the fragments of one record, in its receive buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordAssembler {
-    /// Bytes of the body that are joined, starting at `MARK_SIZE`.
+    /// Number of joined bytes of the body, from `MARK_SIZE`.
     body: usize,
-    /// Where the next mark is.
+    /// The position of the next mark.
     next: usize,
     fragments: u32,
 }
 
 impl RecordAssembler {
-    /// Looks at `bytes`, which starts with the record's first mark and holds what was received
-    /// since; fragments after the first are moved to the end of the body. `limit` says how long the
-    /// body may be, given as much of its beginning as is there; it is asked before more is waited
-    /// for.
+    /// Processes `bytes`, which starts with the record's first mark; fragments after the first are
+    /// moved to the end of the body. `limit` returns the maximum length of the body, given its
+    /// first bytes; it is called before more bytes are requested.
     ///
     /// # Errors
     /// [`RecordError`]; the stream cannot be used any further.
@@ -94,7 +94,7 @@ impl RecordAssembler {
         mut limit: impl FnMut(&[u8]) -> usize,
     ) -> Result<RecordProgress, RecordError> {
         loop {
-            // Here, so that it is found again by whoever looks again.
+            // Checked here, so that a repeated call returns the same error.
             if self.fragments >= FRAGMENTS_MAX {
                 return Err(RecordError::TooManyFragments);
             }
@@ -134,7 +134,7 @@ impl RecordAssembler {
         }
     }
 
-    /// As much of the body's beginning as is contiguous.
+    /// The contiguous bytes at the start of the body.
     fn beginning<'b>(&self, bytes: &'b [u8], start: usize, have: usize) -> &'b [u8] {
         if self.body == 0 {
             &bytes[start..start + have]

@@ -1,8 +1,8 @@
-//! Bytes received and not yet understood.
+//! Received bytes that were not decoded yet.
 //!
-//! Owns one growing buffer and the record that is being assembled in it. Invariants: the buffer's
-//! `Vec` is initialised to its full length, so that receiving needs neither `unsafe` nor zeroing
-//! after the first use; memory follows what was received, never what was announced.
+//! One growing buffer and the record that is being assembled in it. Invariants: the buffer's `Vec`
+//! is initialised to its full length, so that receiving needs neither `unsafe` nor zeroing after
+//! the first use; memory grows with the received bytes, not with announced lengths.
 
 use std::{mem, sync::Arc, time::Instant};
 
@@ -11,34 +11,34 @@ use super::{
     buffer_pool::{BUFFER_MIN, BufferPool},
 };
 
-/// The most that is received at once of short records, in bytes.
+/// Maximum number of bytes received at once if records are short.
 const WINDOW_MAX: usize = 256 << 10;
 
-/// One direction of a connection, between the socket and whole records.
+/// One direction of a connection, between the socket and complete records.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
     assembly: RecordAssembler,
-    /// The record at `start`, once it is complete.
+    /// The record at `start`, if complete.
     complete: Option<CompleteRecord>,
-    /// How many more bytes the record at `start` is known to need.
+    /// Number of further bytes that the record at `start` needs.
     needs: usize,
-    /// Memory for a record is taken when its length is known, and not as it comes.
+    /// Allocate memory for a record when its length is known, not as its bytes arrive.
     at_once: bool,
-    /// How much is received at once of a peer that sends more than fits, in bytes.
+    /// Size of the next receive in bytes, for a peer that sends more than fits.
     window: usize,
-    /// How much room was offered last.
+    /// Size of the last room.
     offered: usize,
-    /// Whether what was received filled it: then there is likely more.
+    /// Whether the last receive filled its room: more bytes are likely.
     filled: bool,
-    /// When the record at `start` was first found to be incomplete, once somebody asked.
+    /// When the record at `start` was first found to be incomplete.
     incomplete_since: Option<Instant>,
     pool: Arc<BufferPool>,
 }
 
-/// A record that is complete at the front of an [`ReceiveBuffer`].
+/// A complete record at the front of a [`ReceiveBuffer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompleteRecord {
     body: usize,
@@ -46,7 +46,7 @@ pub(crate) struct CompleteRecord {
 }
 
 impl ReceiveBuffer {
-    /// An empty one, which takes a buffer when it needs one.
+    /// An empty buffer, which takes memory from the pool when needed.
     pub(crate) fn new(pool: Arc<BufferPool>) -> Self {
         Self {
             bytes: Vec::new(),
@@ -64,16 +64,17 @@ impl ReceiveBuffer {
         }
     }
 
-    /// As [`ReceiveBuffer::new`], for a side that itself bounded the lengths of what it asked for:
-    /// a record's memory is then taken at once, which saves moving it.
+    /// As [`ReceiveBuffer::new`], for a side that limits the length of the replies itself: a
+    /// record's memory is allocated at once, which saves moving it.
     pub(crate) fn for_replies(pool: Arc<BufferPool>) -> Self {
-        let mut inbox = Self::new(pool);
-        inbox.at_once = true;
-        inbox
+        let mut receive_buffer = Self::new(pool);
+        receive_buffer.at_once = true;
+        receive_buffer
     }
 
-    /// Room to receive into: at least one byte. Of a long record it is little more than that needs,
-    /// so that what follows it need not be moved; of short ones it grows while they fill it.
+    /// Room to receive into: at least one byte. For a long record it is little more than the record
+    /// needs, so that following bytes need not be moved; for short ones it grows while they fill
+    /// it.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.bytes.is_empty() {
             self.bytes = self.pool.take();
@@ -97,7 +98,7 @@ impl ReceiveBuffer {
         &mut self.bytes[self.end..end]
     }
 
-    /// Notes that the first `count` bytes of [`ReceiveBuffer::room`] were filled.
+    /// Records that the first `count` bytes of [`ReceiveBuffer::room`] were filled.
     pub(crate) fn received(&mut self, count: usize) {
         assert!(
             self.end + count <= self.bytes.len(),
@@ -105,29 +106,29 @@ impl ReceiveBuffer {
         );
         self.end += count;
         let filled = count == self.offered;
-        // Answers leave with the buffer that they fill: it does not grow.
+        // The buffer of a reply leaves with the reply, so it does not grow.
         if filled && !self.at_once {
             self.window = (self.window * 2).min(WINDOW_MAX);
         }
         self.filled = filled;
     }
 
-    /// Whether the last that was received filled its room.
+    /// Whether the last receive filled its room.
     pub(crate) const fn was_filled(&self) -> bool {
         self.filled
     }
 
-    /// How much memory it holds.
+    /// Allocated memory.
     pub(crate) const fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing is kept, not even the beginning of a record.
+    /// Whether it holds no bytes, not even of an incomplete record.
     pub(crate) const fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Since when the record at the front has been incomplete: `now`, if nobody asked before.
+    /// The time since when the record at the front has been incomplete: `now` at the first call.
     /// `None` if there is none.
     pub(crate) fn incomplete_since(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.is_empty() {
@@ -136,8 +137,8 @@ impl ReceiveBuffer {
         Some(*self.incomplete_since.get_or_insert_with(now))
     }
 
-    /// Looks for a whole record at the front. `limit` is asked how long the record may be, given
-    /// its beginning.
+    /// Returns the complete record at the front, if there is one. `limit` returns the maximum
+    /// length of the record, given its first bytes.
     ///
     /// # Errors
     /// As [`RecordAssembler::advance`].
@@ -164,13 +165,13 @@ impl ReceiveBuffer {
     }
 
     /// The body of the record at the front.
-    pub(crate) fn body(&self, whole: CompleteRecord) -> &[u8] {
+    pub(crate) fn body(&self, record: CompleteRecord) -> &[u8] {
         let start = self.start + MARK_SIZE;
-        &self.bytes[start..start + whole.body]
+        &self.bytes[start..start + record.body]
     }
 
-    /// As much of the record at the front as is known, when [`ReceiveBuffer::complete_record`]
-    /// failed or found none.
+    /// The received bytes of the record at the front, if [`ReceiveBuffer::complete_record`] failed
+    /// or found none.
     pub(crate) fn beginning(&self) -> &[u8] {
         self.bytes
             .get(self.start + MARK_SIZE..self.end)
@@ -178,8 +179,8 @@ impl ReceiveBuffer {
     }
 
     /// Drops the record at the front.
-    pub(crate) fn skip(&mut self, whole: CompleteRecord) {
-        self.start += whole.consumed;
+    pub(crate) fn skip(&mut self, record: CompleteRecord) {
+        self.start += record.consumed;
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -190,32 +191,32 @@ impl ReceiveBuffer {
         self.incomplete_since = None;
     }
 
-    /// Takes the record at the front out: the bytes, and where in them the body is. A record that
-    /// fills its buffer leaves with it; a smaller one is copied, for whoever keeps it should not
-    /// keep a large buffer.
-    pub(crate) fn take(&mut self, whole: CompleteRecord) -> (Vec<u8>, usize, usize) {
-        if whole.consumed < self.bytes.len() / 2 {
-            let body = self.body(whole).to_vec();
-            self.skip(whole);
-            return (body, 0, whole.body);
+    /// Removes the record at the front: the bytes, and the range of the body in them. A record that
+    /// fills its buffer takes the buffer; a smaller one is copied, so that it does not occupy a
+    /// large buffer.
+    pub(crate) fn take(&mut self, record: CompleteRecord) -> (Vec<u8>, usize, usize) {
+        if record.consumed < self.bytes.len() / 2 {
+            let body = self.body(record).to_vec();
+            self.skip(record);
+            return (body, 0, record.body);
         }
-        let next = self.start + whole.consumed;
+        let next = self.start + record.consumed;
         let following = self.end - next;
         let mut other = self.pool.take();
         grow(&mut other, following);
         other[..following].copy_from_slice(&self.bytes[next..self.end]);
         let body = self.start + MARK_SIZE;
         mem::swap(&mut self.bytes, &mut other);
-        self.skip(whole);
+        self.skip(record);
         self.start = 0;
         self.end = following;
-        (other, body, body + whole.body)
+        (other, body, body + record.body)
     }
 
-    /// What follows the record at the front, in another buffer: for somebody else to go on with
-    /// while the record itself is still being worked on, here.
-    pub(crate) fn after(&self, whole: CompleteRecord) -> Self {
-        let next = self.start + whole.consumed;
+    /// Moves the bytes after the record at the front to another buffer, for a thread that continues
+    /// to read while this one processes the record.
+    pub(crate) fn after(&self, record: CompleteRecord) -> Self {
+        let next = self.start + record.consumed;
         let mut rest = Self::new(Arc::clone(&self.pool));
         let following = self.end - next;
         if following > 0 {
@@ -227,7 +228,7 @@ impl ReceiveBuffer {
         rest
     }
 
-    /// Gives back what memory an empty inbox holds, and what a partly filled one holds in excess.
+    /// Frees the memory of an empty buffer, and excess memory of a partly filled one.
     pub(crate) fn shrink(&mut self) {
         self.window = BUFFER_MIN;
         self.filled = false;
@@ -266,24 +267,24 @@ mod tests {
 
     const LIMIT: usize = 100_000;
 
-    /// Feeds `stream` in pieces of `step` bytes at most; returns the bodies found, or the error.
+    /// Feeds `stream` in pieces of at most `step` bytes; returns the bodies found, or the error.
     fn read_all(stream: &[u8], step: usize, copy: bool) -> Result<Vec<Vec<u8>>, RecordError> {
-        let mut inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
+        let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
         let mut found = Vec::new();
         let mut rest = stream;
         while !rest.is_empty() {
-            let room = inbox.room();
+            let room = receive_buffer.room();
             let count = room.len().min(step).min(rest.len());
             room[..count].copy_from_slice(&rest[..count]);
-            inbox.received(count);
+            receive_buffer.received(count);
             rest = &rest[count..];
-            while let Some(whole) = inbox.complete_record(|_| LIMIT)? {
+            while let Some(record) = receive_buffer.complete_record(|_| LIMIT)? {
                 if copy {
-                    let (bytes, start, end) = inbox.take(whole);
+                    let (bytes, start, end) = receive_buffer.take(record);
                     found.push(bytes[start..end].to_vec());
                 } else {
-                    found.push(inbox.body(whole).to_vec());
-                    inbox.skip(whole);
+                    found.push(receive_buffer.body(record).to_vec());
+                    receive_buffer.skip(record);
                 }
             }
         }
@@ -338,24 +339,24 @@ mod tests {
 
     #[test]
     fn memory_follows_what_was_received_not_what_was_announced() {
-        let mut inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
-        let room = inbox.room();
+        let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
+        let room = receive_buffer.room();
         room[..4].copy_from_slice(&record::record_mark(LIMIT));
-        inbox.received(4);
+        receive_buffer.received(4);
         assert!(
-            inbox
+            receive_buffer
                 .complete_record(|_| LIMIT)
                 .expect("the limit allows it")
                 .is_none()
         );
-        assert!(inbox.room().len() <= BUFFER_MIN);
-        assert_eq!(inbox.bytes.len(), BUFFER_MIN);
+        assert!(receive_buffer.room().len() <= BUFFER_MIN);
+        assert_eq!(receive_buffer.bytes.len(), BUFFER_MIN);
     }
 
-    /// Fills the room that is offered with records of `length` bytes each, which are skipped; how
-    /// much room that was.
-    fn fill(inbox: &mut ReceiveBuffer, length: usize, stream: &mut Vec<u8>) -> usize {
-        let room = inbox.room();
+    /// Fills the offered room with records of `length` bytes each, which are skipped; returns the
+    /// size of the room.
+    fn fill(receive_buffer: &mut ReceiveBuffer, length: usize, stream: &mut Vec<u8>) -> usize {
+        let room = receive_buffer.room();
         let count = room.len();
         while stream.len() < count {
             stream.extend_from_slice(&record::record_mark(length));
@@ -363,50 +364,52 @@ mod tests {
         }
         room.copy_from_slice(&stream[..count]);
         stream.drain(..count);
-        inbox.received(count);
-        while let Some(whole) = inbox.complete_record(|_| 1 << 20).expect("in order") {
-            inbox.skip(whole);
+        receive_buffer.received(count);
+        while let Some(record) = receive_buffer.complete_record(|_| 1 << 20).expect("in order") {
+            receive_buffer.skip(record);
         }
         count
     }
 
     #[test]
     fn the_room_grows_while_short_records_fill_it_up_to_a_bound() {
-        let mut inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
+        let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
         let mut stream = Vec::new();
-        let rooms: Vec<usize> = (0..10).map(|_| fill(&mut inbox, 4200, &mut stream)).collect();
+        let rooms: Vec<usize> = (0..10)
+            .map(|_| fill(&mut receive_buffer, 4200, &mut stream))
+            .collect();
         assert_eq!(rooms[0], BUFFER_MIN);
         assert!(rooms.iter().any(|room| *room > WINDOW_MAX / 2), "{rooms:?}");
         assert!(rooms.iter().all(|room| *room <= WINDOW_MAX), "{rooms:?}");
-        assert!(inbox.was_filled() && inbox.bytes.len() <= 2 * WINDOW_MAX);
-        inbox.shrink();
-        assert!(!inbox.was_filled() && inbox.room().len() <= BUFFER_MIN);
+        assert!(receive_buffer.was_filled() && receive_buffer.bytes.len() <= 2 * WINDOW_MAX);
+        receive_buffer.shrink();
+        assert!(!receive_buffer.was_filled() && receive_buffer.room().len() <= BUFFER_MIN);
     }
 
     #[test]
-    fn whoever_keeps_a_small_record_keeps_no_large_buffer() {
+    fn a_small_record_holds_no_large_buffer() {
         let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 60_000]]]);
         let pool = Arc::new(BufferPool::new(1 << 20));
         pool.put(vec![0; 100_000]);
-        let mut inbox = ReceiveBuffer::for_replies(pool);
+        let mut receive_buffer = ReceiveBuffer::for_replies(pool);
         let mut rest = stream.as_slice();
-        let mut kept = Vec::new();
+        let mut records = Vec::new();
         while !rest.is_empty() {
-            let room = inbox.room();
+            let room = receive_buffer.room();
             let count = room.len().min(rest.len());
             room[..count].copy_from_slice(&rest[..count]);
-            inbox.received(count);
+            receive_buffer.received(count);
             rest = &rest[count..];
-            while let Some(whole) = inbox.complete_record(|_| LIMIT).expect("in order") {
-                kept.push(inbox.take(whole));
+            while let Some(record) = receive_buffer.complete_record(|_| LIMIT).expect("in order") {
+                records.push(receive_buffer.take(record));
             }
         }
-        let sizes: Vec<_> = kept
+        let sizes: Vec<_> = records
             .iter()
             .map(|(bytes, start, end)| (bytes.capacity() < 120_000, end - start))
             .collect();
         assert_eq!(sizes, [(true, 100), (true, 60_000)]);
-        assert!(kept[0].0.capacity() < 1000);
+        assert!(records[0].0.capacity() < 1000);
     }
 
     #[test]
@@ -416,15 +419,15 @@ mod tests {
             stream.extend_from_slice(&[0; 4]);
         }
         assert_eq!(read_all(&stream, 4096, true), Err(RecordError::TooManyFragments));
-        // Looking again changes nothing.
-        let mut inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
+        // A repeated call changes nothing.
+        let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
         for _ in 0..record::FRAGMENTS_MAX {
-            inbox.room()[..4].fill(0);
-            inbox.received(4);
+            receive_buffer.room()[..4].fill(0);
+            receive_buffer.received(4);
         }
         for _ in 0..2 {
             assert!(matches!(
-                inbox.complete_record(|_| LIMIT),
+                receive_buffer.complete_record(|_| LIMIT),
                 Err(RecordError::TooManyFragments)
             ));
         }
@@ -433,21 +436,21 @@ mod tests {
     #[test]
     fn what_follows_a_record_goes_on_elsewhere() {
         let stream = stream_of(&[vec![vec![7; 100]], vec![vec![8; 50]]]);
-        let mut inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
-        inbox.room()[..stream.len()].copy_from_slice(&stream);
-        inbox.received(stream.len());
-        let first = inbox
+        let mut receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(1 << 20)));
+        receive_buffer.room()[..stream.len()].copy_from_slice(&stream);
+        receive_buffer.received(stream.len());
+        let first = receive_buffer
             .complete_record(|_| LIMIT)
             .expect("in order")
             .expect("complete");
-        let mut rest = inbox.after(first);
-        assert_eq!(inbox.body(first), [7; 100]);
+        let mut rest = receive_buffer.after(first);
+        assert_eq!(receive_buffer.body(first), [7; 100]);
         let second = rest
             .complete_record(|_| LIMIT)
             .expect("in order")
             .expect("complete");
         assert_eq!(rest.body(second), [8; 50]);
-        // Looking again changes nothing.
+        // A repeated call changes nothing.
         let second = rest
             .complete_record(|_| LIMIT)
             .expect("in order")

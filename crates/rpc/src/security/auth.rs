@@ -1,7 +1,7 @@
-//! Credentials: who a caller says it is (RFC 5531 section 8.2, appendix A).
+//! Credentials: the identity that a caller claims (RFC 5531 section 8.2, appendix A).
 //!
-//! [`OpaqueAuth`] is what a message carries, borrowed from it; [`RpcCredential`] is what a client
-//! sends. Believing a credential is the business of whoever serves the call, not of this module.
+//! [`OpaqueAuth`] is a credential borrowed from a message; [`RpcCredential`] is one that a client
+//! sends. The service decides whether to accept a credential, not this module.
 
 use std::{fmt, ops::Deref};
 
@@ -24,19 +24,19 @@ pub(super) const FLAVOR_SYS: u32 = 1;
 /// Why authentication failed (RFC 5531 section 9, `auth_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Xdr)]
 pub enum AuthStatus {
-    /// Success; never sent as the reason of a denial by a sane peer.
+    /// Success; not a valid reason of a denial.
     Ok = 0,
-    /// The credential is broken (its seal, or its encoding).
+    /// The credential is malformed (bad seal or encoding).
     BadCredential = 1,
     /// The client must begin a new session.
     RejectedCredential = 2,
-    /// The verifier is broken.
+    /// The verifier is malformed.
     BadVerifier = 3,
     /// The verifier has expired or was replayed.
     RejectedVerifier = 4,
-    /// Refused for security reasons: another flavour is wanted.
+    /// Rejected for security reasons: another flavor is required.
     TooWeak = 5,
-    /// The server's verifier is wrong.
+    /// The server's verifier is invalid.
     InvalidResponse = 6,
     /// Any other reason.
     Failed = 7,
@@ -56,7 +56,7 @@ pub enum AuthStatus {
     GssContextProblem = 14,
 }
 
-/// At most [`GROUPS_MAX`] supplementary group ids, kept inline.
+/// At most [`GROUPS_MAX`] supplementary group ids, stored inline.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct AuthSysGids {
     ids: [u32; GROUPS_MAX],
@@ -64,7 +64,7 @@ pub struct AuthSysGids {
 }
 
 impl AuthSysGids {
-    /// Keeps the first [`GROUPS_MAX`] of `ids`: AUTH_SYS has no room for more.
+    /// Uses the first [`GROUPS_MAX`] of `ids`: AUTH_SYS has no room for more.
     #[must_use]
     pub fn first_of(ids: &[u32]) -> Self {
         let mut groups = Self::default();
@@ -100,19 +100,18 @@ impl fmt::Debug for AuthSysGids {
     }
 }
 
-/// The body of an AUTH_SYS credential (RFC 5531 appendix A), borrowed from the call that carries
-/// it.
+/// The body of an AUTH_SYS credential (RFC 5531 appendix A), borrowed from its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthSys<'a> {
-    /// A number of the client's choice, which is not used.
+    /// Chosen by the client; not used.
     pub stamp: u32,
-    /// The caller's host name, as it says; at most [`MACHINE_NAME_MAX`] bytes of any kind.
+    /// The caller's host name, unverified; at most [`MACHINE_NAME_MAX`] bytes of any value.
     pub machine_name: &'a [u8],
     /// The caller's effective user id.
     pub uid: u32,
     /// The caller's effective group id.
     pub gid: u32,
-    /// The caller's other groups.
+    /// The caller's supplementary groups.
     pub groups: AuthSysGids,
 }
 
@@ -131,16 +130,16 @@ impl<'a> AuthSys<'a> {
     }
 }
 
-/// A credential or verifier as it came (RFC 5531 section 8.2, `opaque_auth`).
+/// A credential or verifier as received (RFC 5531 section 8.2, `opaque_auth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpaqueAuth<'a> {
     /// AUTH_NONE. Its body, which should be empty, is ignored.
     None,
     /// AUTH_SYS, well formed.
     Sys(AuthSys<'a>),
-    /// A flavour this crate does not interpret.
+    /// A flavor that this crate does not interpret.
     Other {
-        /// The flavour's number.
+        /// The flavor's number.
         flavor: u32,
         /// Its body, at most [`AUTH_BODY_MAX`] bytes.
         body: &'a [u8],
@@ -148,12 +147,12 @@ pub enum OpaqueAuth<'a> {
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// Reads a credential and its body.
+    /// Decodes a credential and its body.
     ///
     /// # Errors
     /// [`AuthError::Framing`] if the message ends inside it or its body is longer than
-    /// [`AUTH_BODY_MAX`], so that what follows cannot be found; [`AuthError::Body`] if only the
-    /// body of an AUTH_SYS is malformed.
+    /// [`AUTH_BODY_MAX`], so that the following bytes cannot be found; [`AuthError::Body`] if only
+    /// the body of an AUTH_SYS is malformed.
     pub(crate) fn decode(decoder: &mut Decoder<'a>) -> Result<Self, AuthError> {
         let flavor = decoder.u32().map_err(AuthError::Framing)?;
         let body = decoder.opaque(AUTH_BODY_MAX).map_err(AuthError::Framing)?;
@@ -165,10 +164,10 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
-/// A verifier as it came. Those of AUTH_NONE and AUTH_SYS say nothing, whatever is in them.
+/// A verifier as received. The verifiers of AUTH_NONE and AUTH_SYS are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpaqueVerifier<'a> {
-    /// The flavour's number.
+    /// The flavor's number.
     pub flavor: u32,
     /// Its body, at most [`AUTH_BODY_MAX`] bytes.
     pub body: &'a [u8],
@@ -188,7 +187,7 @@ impl<'a> OpaqueVerifier<'a> {
 pub(crate) enum AuthError {
     /// Its end cannot be found.
     Framing(DecodeError),
-    /// Its body is not what its flavour says.
+    /// Its body is malformed for its flavor.
     Body(DecodeError),
 }
 

@@ -1,4 +1,4 @@
-//! The credentials that a client sends, and the flavor that each gives to a call.
+//! Credentials that a client sends, and the flavor that each implies.
 
 use std::{hash, sync::Arc};
 
@@ -9,12 +9,12 @@ use super::{
     flavor::{AuthFlavor, AuthNone, FlavorInitiator},
 };
 
-/// A host name that fits AUTH_SYS; cheap to clone.
+/// A host name for AUTH_SYS; cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MachineName(Arc<[u8]>);
 
 impl MachineName {
-    /// Keeps the first [`MACHINE_NAME_MAX`] bytes of `name`.
+    /// Uses the first [`MACHINE_NAME_MAX`] bytes of `name`.
     #[must_use]
     pub fn new(name: &[u8]) -> Self {
         Self(name[..name.len().min(MACHINE_NAME_MAX)].into())
@@ -28,7 +28,7 @@ pub enum RpcCredential {
     None,
     /// AUTH_SYS.
     Sys(AuthSysCredential),
-    /// That of a security context.
+    /// The credential of a security context.
     Context(ContextCredential),
 }
 
@@ -41,12 +41,12 @@ pub struct AuthSysCredential {
     pub uid: u32,
     /// The caller's group id.
     pub gid: u32,
-    /// The caller's other groups, as many as fit.
+    /// The caller's supplementary groups, as many as fit.
     pub groups: AuthSysGids,
 }
 
 impl Encode for AuthSysCredential {
-    /// Appends the whole credential.
+    /// Appends the encoded credential.
     fn encode(&self, out: &mut Vec<u8>) {
         FLAVOR_SYS.encode(out);
         let length_at = out.len();
@@ -72,7 +72,7 @@ impl AuthSysCredential {
     }
 }
 
-/// A credential of a security context. Two are equal if their contexts are the same.
+/// A credential of a security context. Two are equal if they have the same context.
 #[derive(Clone, Debug)]
 pub struct ContextCredential(pub Arc<dyn FlavorInitiator>);
 
@@ -96,11 +96,11 @@ impl AuthFlavor for AuthSysCredential {
     }
 }
 
-/// The flavor of a call that a client makes.
+/// The flavor of a client's call.
 pub(crate) enum CallFlavor<'a> {
-    /// It protects nothing.
+    /// Without protection.
     Identity(&'a dyn AuthFlavor),
-    /// It has a context.
+    /// With a security context.
     Context(Arc<dyn AuthFlavor>),
 }
 
@@ -120,7 +120,7 @@ impl<'a> CallFlavor<'a> {
         }
     }
 
-    /// What its reply is verified with, if it is verified.
+    /// Verifies the reply, if it has to be verified.
     pub(crate) const fn context(&self) -> Option<&Arc<dyn AuthFlavor>> {
         match self {
             Self::Identity(_) => None,

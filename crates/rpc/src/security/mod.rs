@@ -1,4 +1,4 @@
-//! Who calls, and how that and what is said is protected (RFC 5531 sections 8 and 13).
+//! Credentials and the protection of messages (RFC 5531 sections 8 and 13).
 
 pub mod auth;
 pub(crate) mod credential;

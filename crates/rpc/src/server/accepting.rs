@@ -1,7 +1,7 @@
-//! Accepting connections: who connects, how many may, and the options of their sockets.
+//! Accepting connections: number limits and socket options.
 //!
-//! Owns nothing: the listeners and the registry are those of [`IdleSet`]. Invariant: while there is
-//! no room for new connections, the existing ones are served.
+//! The listeners and the registry belong to [`IdleSet`]. Invariant: while no new connections can be
+//! accepted, existing ones are served.
 
 use std::{
     io,
@@ -26,27 +26,27 @@ use super::{
 use crate::record::receive_buffer::ReceiveBuffer;
 use curt_trace::{events::ShortText, probe};
 
-/// How long a client that takes nothing of a file holds a thread.
+/// Maximum time for which a thread waits for a client to receive a range of a file.
 const SENDFILE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// TCP_USER_TIMEOUT is this many checks of untaken replies longer than [`Limits::unsent_for`].
+/// TCP_USER_TIMEOUT exceeds [`Limits::unsent_for`] by this many check intervals.
 const LOOKS_BEFORE_KERNEL: u32 = 4;
 
-/// How many connections are accepted before others are looked after.
+/// Maximum number of connections accepted before others are served.
 const ACCEPTS_MAX: usize = 64;
 
-/// How long nothing is accepted when the system has no room for more.
+/// Pause of accepting when the system has no descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 impl IdleSet {
-    /// Accepts nothing for a while.
+    /// Stops accepting for a while.
     pub(super) fn pause(&self) {
         *self.accept_paused_until.lock() = Some(self.clock().now() + ACCEPT_PAUSE);
         self.listen(epoll::EventFlags::empty());
     }
 
-    /// How long it is until new connections are accepted again, if none are; they are once that
-    /// time has come.
+    /// The time until connections are accepted again, if accepting is paused; ends the pause when
+    /// this time has come.
     pub(super) fn accepts_in(&self) -> Option<Duration> {
         let mut full_until = self.accept_paused_until.lock();
         let left = self.clock().until((*full_until)?);
@@ -58,7 +58,7 @@ impl IdleSet {
         Some(left)
     }
 
-    /// What the epoll set waits for of the listeners.
+    /// Sets the epoll events of the listeners.
     fn listen(&self, what: epoll::EventFlags) {
         for (index, listener) in (0..STOP).zip(&*self.listeners.lock()) {
             let data = epoll::EventData::new_u64(index);
@@ -87,12 +87,13 @@ impl IdleSet {
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // The connection went away before it was accepted.
+                // The connection was closed before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
-                    let told = || format!("cannot accept connections: {errno}; one that is idle makes room");
-                    self.total_usage.limit_log.note(ResourceLimit::System, told);
-                    // Without descriptors or memory: one that nobody uses makes room.
+                    let message =
+                        || format!("cannot accept connections: {errno}; one that is idle makes room");
+                    self.total_usage.limit_log.note(ResourceLimit::System, message);
+                    // Out of descriptors or memory: an idle connection is closed.
                     if !self.evict(|_| true) {
                         self.pause();
                     }
@@ -106,8 +107,8 @@ impl IdleSet {
         let peer = canonical(SocketAddr::try_from(
             rustix::net::getpeername(&socket)?.ok_or(Errno::NOTCONN)?,
         )?);
-        let seat = self.clients.add_connection(peer.ip());
-        let own = seat.client.connections.load(Ordering::Relaxed);
+        let client_ref = self.clients.add_connection(peer.ip());
+        let own = client_ref.client.connections.load(Ordering::Relaxed);
         let met = if own > limits.connections_per_client {
             Some((ResourceLimit::ConnectionsPerClient, limits.connections_per_client))
         } else if self.connections() >= limits.connections {
@@ -120,8 +121,9 @@ impl IdleSet {
                 let name = limit.name();
                 format!("{most} connections, the last from {peer}: closing the one idle longest ({name})")
             });
-            let of_client =
-                |connection: &ServerConnection| Arc::ptr_eq(&connection.client_ref.client, &seat.client);
+            let of_client = |connection: &ServerConnection| {
+                Arc::ptr_eq(&connection.client_ref.client, &client_ref.client)
+            };
             if !self.evict(|connection| limit == ResourceLimit::Connections || of_client(connection)) {
                 return Ok(());
             }
@@ -132,12 +134,18 @@ impl IdleSet {
         let local = canonical(SocketAddr::try_from(rustix::net::getsockname(&socket)?)?);
         let socket = open_stream(socket, peer, local, limits)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let inbox = ReceiveBuffer::new(Arc::clone(&self.pool));
-        let everybody = Arc::clone(&self.total_usage);
+        let receive_buffer = ReceiveBuffer::new(Arc::clone(&self.pool));
+        let total_usage = Arc::clone(&self.total_usage);
         let connection = Arc::new(ServerConnection::new(
-            id, socket, peer, local, inbox, everybody, seat,
+            id,
+            socket,
+            peer,
+            local,
+            receive_buffer,
+            total_usage,
+            client_ref,
         ));
-        // In the registry first: its event may come at once.
+        // Inserted into the registry first: its event may arrive at once.
         self.connections.lock().insert(id, Arc::clone(&connection));
         let added = epoll::add(
             &self.epoll,
@@ -153,38 +161,36 @@ impl IdleSet {
     }
 }
 
-/// Makes a stream for records of an accepted socket. What is received and sent later goes through
-/// the socket that this returns, and through nothing else: this is the place for whatever lies
-/// between TCP and record marking (`docs/decisions/two-way-connections.md`, TLS). Must not wait for
-/// the peer.
+/// Opens a stream for records on an accepted socket. All later I/O uses the returned socket, so
+/// this is the place for a layer between TCP and record marking
+/// (`docs/decisions/two-way-connections.md`, TLS). Must not wait for the peer.
 fn open_stream(socket: OwnedFd, peer: SocketAddr, local: SocketAddr, limits: &Limits) -> io::Result<OwnedFd> {
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(IDLE_MAX))?;
-    // For sendfile(2) alone, which cannot be told to wait for nothing as other ways of sending
-    // are.
+    // Only for sendfile(2), which has no flag for non-blocking operation.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SENDFILE_TIMEOUT))?;
-    // The kernel gives up what it alone still holds. Where replies wait in our backlog, we are
-    // to notice first: we log and count it.
+    // The kernel drops only data that it alone holds. If replies are in the backlog, the server
+    // should notice first, because it logs and counts this.
     let looks = LOOKS_BEFORE_KERNEL * limits.look_interval();
     let lost_after = limits.unsent_for.saturating_add(looks);
     let lost_after = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(&socket, lost_after)?;
     if is_of_this_machine(peer.ip(), local.ip()) {
-        // What paces sending for the sake of a network, such as BBR with a timer for each
-        // connection, only takes time where there is none. Reno is in every kernel and needs no
-        // right; without it all works as well.
+        // Congestion control that paces its output, such as BBR with a timer for each connection,
+        // only costs time on one machine. Reno is in each kernel and needs no privilege; if it
+        // fails, the connection still works.
         let _slower = sockopt::set_tcp_congestion(&socket, "reno");
     }
     Ok(socket)
 }
 
-/// Whether a connection between these addresses stays on one machine.
+/// Whether both addresses belong to this machine.
 fn is_of_this_machine(peer: IpAddr, local: IpAddr) -> bool {
     peer.is_loopback() || peer == local
 }
 
-/// The address of a client; one that is mapped into IPv6 becomes the IPv4 address that it is.
+/// The client's address; an IPv4-mapped IPv6 address becomes IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -198,28 +204,28 @@ mod tests {
     use crate::{clock::ScriptedTime, record::buffer_pool::BufferPool};
 
     #[test]
-    fn whoever_has_no_room_for_new_connections_looks_after_the_others_meanwhile() {
+    fn existing_connections_are_served_while_there_is_no_room_for_new_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         let time = ScriptedTime::new();
-        let parking =
+        let idle_set =
             IdleSet::new(vec![listener], &stop, Arc::new(BufferPool::new(0)), time.clock()).unwrap();
         let (limits, mut ready) = (Limits::default(), Vec::new());
         let mut wait = |longest| {
-            parking.wait(&mut ready, &limits, longest);
-            (parking.connections(), ready.len())
+            idle_set.wait(&mut ready, &limits, longest);
+            (idle_set.connections(), ready.len())
         };
         let mut known = TcpStream::connect(address).unwrap();
         assert_eq!(wait(None), (1, 0));
-        let of_this_machine = parking.all().remove(0);
+        let of_this_machine = idle_set.all().remove(0);
         let chosen = sockopt::tcp_congestion(&of_this_machine.socket);
         assert_eq!(chosen.as_deref(), Ok("reno"));
         drop(of_this_machine);
-        parking.pause();
+        idle_set.pause();
         let _new = TcpStream::connect(address).unwrap();
         io::Write::write_all(&mut known, &[0]).unwrap();
-        // The one that is known is taken up at once, the other one is accepted when it is time.
+        // The known connection is served at once, the other one is accepted after the pause.
         assert_eq!(wait(None), (1, 1));
         time.advance(ACCEPT_PAUSE - Duration::from_nanos(1));
         assert_eq!(wait(None), (1, 1));

@@ -1,47 +1,46 @@
-//! How soon a client calls again, and so whether a thread polls for its next calls before it sleeps
-//! until they arrive.
+//! Whether a thread polls for a client's next calls before it sleeps.
 //!
-//! A client that sends several calls at once and gets the replies together soon sends the next
-//! ones. If it runs on another processor, being woken for these costs more than executing them
-//! (`docs/decisions/busy-polling.md`). Invariants: for a client that is no longer brisk a thread
-//! polls at most once more, and polling takes at most a twentieth of a brisk client's time.
+//! A client that sends several calls at once and gets the replies together usually sends the next
+//! calls soon. If it runs on another processor, a wake-up costs more than the execution of the
+//! calls (`docs/decisions/busy-polling.md`). Invariants: for a client that has become slower a
+//! thread polls at most once more, and polling takes at most a twentieth of a fast client's time.
 
 use std::time::{Duration, Instant};
 
-/// How long a thread polls for the next calls of a brisk client.
+/// Maximum time of polling for the next calls of a fast client.
 pub(super) const POLL_MAX: Duration = Duration::from_micros(50);
 
-/// A client whose calls come within this time of its last replies is brisk.
+/// A client whose calls arrive within this time after its last replies is fast.
 const BRISK_MAX: Duration = POLL_MAX.saturating_mul(20);
 
-/// What was observed of one client since a thread began to read its connection.
+/// Observations of one client since a thread began to read its connection.
 #[derive(Default)]
 pub(super) struct AdaptivePolling {
     /// Calls since the last wait.
     calls: u32,
-    /// The last calls arrived soon after the replies before them.
+    /// Whether the last calls arrived soon after the replies before them.
     was_soon: bool,
 }
 
 impl AdaptivePolling {
-    /// A call arrived.
+    /// Records a call.
     pub(super) const fn called(&mut self) {
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// When a wait for calls begins, if the client sends several at once. For other clients the
-    /// clock is not read, because that would add to the cost of each of their calls.
+    /// The start of a wait for calls, if the client sends several at once. For other clients the
+    /// clock is not read, because this would add to the cost of each of their calls.
     pub(super) fn begin_wait(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         let calls = std::mem::take(&mut self.calls);
         (calls > 1).then(now)
     }
 
-    /// Until when a wait that began at `begin` may be spent polling.
+    /// The end of polling in a wait that began at `begin`.
     pub(super) fn poll_until(&self, begin: Option<Instant>) -> Option<Instant> {
         begin.filter(|_| self.was_soon).map(|begin| begin + POLL_MAX)
     }
 
-    /// A wait that began at `begin` ended at `now`.
+    /// Records that a wait that began at `begin` ended at `now`.
     pub(super) fn end_wait(&mut self, begin: Option<Instant>, now: impl FnOnce() -> Instant) {
         self.was_soon = begin.is_some_and(|begin| now().saturating_duration_since(begin) <= BRISK_MAX);
     }
@@ -51,8 +50,8 @@ impl AdaptivePolling {
 mod tests {
     use super::*;
 
-    /// One round of a client that makes `calls` at once `after` the replies; returns whether a
-    /// thread polls for them.
+    /// One round of a client that makes `calls` calls `after` the replies; returns whether a thread
+    /// polls for them.
     fn round(pace: &mut AdaptivePolling, calls: u32, after: Duration) -> bool {
         let begin = pace.begin_wait(Instant::now);
         let polls = pace.poll_until(begin);
@@ -70,7 +69,7 @@ mod tests {
         let mut pace = AdaptivePolling::default();
         let mut rounds = |calls, after| [(); 4].map(|()| round(&mut pace, calls, after));
         assert_eq!(rounds(1, soon), [false; 4]);
-        // Once to see that it sends several, once to see that it does so soon.
+        // The first rounds show that it sends several calls, and soon.
         assert_eq!(rounds(16, soon), [false, false, true, true]);
         assert_eq!(rounds(16, late), [true, false, false, false]);
         assert_eq!(rounds(2, soon), [false, true, true, true]);

@@ -1,7 +1,7 @@
-//! Answering one call: having it executed, sending or gathering the reply.
+//! Execution of one call, and its reply.
 //!
-//! A service that is about to wait hands the reading of the connection over; the thread takes it
-//! back before it sends its reply, if no other thread has it by then
+//! If a service is about to wait, another thread may read the connection. The thread takes the
+//! connection back before it sends its reply, unless another thread has it
 //! (`docs/decisions/handing-over-a-connection.md`).
 
 use std::sync::{Arc, atomic::Ordering};
@@ -22,14 +22,14 @@ use crate::{
     record::receive_buffer::{CompleteRecord, ReceiveBuffer},
 };
 
-/// Replies up to this size are gathered, longer ones sent from where they are.
+/// Replies up to this size are copied into a batch, longer ones are sent without a copy.
 const GATHERED_MAX: usize = 8 << 10;
 
-/// What comes after a call.
+/// What follows a call.
 pub(super) enum AfterCall {
-    /// This thread reads on.
+    /// This thread continues to read.
     ReadOn,
-    /// This thread reads on, with what follows the record in another inbox.
+    /// This thread continues to read, with the bytes after the record in another buffer.
     Reclaimed(ReceiveBuffer),
     /// Another thread reads the connection.
     HandedOver,
@@ -38,25 +38,25 @@ pub(super) enum AfterCall {
 }
 
 impl RpcServerInner {
-    /// Answers the record at the front of `inbox`.
+    /// Executes the call in the record at the front of `receive_buffer`.
     pub(super) fn execute(
         self: &Arc<Self>,
         connection: &Arc<ServerConnection>,
-        inbox: &ReceiveBuffer,
-        whole: CompleteRecord,
+        receive_buffer: &ReceiveBuffer,
+        record: CompleteRecord,
         own: &mut WorkerBuffers,
     ) -> AfterCall {
         own.reply.clear();
-        let message = inbox.body(whole);
+        let message = receive_buffer.body(record);
         if connection.deliver_reply(message) || connection.is_late_reply(message) {
             stages::forget();
             return AfterCall::ReadOn;
         }
-        let mut turn = ConnectionReader {
+        let mut reader = ConnectionReader {
             shared: self,
             connection,
-            inbox,
-            whole,
+            receive_buffer,
+            record,
             batch: &mut own.batch,
             handed_over: false,
         };
@@ -66,11 +66,11 @@ impl RpcServerInner {
             connection.local,
             &connection.service_data,
             &backchannel,
-            &mut turn,
+            &mut reader,
         );
         let log = |what: &str| connection.log_misbehaviour(what);
         let answered = self.handler.answer(message, &mut context, &mut own.reply, &log);
-        let handed_over = turn.handed_over;
+        let handed_over = reader.handed_over;
         let piece = match answered {
             Ok(Answered::Reply(piece)) => piece,
             Ok(Answered::Nothing) => None,
@@ -79,8 +79,8 @@ impl RpcServerInner {
                 return AfterCall::Close;
             }
         };
-        // Before the reply is sent: whoever waits for it sends the next call at once, which would
-        // wake others.
+        // Before the reply is sent: the client may send its next call at once, which would wake
+        // another thread.
         let reclaimed = handed_over.then(|| self.idle_set.reclaim(connection));
         if let Some(None) = reclaimed {
             self.answer_late(connection, &own.reply, piece.as_ref());
@@ -109,8 +109,8 @@ impl RpcServerInner {
         }
     }
 
-    /// Sends what is gathered and a reply that contains a piece of a file. Where threads are scarce
-    /// nobody waits for a client to take it.
+    /// Sends the batch and a reply that contains a range of a file. If threads are scarce, no
+    /// thread waits for the client to receive it.
     fn send_with_file(
         &self,
         connection: &ServerConnection,
@@ -124,8 +124,8 @@ impl RpcServerInner {
         connection.send_with_file([gathered, head], piece, after, patient, &self.limits)
     }
 
-    /// Sends a reply from a thread that does not read the connection, and does not wait for the
-    /// client to take it.
+    /// Sends a reply from a thread that does not read the connection, without waiting for the
+    /// client to receive it.
     fn answer_late(
         &self,
         connection: &ServerConnection,
@@ -136,12 +136,11 @@ impl RpcServerInner {
             Some((at, piece)) => self.send_with_file(connection, &[], reply, *at, piece),
             None => connection.send([reply, &[]], &self.limits),
         });
-        // Pairs with the load in `receive`: whoever finds that nothing is in flight sees what this
-        // call left unsent.
+        // Pairs with the load in `receive`: a thread that sees no call in progress also sees the
+        // unsent reply of this call.
         let last = connection.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
         if sent == SendOutcome::Queued {
-            // If a thread reads the connection, it looks for what is unsent before it waits for
-            // anything.
+            // If a thread reads the connection, it checks for unsent bytes before each wait.
             self.idle_set.arm_for_room(connection);
         } else if last && matches!(*connection.reading.lock(), ReaderState::Closed) {
             self.close_at_shutdown(connection);
@@ -149,12 +148,12 @@ impl RpcServerInner {
     }
 }
 
-/// The reading of a connection, in the hands of the thread that answers one of its calls.
+/// The reading of a connection, held by the thread that executes one of its calls.
 struct ConnectionReader<'a> {
     shared: &'a Arc<RpcServerInner>,
     connection: &'a Arc<ServerConnection>,
-    inbox: &'a ReceiveBuffer,
-    whole: CompleteRecord,
+    receive_buffer: &'a ReceiveBuffer,
+    record: CompleteRecord,
     batch: &'a mut Vec<u8>,
     handed_over: bool,
 }
@@ -176,14 +175,14 @@ impl HandOverReading for ConnectionReader<'_> {
         }
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         self.handed_over = true;
-        let mut rest = self.inbox.after(self.whole);
+        let mut rest = self.receive_buffer.after(self.record);
         let more = rest.complete_record(|_| shared.limits.record);
         if matches!(more, Ok(None)) {
             shared.make_idle(connection, rest);
         } else {
             shared.dispatch(ReadJob {
                 connection: Arc::clone(connection),
-                inbox: rest,
+                receive_buffer: rest,
             });
         }
     }

@@ -1,8 +1,8 @@
 //! Calls of the server over a client's connection.
 //!
-//! Owns nothing: the calls that wait are in a table of the connection. Whoever reads the connection
-//! passes the replies on, also the thread that waits for idle connections: a reply needs no serving
-//! thread, of which the client may have used up its share. Invariants: a call ends with its reply,
+//! The waiting calls are in a table of the connection. The thread that reads the connection
+//! delivers replies, also the thread that waits for idle connections: a reply needs no serving
+//! thread, of which the client may have used up its quota. Invariants: a call ends with its reply,
 //! its timeout or its connection, and holds no lock while it waits.
 
 use std::{
@@ -24,13 +24,13 @@ use crate::{
 };
 
 impl ServerConnection {
-    /// Passes a message to its caller, if it is a reply; whether somebody waited for it.
+    /// Delivers a message to its caller, if it is a reply; returns whether a call waited for it.
     pub(super) fn deliver_reply(&self, message: &[u8]) -> bool {
         is_reply(message) && self.calls.lock().deliver(message)
     }
 
-    /// Whether a reply for which nobody waits may have come too late, and is to be dropped. On a
-    /// connection that was never called it is nonsense.
+    /// Whether a reply that matches no call may be late, and is dropped. On a connection without
+    /// calls of the server it is an error.
     pub(super) fn is_late_reply(&self, message: &[u8]) -> bool {
         let is_late = is_reply(message) && self.calls.lock().were_made();
         if is_late {
@@ -40,7 +40,7 @@ impl ServerConnection {
     }
 }
 
-/// The way back over one connection.
+/// The backchannel over one connection.
 pub(super) struct ConnectionBackchannel {
     server: Weak<RpcServerInner>,
     connection: Weak<ServerConnection>,
@@ -97,7 +97,7 @@ impl Backchannel for ConnectionBackchannel {
     }
 }
 
-/// A call that is among those of its connection for as long as this lives.
+/// Registers a call with its connection until dropped.
 struct RegisteredCall<'a> {
     connection: &'a ServerConnection,
     xid: u32,

@@ -1,8 +1,8 @@
-//! What each client takes of the server: connections, threads, memory.
+//! Resources used by each client: connections, threads, memory.
 //!
-//! A client is the address that a connection comes from. Of an IPv6 address only the network counts
-//! (its first 64 bits): whoever has one address of it has them all. Invariant: a client is known
-//! for as long as it has a connection, and no longer.
+//! A client is the source address of a connection; for IPv6 only its first 64 bits, because a host
+//! may use all addresses of its network. Invariant: a client has an entry exactly while it has a
+//! connection.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::worker_pool::ClientQuota;
 
-/// All clients that have connections.
+/// All clients with connections.
 pub(super) struct ClientTable<J> {
     clients: Mutex<HashMap<IpAddr, Arc<ClientUsage<J>>>>,
 }
@@ -30,18 +30,18 @@ impl<J> Default for ClientTable<J> {
     }
 }
 
-/// One of them.
+/// The resources of one client.
 pub(super) struct ClientUsage<J> {
     pub(super) connections: AtomicUsize,
-    /// Bytes of replies that wait for it to take them.
+    /// Bytes of unsent replies.
     pub(super) unsent: AtomicUsize,
-    /// Bytes of its incomplete records.
+    /// Bytes of incomplete records.
     pub(super) half_records: AtomicUsize,
-    /// Its part of the threads.
+    /// Its quota of threads.
     pub(super) quota: Arc<ClientQuota<J>>,
 }
 
-/// A connection's place among those of its client.
+/// A connection's reference to its client.
 pub(super) struct ClientRef<J> {
     clients: Arc<ClientTable<J>>,
     address: IpAddr,
@@ -61,7 +61,7 @@ impl<J> ClientTable<J> {
                 quota: Arc::default(),
             })
         });
-        // Relaxed, here and below: the map's lock orders it.
+        // Relaxed, here and below: the lock of the map orders it.
         client.connections.fetch_add(1, Ordering::Relaxed);
         ClientRef {
             clients: Arc::clone(self),
@@ -70,7 +70,7 @@ impl<J> ClientTable<J> {
         }
     }
 
-    /// How many clients have connections.
+    /// Number of clients with connections.
     #[cfg(test)]
     fn count(&self) -> usize {
         self.clients.lock().len()
@@ -86,7 +86,7 @@ impl<J> Drop for ClientRef<J> {
     }
 }
 
-/// The part of an address by which clients are told apart.
+/// The part of an address that identifies a client.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_client_is_known_while_it_has_connections() {
         let clients = Arc::new(ClientTable::<()>::default());
-        let seats = [
+        let client_refs = [
             "10.0.0.1",
             "::ffff:10.0.0.1",
             "10.0.0.2",
@@ -111,11 +111,11 @@ mod tests {
         ]
         .map(|address| clients.add_connection(address.parse().unwrap()));
         assert_eq!(clients.count(), 3);
-        let connections = seats
+        let connections = client_refs
             .each_ref()
-            .map(|seat| seat.client.connections.load(Ordering::Relaxed));
+            .map(|client_ref| client_ref.client.connections.load(Ordering::Relaxed));
         assert_eq!(connections, [2, 2, 1, 2, 2]);
-        drop(seats);
+        drop(client_refs);
         assert_eq!(clients.count(), 0);
     }
 }

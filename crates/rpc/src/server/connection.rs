@@ -1,7 +1,7 @@
-//! One client's connection: who reads it, and what it has not taken yet.
+//! One client's connection: its reader and its unsent replies.
 //!
-//! Owns the socket. Invariants: at most one thread reads; replies are whole records however many
-//! threads answer; while replies wait for the client to take them, nothing more is read from it.
+//! Invariants: at most one thread reads; replies are complete records even if several threads send
+//! them; while replies are unsent, no further calls are read.
 
 use std::{
     any::Any,
@@ -27,11 +27,11 @@ use crate::{
 };
 use curt_trace::{events::ShortText, probe};
 
-/// How long an orderly close waits for the client's last bytes: unread, they would reset the
-/// connection and lose the replies.
+/// Maximum wait of an orderly close for the client's last bytes: if they were unread, the kernel
+/// would reset the connection and drop the replies.
 const CLOSE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How many bytes of the client's an orderly close discards.
+/// Maximum number of bytes that an orderly close discards.
 const CLOSE_BYTES_MAX: usize = 4 << 20;
 
 pub(super) struct ServerConnection {
@@ -42,16 +42,16 @@ pub(super) struct ServerConnection {
     pub(super) local: SocketAddr,
     pub(super) reading: Mutex<ReaderState>,
     pub(super) output: Mutex<SendBacklog>,
-    /// The length of the backlog, to be looked at without the lock. Written under the lock; a
-    /// reader that sees an old value only reads one call more, or one less, before it notices.
+    /// The length of the backlog, readable without the lock. Written under the lock; a reader that
+    /// sees an old value reads one call more, or one less, before it notices.
     pub(super) unsent: AtomicUsize,
     pub(super) total_usage: Arc<TotalUsage>,
     pub(super) client_ref: ClientRef<ReadJob>,
     pub(super) in_flight: AtomicUsize,
-    /// Whether a thread waits in a receive for calls that may never come. Pairs with the flag that
-    /// the server stops: who sets one looks at the other afterwards.
+    /// Whether a thread waits in a receive for a call that may never arrive. Pairs with the
+    /// server's flag `stopping`: each side sets its flag and then reads the other's.
     pub(super) waiting_for_call: AtomicBool,
-    /// What the service remembers of this connection.
+    /// The service's data of this connection.
     pub(super) service_data: OnceLock<Box<dyn Any + Send + Sync>>,
     /// The server's own calls to this client.
     pub(super) calls: Mutex<PendingCalls>,
@@ -61,16 +61,15 @@ pub(super) struct ServerConnection {
 /// A connection to read.
 pub(super) struct ReadJob {
     pub(super) connection: Arc<ServerConnection>,
-    pub(super) inbox: ReceiveBuffer,
+    pub(super) receive_buffer: ReceiveBuffer,
 }
 
-/// What all connections together take, and what is said when it is too much.
+/// Resources used by all connections together, and the log of reached limits.
 pub(super) struct TotalUsage {
     pub(super) clock: TimeSource,
     /// Bytes of all backlogs.
     pub(super) unsent: AtomicUsize,
-    /// The memory of all parked inboxes; counted by `Reading`'s changes, which happen under its
-    /// lock.
+    /// Memory of the receive buffers of idle connections; updated under the lock of `reading`.
     pub(super) half_records: AtomicUsize,
     pub(super) limit_log: LimitLog,
 }
@@ -88,11 +87,14 @@ impl TotalUsage {
 
 /// Who reads a connection.
 pub(super) enum ReaderState {
-    /// Nobody: it is in the epoll set, with what was received of half a record.
-    Idle { inbox: ReceiveBuffer, since: Instant },
+    /// No thread: it is in the epoll set, with the received bytes of an incomplete record.
+    Idle {
+        receive_buffer: ReceiveBuffer,
+        since: Instant,
+    },
     /// A thread.
     Busy,
-    /// Nobody will any more.
+    /// The connection is closed.
     Closed,
 }
 
@@ -102,9 +104,9 @@ impl ServerConnection {
         socket: OwnedFd,
         peer: SocketAddr,
         local: SocketAddr,
-        inbox: ReceiveBuffer,
-        everybody: Arc<TotalUsage>,
-        seat: ClientRef<ReadJob>,
+        receive_buffer: ReceiveBuffer,
+        total_usage: Arc<TotalUsage>,
+        client_ref: ClientRef<ReadJob>,
     ) -> Self {
         Self {
             id,
@@ -112,13 +114,13 @@ impl ServerConnection {
             peer,
             local,
             reading: Mutex::new(ReaderState::Idle {
-                inbox,
-                since: everybody.clock.now(),
+                receive_buffer,
+                since: total_usage.clock.now(),
             }),
             output: Mutex::default(),
             unsent: AtomicUsize::new(0),
-            total_usage: everybody,
-            client_ref: seat,
+            total_usage,
+            client_ref,
             in_flight: AtomicUsize::new(0),
             waiting_for_call: AtomicBool::new(false),
             service_data: OnceLock::new(),
@@ -127,7 +129,7 @@ impl ServerConnection {
         }
     }
 
-    /// Whether replies wait for the client to take them.
+    /// Whether replies are unsent.
     pub(super) fn has_backlog(&self) -> bool {
         self.unsent.load(Ordering::Relaxed) > 0
     }
@@ -137,7 +139,7 @@ impl ServerConnection {
         self.client_ref.client.unsent.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Closes a connection that met a limit, and tells why.
+    /// Closes a connection that reached a limit, and logs the reason.
     pub(super) fn close_for(&self, limit: ResourceLimit, why: &str) {
         let peer = self.peer;
         self.total_usage.limit_log.note(limit, || {
@@ -149,8 +151,8 @@ impl ServerConnection {
         self.close(why);
     }
 
-    /// Gives up what was not sent, and makes further sending do nothing. Waits for nobody for long:
-    /// whoever sends, or waits in a receive, comes back first.
+    /// Drops unsent replies, and makes further sends do nothing. Does not block for long: a thread
+    /// that sends, or waits in a receive, returns first.
     pub(super) fn close(&self, why: &str) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         self.calls.lock().close();
@@ -176,9 +178,9 @@ impl ServerConnection {
         });
     }
 
-    /// Closes the sending half of a connection to which nothing more will be sent. A socket that is
-    /// closed while bytes of the client are unread is reset, and replies on their way are lost with
-    /// it; so those bytes are read first, for a moment.
+    /// Closes the sending side of a connection after its last reply. If a socket is closed while
+    /// received bytes are unread, the kernel resets the connection and drops replies in transit. So
+    /// these bytes are read first, for a short time.
     pub(super) fn close_gracefully(&self) {
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
             return;
@@ -207,7 +209,7 @@ impl ServerConnection {
         }
     }
 
-    /// Logs what is wrong with this client: the first time as a warning.
+    /// Logs an error of this client: the first time as a warning.
     pub(super) fn log_misbehaviour(&self, what: &str) {
         if self.warned.swap(true, Ordering::Relaxed) {
             tracing::debug!("client {}: {what}", self.peer);
@@ -244,15 +246,16 @@ mod tests {
         let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM);
         let (socket, client) = rustix::net::socketpair(family, kind, flags, None).expect("two sockets");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let seat = Arc::new(ClientTable::default()).add_connection(address.ip());
-        let inbox = ReceiveBuffer::new(Arc::new(BufferPool::new(0)));
+        let client_ref = Arc::new(ClientTable::default()).add_connection(address.ip());
+        let receive_buffer = ReceiveBuffer::new(Arc::new(BufferPool::new(0)));
         let usage = Arc::new(TotalUsage::new(TimeSource::System));
-        let connection = ServerConnection::new(1, socket, address, address, inbox, usage, seat);
+        let connection =
+            ServerConnection::new(1, socket, address, address, receive_buffer, usage, client_ref);
         (connection, client)
     }
 
     #[test]
-    fn whoever_closes_a_connection_waits_for_nobody_who_sends_a_file() {
+    fn closing_a_connection_does_not_wait_for_a_thread_that_sends_a_file() {
         let (connection, _client) = connected();
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create(c"piece", flags).expect("a file");
@@ -266,7 +269,7 @@ mod tests {
         thread::scope(|scope| {
             let sending =
                 scope.spawn(|| connection.send_with_file([&[1], &[]], &piece, &[], true, &Limits::default()));
-            // It has the lock, and waits for the client without end.
+            // It holds the lock, and waits for the client without end.
             while connection.output.try_lock().is_some() {
                 thread::yield_now();
             }
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_patient_sends_of_a_file_what_the_socket_takes_and_keeps_the_rest() {
+    fn without_patience_a_file_is_sent_as_far_as_the_socket_accepts_and_the_rest_is_queued() {
         let (connection, client) = connected();
         let content: Vec<u8> = (0u32..1 << 18).flat_map(u32::to_be_bytes).collect();
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -289,7 +292,7 @@ mod tests {
             length: 1 << 20,
             failed: Arc::default(),
         };
-        // Nobody reads: who waited would do so without end.
+        // The client does not read: a thread that waits would do so without end.
         let sent = connection.send_with_file([&[1], &[]], &piece, &[2], false, &Limits::default());
         assert_eq!(sent, SendOutcome::Queued);
         let unsent = connection.unsent.load(Ordering::Relaxed);
@@ -307,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_for_slow_clients_waits_for_nobody_who_sends() {
+    fn the_check_for_slow_clients_does_not_wait_for_sending_threads() {
         let (connection, _client) = connected();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             let sending = connection.output.lock();
-            scope.spawn(|| tell.send(connection.unsent_since()));
-            let seen = told.recv_timeout(Duration::from_secs(60));
+            scope.spawn(|| sender.send(connection.unsent_since()));
+            let seen = receiver.recv_timeout(Duration::from_secs(60));
             drop(sending);
             assert_eq!(seen, Ok(None));
         });

@@ -1,7 +1,7 @@
-//! The connections that nobody reads: one epoll set and the one thread that waits on it.
+//! Idle connections: one epoll set, and the one thread that waits on it.
 //!
-//! Owns the listeners and the registry of connections. A parked connection that becomes ready is
-//! given to a serving thread; it costs a descriptor and no thread until then.
+//! It has the listeners and the registry of connections. An idle connection costs a descriptor and
+//! no thread; when it becomes ready, a serving thread reads it.
 
 use std::{
     collections::HashMap,
@@ -37,14 +37,14 @@ use crate::{
 const FIRST_ID: u64 = 1 << 16;
 pub(super) const STOP: u64 = FIRST_ID - 1;
 
-/// How long a receive waits before the connection is parked.
+/// Maximum time of a receive before the connection becomes idle.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct IdleSet {
     pub(super) epoll: OwnedFd,
     pub(super) listeners: Mutex<Vec<TcpListener>>,
-    /// Until when nothing is accepted, for want of descriptors or memory. Meanwhile parked
-    /// connections are looked after.
+    /// Accepting is paused until this time, for lack of descriptors or memory. Idle connections are
+    /// still served.
     pub(super) accept_paused_until: Mutex<Option<Instant>>,
     pub(super) connections: Mutex<HashMap<u64, Arc<ServerConnection>>>,
     pub(super) next_id: AtomicU64,
@@ -53,12 +53,12 @@ pub(super) struct IdleSet {
     pub(super) pool: Arc<BufferPool>,
 }
 
-/// What a parked connection waits for.
+/// The event for which an idle connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpollInterest {
     Nothing,
     Calls,
-    /// The client to take replies.
+    /// The socket can accept more bytes of replies.
     SendSpace,
 }
 
@@ -101,7 +101,7 @@ impl IdleSet {
         &self.total_usage.clock
     }
 
-    /// Waits for parked connections that have work, and for new ones; `false` once the server is to
+    /// Waits for idle connections that become ready, and for new ones; `false` if the server is to
     /// stop.
     pub(super) fn wait(
         &self,
@@ -140,20 +140,25 @@ impl IdleSet {
         !stop
     }
 
-    /// Takes a connection that is ready out of the set, if it is still parked.
+    /// Takes a ready connection out of the set, if it is still idle.
     fn take_ready(&self, id: u64) -> Option<(Arc<ServerConnection>, ReceiveBuffer)> {
         let connection = self.connections.lock().get(&id).cloned()?;
-        let inbox = self.take(&connection, &mut connection.reading.lock())?;
-        Some((connection, inbox))
+        let receive_buffer = self.take(&connection, &mut connection.reading.lock())?;
+        Some((connection, receive_buffer))
     }
 
-    /// Leaves a connection to the epoll set. For the thread that reads it, or one that finds it
-    /// parked.
-    pub(super) fn insert(&self, connection: &ServerConnection, mut inbox: ReceiveBuffer, limits: &Limits) {
-        inbox.shrink();
-        // From here on its time runs.
-        inbox.incomplete_since(|| self.clock().now());
-        let held = inbox.held();
+    /// Adds a connection to the epoll set. Called by the thread that reads it, or by one that finds
+    /// it idle.
+    pub(super) fn insert(
+        &self,
+        connection: &ServerConnection,
+        mut receive_buffer: ReceiveBuffer,
+        limits: &Limits,
+    ) {
+        receive_buffer.shrink();
+        // Its timeouts start here.
+        receive_buffer.incomplete_since(|| self.clock().now());
+        let held = receive_buffer.held();
         let (all, own) = (
             &self.total_usage.half_records,
             &connection.client_ref.client.half_records,
@@ -179,14 +184,13 @@ impl IdleSet {
             return;
         }
         *reading = ReaderState::Idle {
-            inbox,
+            receive_buffer,
             since: self.clock().now(),
         };
         self.arm(connection);
     }
 
-    /// Has the epoll set wait for what `connection`, which is parked, waits for now. Under the lock
-    /// of `reading`.
+    /// Sets the epoll events of an idle connection. Called under the lock of `reading`.
     fn arm(&self, connection: &ServerConnection) {
         let what = if connection.has_backlog() {
             EpollInterest::SendSpace
@@ -204,7 +208,7 @@ impl IdleSet {
         }
     }
 
-    /// Tells the epoll set that a connection has a backlog, if it is parked.
+    /// Has the epoll set wait for room in the socket of a connection with a backlog, if it is idle.
     pub(super) fn arm_for_room(&self, connection: &ServerConnection) {
         let reading = connection.reading.lock();
         if matches!(*reading, ReaderState::Idle { .. }) {
@@ -212,16 +216,16 @@ impl IdleSet {
         }
     }
 
-    /// Takes a connection back that this thread parked a moment ago; `None` if another has it now.
+    /// Takes back a connection that this thread made idle; `None` if another thread has it now.
     pub(super) fn reclaim(&self, connection: &ServerConnection) -> Option<ReceiveBuffer> {
         let mut reading = connection.reading.lock();
-        let inbox = self.take(connection, &mut reading)?;
+        let receive_buffer = self.take(connection, &mut reading)?;
         self.set(connection, EpollInterest::Nothing);
-        Some(inbox)
+        Some(receive_buffer)
     }
 
-    /// Forgets a connection. Its descriptor is closed when the last thread that answers on it is
-    /// done.
+    /// Removes a connection. Its descriptor is closed when the last thread that executes one of its
+    /// calls is done.
     pub(super) fn remove(&self, connection: &ServerConnection) {
         let mut reading = connection.reading.lock();
         drop(self.take(connection, &mut reading));
@@ -232,8 +236,8 @@ impl IdleSet {
         self.connections.lock().remove(&connection.id);
     }
 
-    /// Closes the connection that was parked for longest, of those that are `meant`. Not one whose
-    /// calls are being executed: it only seems idle.
+    /// Closes the connection that has been idle longest, of those for which `meant` is true. A
+    /// connection with calls in progress is not idle.
     pub(super) fn evict(&self, meant: impl Fn(&ServerConnection) -> bool) -> bool {
         let oldest = self
             .connections
@@ -253,7 +257,7 @@ impl IdleSet {
         true
     }
 
-    /// Takes a parked connection over.
+    /// Takes an idle connection.
     pub(super) fn take(
         &self,
         connection: &ServerConnection,
@@ -263,12 +267,12 @@ impl IdleSet {
             return None;
         }
         match std::mem::replace(reading, ReaderState::Busy) {
-            ReaderState::Idle { inbox, .. } => {
-                let held = inbox.held();
+            ReaderState::Idle { receive_buffer, .. } => {
+                let held = receive_buffer.held();
                 self.total_usage.half_records.fetch_sub(held, Ordering::Relaxed);
                 let own = &connection.client_ref.client.half_records;
                 own.fetch_sub(held, Ordering::Relaxed);
-                Some(inbox)
+                Some(receive_buffer)
             }
             ReaderState::Busy | ReaderState::Closed => None,
         }
@@ -279,9 +283,9 @@ impl IdleSet {
         self.connections.lock().values().cloned().collect()
     }
 
-    /// Accepts nothing any more and reads nothing more from anybody: idle connections end, and
-    /// whoever waits for calls sees the end of them. Those that something was received from are
-    /// `ready`, to be ended in order.
+    /// Stops accepting and reading: idle connections end, and threads that wait for calls see the
+    /// end of the stream. Connections from which bytes were received are added to `ready`, to be
+    /// closed in order.
     pub(super) fn begin_stopping(
         &self,
         stop: &OwnedFd,
@@ -296,14 +300,14 @@ impl IdleSet {
             if connection.in_flight.load(Ordering::Acquire) > 0 || connection.has_backlog() {
                 continue;
             }
-            let Some(inbox) = self.take(&connection, &mut connection.reading.lock()) else {
+            let Some(receive_buffer) = self.take(&connection, &mut connection.reading.lock()) else {
                 continue;
             };
             let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
             if rustix::net::recv(&connection.socket, &mut [0; 1][..], peek) == Err(Errno::AGAIN) {
                 self.remove(&connection);
             } else {
-                ready.push((connection, inbox));
+                ready.push((connection, receive_buffer));
             }
         }
     }
@@ -312,7 +316,7 @@ impl IdleSet {
         self.connections.lock().len()
     }
 
-    /// Gives up on every client that has not taken its replies.
+    /// Closes all connections with unsent replies.
     pub(super) fn abandon(&self) {
         for connection in self.all() {
             if connection.has_backlog() || connection.reading.lock().idle_since().is_some() {
@@ -326,7 +330,7 @@ impl IdleSet {
     }
 }
 
-/// Adds `more` to `sum` unless that is above `most` then, whoever else adds meanwhile.
+/// Adds `more` to `sum` unless the result would exceed `most`.
 fn reserve(sum: &AtomicUsize, more: usize, most: usize) -> bool {
     let sum_with = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
     sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum_with)

@@ -1,4 +1,4 @@
-//! What the threads of a server share, and what each has of its own.
+//! State that the threads of a server share, and buffers of each thread.
 
 use std::sync::{
     Arc,
@@ -12,10 +12,10 @@ use crate::clock::TimeSource;
 use crate::connection::CallHandler;
 use crate::record::receive_buffer::ReceiveBuffer;
 
-/// As soon as this much is gathered it is sent.
+/// A batch of this size is sent at once.
 pub(super) const BATCH_MAX: usize = 64 << 10;
 
-/// What all serving threads share.
+/// Shared by all serving threads.
 pub(super) struct RpcServerInner {
     pub(super) handler: CallHandler,
     pub(super) stages: Arc<StageTimes>,
@@ -23,27 +23,28 @@ pub(super) struct RpcServerInner {
     pub(super) clock: TimeSource,
     pub(super) idle_set: IdleSet,
     pub(super) worker_pool: Arc<WorkerPool<ReadJob>>,
-    /// Threads that wait for the rest of a record. Relaxed: one more or less does no harm.
+    /// Number of threads that wait for the rest of a record. Relaxed: an error of one is harmless.
     pub(super) waiting_for_rest: AtomicUsize,
-    /// A thread polls for calls without sleeping. Relaxed: two of them for a moment do no harm.
+    /// Whether a thread polls for calls without sleeping. Relaxed: two for a moment are harmless.
     pub(super) polling: AtomicBool,
-    /// Set once. SeqCst with [`ServerConnection::lingering`].
+    /// Set once. SeqCst with
+    /// [`waiting_for_call`](super::connection::ServerConnection::waiting_for_call).
     pub(super) stopping: AtomicBool,
 }
 
 /// A serving thread's buffers.
 #[derive(Default)]
 pub(super) struct WorkerBuffers {
-    /// Replies that are ready to be sent together.
+    /// Replies to be sent together.
     pub(super) batch: Vec<u8>,
-    /// The reply that is being made.
+    /// The current reply.
     pub(super) reply: Vec<u8>,
 }
 
 impl WorkerBuffers {
-    /// Whether replies wait that can wait a little longer for company: the last calls came with
-    /// more behind them.
-    pub(super) fn is_worth_waiting(&self, inbox: &ReceiveBuffer) -> bool {
-        inbox.was_filled() && !self.batch.is_empty() && self.batch.len() <= BATCH_MAX
+    /// Whether the replies of the batch should wait for further replies: the last calls were
+    /// received together with following ones.
+    pub(super) fn is_worth_waiting(&self, receive_buffer: &ReceiveBuffer) -> bool {
+        receive_buffer.was_filled() && !self.batch.is_empty() && self.batch.len() <= BATCH_MAX
     }
 }

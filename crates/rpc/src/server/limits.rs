@@ -1,55 +1,53 @@
-//! How much the peers together, and one of them, may take.
+//! Limits of the resources that clients may use, in total and each.
 
 use std::time::Duration;
 
 use crate::message::CALL_HEADER_MAX;
 
-/// The bounds of a server. A *client* here is a peer address: see
-/// [`Limits::connections_per_client`].
+/// The limits of a server. A *client* is a peer address: see [`Limits::connections_per_client`].
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. When one more comes, that which was idle for longest is closed; if none
-    /// is idle, the new one.
+    /// Maximum number of connections. A new connection beyond it replaces the one that has been
+    /// idle longest; if none is idle, it is refused.
     pub connections: usize,
-    /// The same for one client: an IPv4 address, or the 64 bits of an IPv6 address that name its
-    /// network.
+    /// The same for one client: an IPv4 address, or the 64-bit network prefix of an IPv6 address.
     pub connections_per_client: usize,
-    /// Threads that serve at once. What is beyond waits until one is free.
+    /// Maximum number of serving threads. Further work waits until one is free.
     pub threads: usize,
-    /// Threads that serve one client at once, at most. It takes no more than are free besides, so
-    /// that the next client finds some.
+    /// Maximum number of threads that serve one client at once. A client uses at most as many as
+    /// remain free, so that the next client finds some.
     pub threads_per_client: usize,
-    /// The most bytes of a record. A longer one costs its sender the connection as soon as its
-    /// length is announced. Whatever it calls, a record within the bound is read and answered: one
-    /// bound for all procedures, because who wants to send much may always call the one with the
+    /// Maximum size of a record in bytes. A longer one ends its connection as soon as its length is
+    /// announced. Each record within the limit is read and answered, whatever its procedure: one
+    /// limit for all procedures is sufficient, because a client can always call the one with the
     /// longest arguments.
     pub record: usize,
-    /// Calls of one connection that are being executed at once. Beyond it nothing more is read from
+    /// Maximum number of calls of one connection in progress. Beyond it nothing more is read from
     /// the connection.
     pub in_flight: usize,
-    /// Bytes of replies, of all connections together, that wait for clients to take them. A
-    /// connection that would exceed it is closed.
+    /// Maximum number of unsent bytes of replies of all connections. A connection that would exceed
+    /// it is closed.
     pub unsent: usize,
     /// The same for one client.
     pub unsent_per_client: usize,
-    /// Bytes of incomplete records, of all parked connections together. A connection that would
-    /// exceed it is closed.
+    /// Maximum number of bytes of incomplete records of all idle connections. A connection that
+    /// would exceed it is closed.
     pub half_records: usize,
     /// The same for one client.
     pub half_records_per_client: usize,
-    /// How long a client may take for one record before its connection is closed.
+    /// Maximum time in which a client must send a record, before its connection is closed.
     pub half_record_for: Duration,
-    /// How long a client may leave replies untaken before its connection is closed: all of them, or
-    /// at least [`UNSENT_PROGRESS_MIN`] bytes at a time.
+    /// Maximum time for which replies may be unsent, before the connection is closed. It starts
+    /// again after each [`UNSENT_PROGRESS_MIN`] bytes.
     pub unsent_for: Duration,
-    /// How long a connection without calls is kept.
+    /// Maximum time of a connection without calls.
     pub idle_for: Duration,
-    /// How long replies that clients do not take are waited for at a shutdown.
+    /// Maximum wait for clients to receive their replies at shutdown.
     pub shutdown_timeout: Duration,
 }
 
-/// A client that has taken this many bytes of what waits for it is given [`Limits::unsent_for`]
-/// once more.
+/// After a client has received this many bytes of its unsent replies, [`Limits::unsent_for`] starts
+/// again.
 pub const UNSENT_PROGRESS_MIN: usize = 64 << 10;
 
 impl Default for Limits {
@@ -73,18 +71,18 @@ impl Default for Limits {
     }
 }
 
-/// The shortest and the longest time between two looks at all parked connections.
+/// Minimum and maximum interval of checks of idle connections.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 impl Limits {
-    /// How often parked connections are looked at, so that none stays much longer than it may.
+    /// The interval of checks of idle connections, so that none exceeds its timeout much.
     pub(super) fn look_interval(&self) -> Duration {
         let shortest = self.half_record_for.min(self.unsent_for).min(self.idle_for);
         (shortest / 8).clamp(LOOKS.0, LOOKS.1)
     }
 }
 
-/// Which limit something met: each is told in the log, and counted.
+/// The limit that was reached: each is logged and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceLimit {
     /// [`Limits::connections`].
@@ -114,7 +112,7 @@ pub enum ResourceLimit {
 }
 
 impl ResourceLimit {
-    /// All of them, in the order in which they are declared.
+    /// All of them, in the order of their declaration.
     pub const ALL: [Self; 12] = [
         Self::Connections,
         Self::ConnectionsPerClient,
@@ -130,8 +128,8 @@ impl ResourceLimit {
         Self::System,
     ];
 
-    /// What an operator reads who wants to know which option of `curt serve` to change. (A client's
-    /// share of the threads follows from their number.)
+    /// The option of `curt serve` that changes the limit, for the log. (The quota of threads of a
+    /// client follows from their number.)
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,8 +148,8 @@ impl ResourceLimit {
         }
     }
 
-    /// Whether meeting it is worth a line in the log: connections end for idleness, and busy ones
-    /// wait, every day.
+    /// Whether reaching it is logged: idle connections end, and busy ones wait, in normal
+    /// operation.
     pub(super) const fn is_news(self) -> bool {
         !matches!(self, Self::IdleFor | Self::InFlight)
     }

@@ -1,8 +1,8 @@
-//! The server's side: connections, the threads that serve them, and the limits on both.
+//! The server's side: connections, the threads that serve them, and the limits of both.
 //!
-//! A thread owns an active connection and answers its calls itself. Before an operation that may
-//! wait, it leaves the reading to whoever is ready first. A connection that has nothing to say is
-//! parked and holds no thread. What a client does slowly or wrongly costs that client.
+//! A thread reads an active connection and executes its calls itself. Before an operation that may
+//! wait, it hands the reading over to another thread. An idle connection has no thread. A slow or
+//! faulty client delays only itself.
 
 mod accepting;
 mod adaptive_polling;
@@ -45,11 +45,10 @@ use idle_set::IdleSet;
 use inner::RpcServerInner;
 use worker_pool::WorkerPool;
 
-/// Once the server stops: how long its main thread sleeps between two checks of what is still in
-/// progress.
+/// After the server stops: interval of its main thread's checks of calls in progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many bytes of receive buffers are kept for the next connections.
+/// Maximum size of the cached receive buffers in bytes.
 const POOL_MAX: usize = 32 << 20;
 
 /// A server, ready to run.
@@ -58,7 +57,7 @@ pub struct RpcServer {
     stop: Arc<OwnedFd>,
 }
 
-/// Stops a [`RpcServer`] from another thread, or looks at it.
+/// Stops an [`RpcServer`] from another thread, or returns its statistics.
 #[derive(Clone)]
 pub struct RpcServerHandle {
     shared: Arc<RpcServerInner>,
@@ -66,10 +65,10 @@ pub struct RpcServerHandle {
 }
 
 impl RpcServer {
-    /// Prepares to serve whoever connects to `listeners`. [`Limits`] alone are options as well.
+    /// Prepares to serve `listeners`. [`Limits`] alone are options as well.
     ///
     /// # Errors
-    /// Those of the system calls that make an epoll set of them.
+    /// Those of the system calls that create the epoll set.
     pub fn new(
         listeners: Vec<TcpListener>,
         service: Arc<dyn RpcService>,
@@ -81,13 +80,13 @@ impl RpcServer {
             acceptor,
         } = options.into();
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let parking = IdleSet::new(
+        let idle_set = IdleSet::new(
             listeners,
             &stop,
             Arc::new(BufferPool::new(POOL_MAX)),
             clock.clone(),
         )?;
-        let crew = Arc::new(WorkerPool::new(
+        let pool = Arc::new(WorkerPool::new(
             limits.threads.max(1),
             limits.threads_per_client.max(1),
             clock.clone(),
@@ -97,8 +96,8 @@ impl RpcServer {
             handler: CallHandler { service, acceptor },
             limits,
             clock,
-            idle_set: parking,
-            worker_pool: crew,
+            idle_set,
+            worker_pool: pool,
             waiting_for_rest: AtomicUsize::new(0),
             polling: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -109,7 +108,7 @@ impl RpcServer {
         })
     }
 
-    /// What stops it.
+    /// The handle that stops the server.
     #[must_use]
     pub fn handle(&self) -> RpcServerHandle {
         RpcServerHandle {
@@ -118,8 +117,8 @@ impl RpcServer {
         }
     }
 
-    /// Serves until [`RpcServerHandle::shutdown`]; then answers what was begun, sends the replies,
-    /// and returns.
+    /// Serves until [`RpcServerHandle::shutdown`]; then completes the calls in progress, sends the
+    /// replies, and returns.
     pub fn run(self) {
         let mut ready = Vec::new();
         let interval = self.shared.limits.look_interval();
@@ -141,8 +140,7 @@ impl RpcServer {
         self.shared.idle_set.begin_stopping(&self.stop, &mut ready);
         self.dispatch(&mut ready);
         let abandon_at = clock.now() + self.shared.limits.shutdown_timeout;
-        // What the service has begun is waited for however long it takes; what clients do not take
-        // is not.
+        // Calls in progress are waited for without a limit, unsent replies only for the timeout.
         while self.shared.idle_set.connections() > 0 {
             self.shared
                 .idle_set
@@ -165,32 +163,32 @@ impl RpcServer {
             crate::record::receive_buffer::ReceiveBuffer,
         )>,
     ) {
-        for (connection, inbox) in ready.drain(..) {
-            self.shared.dispatch_ready(connection, inbox);
+        for (connection, receive_buffer) in ready.drain(..) {
+            self.shared.dispatch_ready(connection, receive_buffer);
         }
     }
 }
 
 impl RpcServerHandle {
-    /// Has the server finish what was begun, and end. Returns at once.
+    /// Makes the server complete its calls and end. Returns at once.
     pub fn shutdown(&self) {
-        // Fails only when the counter is full, and then it was said often enough.
+        // Fails only if the counter is full, and then the descriptor is readable.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
     }
 
-    /// How many connections there are, parked ones included.
+    /// Number of connections, idle ones included.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.idle_set.connections()
     }
 
-    /// How often each limit was met.
+    /// How often each limit was reached.
     pub fn limits_met(&self) -> impl Iterator<Item = (ResourceLimit, u64)> {
         let times = self.shared.idle_set.total_usage.limit_log.times();
         ResourceLimit::ALL.into_iter().zip(times)
     }
 
-    /// How many threads serve, or wait a while for work.
+    /// Number of threads that serve, or wait for work.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.shared.worker_pool.threads()

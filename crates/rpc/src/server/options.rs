@@ -1,18 +1,18 @@
-//! What a server is made with beside its listeners and its service.
+//! Options of a server.
 
 use std::sync::Arc;
 
 use super::Limits;
 use crate::{clock::TimeSource, security::flavor::FlavorAcceptor};
 
-/// How a server behaves.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct RpcServerOptions {
-    /// What its clients may take.
+    /// Limits of the clients' resources.
     pub limits: Limits,
-    /// The clock by which the times among the limits pass.
+    /// The clock for the timeouts among the limits.
     pub clock: TimeSource,
-    /// Protects calls of other flavors than AUTH_NONE and AUTH_SYS.
+    /// Handles calls of flavors other than AUTH_NONE and AUTH_SYS.
     pub acceptor: Option<Arc<dyn FlavorAcceptor>>,
 }
 

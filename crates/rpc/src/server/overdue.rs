@@ -1,8 +1,7 @@
-//! Connections whose time is up: half a record for too long, replies that nobody takes, no calls at
-//! all.
+//! Connections with an expired timeout: an incomplete record, unsent replies, or no calls.
 //!
-//! Owns no state: what is looked at belongs to the connections. Looking costs a moment for each
-//! connection, and is done seldom.
+//! It has no state of its own: the checked state belongs to the connections. A check takes a moment
+//! for each connection, and is rare.
 
 use std::{
     sync::atomic::Ordering,
@@ -17,21 +16,22 @@ use super::{
 };
 
 impl IdleSet {
-    /// Closes every connection that is overdue at `now`.
+    /// Closes each connection whose timeout has expired at `now`.
     pub(super) fn close_overdue(&self, limits: &Limits, now: Instant) {
         for connection in self.all() {
             let Some((limit, why)) = overdue(&connection, limits, now) else {
                 continue;
             };
-            // Between the look and this a call may have come: then somebody has it, and it is left
-            // alone.
+            // A call may have arrived since the check: then a thread has the connection, and it is
+            // not closed.
             if limit != ResourceLimit::UnsentFor
                 && self.take(&connection, &mut connection.reading.lock()).is_none()
             {
                 continue;
             }
             connection.close_for(limit, why);
-            // One that is being read is removed by its reader, who sees it closed.
+            // A connection that is being read is removed by its reader, which sees that it is
+            // closed.
             if limit != ResourceLimit::UnsentFor || !matches!(*connection.reading.lock(), ReaderState::Busy) {
                 self.remove(&connection);
             }
@@ -39,7 +39,7 @@ impl IdleSet {
     }
 }
 
-/// Which limit of time a connection has met.
+/// The timeout of a connection that has expired.
 fn overdue(
     connection: &ServerConnection,
     limits: &Limits,
@@ -52,15 +52,19 @@ fn overdue(
     {
         return Some((ResourceLimit::UnsentFor, "it takes its replies too slowly"));
     }
-    // Whoever waits for an answer is not idle, and reads on when there is one.
+    // A client that waits for a reply is not idle.
     if connection.has_backlog() || connection.in_flight.load(Ordering::Acquire) > 0 {
         return None;
     }
     let mut reading = connection.reading.lock();
-    let ReaderState::Idle { inbox, since: parked } = &mut *reading else {
+    let ReaderState::Idle {
+        receive_buffer,
+        since: parked,
+    } = &mut *reading
+    else {
         return None;
     };
-    match inbox.incomplete_since(|| now).map(since) {
+    match receive_buffer.incomplete_since(|| now).map(since) {
         Some(half) if half > limits.half_record_for => {
             Some((ResourceLimit::HalfRecordFor, "it sends a record too slowly"))
         }

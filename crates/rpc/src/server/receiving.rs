@@ -1,10 +1,10 @@
-//! How a serving thread waits for a client: for the next call, the rest of one, or room for
+//! How a serving thread waits for a client: for the next call, the rest of a record, or room for
 //! replies.
 //!
-//! Invariant: the time for which a client can hold a thread is bounded. An idle connection has a
-//! second, or less if there are many threads. Half a record and untaken replies have a tenth of a
-//! second, and only a few threads wait for half records at all. At most one thread polls for calls
-//! without sleeping.
+//! Invariant: the time for which a client can block a thread is bounded: a second for an idle
+//! connection, or less if there are many threads; a tenth of a second for an incomplete record or
+//! unsent replies. Only a few threads wait for incomplete records. At most one thread polls for
+//! calls without sleeping.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -28,19 +28,21 @@ use super::{
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 
-/// How long half a record, or a client that takes no replies, holds a thread.
+/// Maximum time for which a thread waits for the rest of a record, or for a client to receive
+/// replies.
 const REST_OF_RECORD_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long an idle connection holds a thread when there are many, or may be no more.
+/// Maximum time for which an idle connection has a thread, if there are many threads or no more can
+/// be started.
 const REST_OF_RECORD_TIMEOUT_WHEN_FULL: Duration = Duration::from_millis(5);
 
-/// How many threads at most wait for the rest of a record. With half a record beyond that the
-/// connection is parked at once.
+/// Maximum number of threads that wait for the rest of a record. Beyond it a connection with an
+/// incomplete record becomes idle at once.
 const WAITING_FOR_REST_MAX: usize = 16;
 
-/// How long the rest of a record is still waited for.
+/// Remaining time of the wait for the rest of a record.
 pub(super) struct RestOfRecordTimeout {
-    /// Whether it is waited for at all.
+    /// Whether to wait at all.
     any: bool,
     end: Option<Instant>,
 }
@@ -50,8 +52,7 @@ impl RestOfRecordTimeout {
         Self { any, end: None }
     }
 
-    /// What is left of it. It starts to run out when this is first called, however many bytes
-    /// arrive meanwhile.
+    /// The remaining time. It starts at the first call, however many bytes arrive meanwhile.
     fn left(&mut self, now: Instant) -> Option<Duration> {
         if !self.any {
             return None;
@@ -61,76 +62,81 @@ impl RestOfRecordTimeout {
     }
 }
 
-/// What comes after trying to receive.
+/// The result of a receive.
 pub(super) enum ReceiveOutcome {
-    /// There is something to do.
+    /// Bytes were received, or there is other work.
     Bytes,
-    /// Nothing for some time: the connection is to be parked.
+    /// Nothing for some time: the connection becomes idle.
     Nothing,
     End,
 }
 
 impl RpcServerInner {
-    /// Gives a parked connection that is ready to a thread, unless what arrived is not a whole
-    /// record yet: incomplete records cost no thread, however many clients send them.
+    /// Passes a ready idle connection to a thread, unless the received bytes are not a complete
+    /// record: incomplete records use no thread, however many clients send them.
     pub(super) fn dispatch_ready(
         self: &Arc<Self>,
         connection: Arc<ServerConnection>,
-        mut inbox: ReceiveBuffer,
+        mut receive_buffer: ReceiveBuffer,
     ) {
         let stops = self.stopping.load(Ordering::SeqCst);
         if !stops && !connection.has_backlog() {
-            let received = receive_now(&connection, &mut inbox, RecvFlags::DONTWAIT);
+            let received = receive_now(&connection, &mut receive_buffer, RecvFlags::DONTWAIT);
             let limit = |_: &[u8]| self.limits.record;
             match received {
-                ReceiveOutcome::Nothing => return self.make_idle(&connection, inbox),
+                ReceiveOutcome::Nothing => return self.make_idle(&connection, receive_buffer),
                 ReceiveOutcome::Bytes => {
-                    deliver_replies(&connection, &mut inbox, limit);
-                    if inbox.complete_record(limit) == Ok(None) {
-                        return self.make_idle(&connection, inbox);
+                    deliver_replies(&connection, &mut receive_buffer, limit);
+                    if receive_buffer.complete_record(limit) == Ok(None) {
+                        return self.make_idle(&connection, receive_buffer);
                     }
                 }
-                // The end, too: there may be replies to see off.
+                // A thread handles the end as well: replies may be unsent.
                 ReceiveOutcome::End => {}
             }
         }
-        self.dispatch(ReadJob { connection, inbox });
+        self.dispatch(ReadJob {
+            connection,
+            receive_buffer,
+        });
     }
 
     pub(super) fn receive(
         &self,
         connection: &ServerConnection,
-        inbox: &mut ReceiveBuffer,
-        patience: &mut RestOfRecordTimeout,
+        receive_buffer: &mut ReceiveBuffer,
+        timeout: &mut RestOfRecordTimeout,
         pace: &mut AdaptivePolling,
     ) -> ReceiveOutcome {
         if self.stopping.load(Ordering::SeqCst) {
             return ReceiveOutcome::End;
         }
-        // While other threads answer calls of this connection, replies may be left unsent at any
-        // moment: it is parked, where that is noticed, and not waited for.
+        // While other threads execute calls of this connection, replies may become unsent at any
+        // moment. So the connection becomes idle, where epoll notices this.
         let in_flight = connection.in_flight.load(Ordering::Acquire) > 0;
         if connection.has_backlog() {
             return ReceiveOutcome::Bytes;
         }
         if in_flight {
-            return receive_or(connection, inbox, || None);
+            return receive_or(connection, receive_buffer, || None);
         }
-        if !inbox.is_empty() {
-            return self.receive_rest(connection, inbox, patience);
+        if !receive_buffer.is_empty() {
+            return self.receive_rest(connection, receive_buffer, timeout);
         }
         match self.worker_pool.pressure(&connection.client_ref.client.quota) {
-            PoolPressure::Short => receive_or(connection, inbox, || None),
-            PoolPressure::Full => receive_or(connection, inbox, || Some(REST_OF_RECORD_TIMEOUT_WHEN_FULL)),
-            PoolPressure::None => self.wait_for_next_call(connection, inbox, pace),
+            PoolPressure::Short => receive_or(connection, receive_buffer, || None),
+            PoolPressure::Full => receive_or(connection, receive_buffer, || {
+                Some(REST_OF_RECORD_TIMEOUT_WHEN_FULL)
+            }),
+            PoolPressure::None => self.wait_for_next_call(connection, receive_buffer, pace),
         }
     }
 
-    /// Waits for a call in the receive itself, which is fastest; the socket has a timeout for this.
+    /// Waits for a call in the receive itself, which is fastest; the socket has a receive timeout.
     fn wait_for_next_call(
         &self,
         connection: &ServerConnection,
-        inbox: &mut ReceiveBuffer,
+        receive_buffer: &mut ReceiveBuffer,
         pace: &mut AdaptivePolling,
     ) -> ReceiveOutcome {
         let begin = pace.begin_wait(|| self.clock.now());
@@ -138,36 +144,38 @@ impl RpcServerInner {
         let received = if self.stopping.load(Ordering::SeqCst) {
             ReceiveOutcome::End
         } else if self.stages.is_due() {
-            self.receive_measured(connection, inbox)
+            self.receive_measured(connection, receive_buffer)
         } else {
             match pace
                 .poll_until(begin)
-                .map(|end| self.poll_briefly(connection, inbox, end))
+                .map(|end| self.poll_briefly(connection, receive_buffer, end))
             {
-                None | Some(ReceiveOutcome::Nothing) => receive_now(connection, inbox, RecvFlags::empty()),
+                None | Some(ReceiveOutcome::Nothing) => {
+                    receive_now(connection, receive_buffer, RecvFlags::empty())
+                }
                 Some(received) => received,
             }
         };
         pace.end_wait(begin, || self.clock.now());
-        // Relaxed: who still sees it set ends a connection that is about to see for itself that the
-        // server stops.
+        // Relaxed: a thread that still sees it set shuts down a connection whose reader is about to
+        // see that the server stops.
         connection.waiting_for_call.store(false, Ordering::Relaxed);
         received
     }
 
-    /// Tries to receive until `end`, without sleeping, unless another thread is polling for another
-    /// client, or the client needs this processor itself.
+    /// Tries to receive until `end` without sleeping, unless another thread polls for another
+    /// client, or the client runs on the same processor.
     fn poll_briefly(
         &self,
         connection: &ServerConnection,
-        inbox: &mut ReceiveBuffer,
+        receive_buffer: &mut ReceiveBuffer,
         end: Instant,
     ) -> ReceiveOutcome {
         if shares_processor(connection) || self.polling.swap(true, Ordering::Relaxed) {
             return ReceiveOutcome::Nothing;
         }
         let received = loop {
-            match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
+            match receive_now(connection, receive_buffer, RecvFlags::DONTWAIT) {
                 ReceiveOutcome::Nothing if self.clock.now() < end => std::hint::spin_loop(),
                 received => break received,
             }
@@ -177,15 +185,19 @@ impl RpcServerInner {
     }
 
     /// Waits before the receive, so that only work is measured.
-    fn receive_measured(&self, connection: &ServerConnection, inbox: &mut ReceiveBuffer) -> ReceiveOutcome {
+    fn receive_measured(
+        &self,
+        connection: &ServerConnection,
+        receive_buffer: &mut ReceiveBuffer,
+    ) -> ReceiveOutcome {
         if !wait(connection, PollFlags::IN, IDLE_MAX) {
             return ReceiveOutcome::Nothing;
         }
         stages::begin(&self.stages);
-        let received = receive_now(connection, inbox, RecvFlags::DONTWAIT);
+        let received = receive_now(connection, receive_buffer, RecvFlags::DONTWAIT);
         match received {
             ReceiveOutcome::Bytes => stages::proceed(RequestStage::Decode),
-            // There is no request: the next one must not be taken for it.
+            // There is no request: the next one must not get this start time.
             ReceiveOutcome::Nothing | ReceiveOutcome::End => stages::forget(),
         }
         received
@@ -195,12 +207,12 @@ impl RpcServerInner {
     fn receive_rest(
         &self,
         connection: &ServerConnection,
-        inbox: &mut ReceiveBuffer,
-        patience: &mut RestOfRecordTimeout,
+        receive_buffer: &mut ReceiveBuffer,
+        timeout: &mut RestOfRecordTimeout,
     ) -> ReceiveOutcome {
         let mut waits = false;
-        let received = receive_or(connection, inbox, || {
-            let left = patience.left(self.clock.now())?;
+        let received = receive_or(connection, receive_buffer, || {
+            let left = timeout.left(self.clock.now())?;
             waits = true;
             let others = self.waiting_for_rest.fetch_add(1, Ordering::Relaxed);
             (others < WAITING_FOR_REST_MAX).then_some(left)
@@ -211,13 +223,13 @@ impl RpcServerInner {
         received
     }
 
-    /// Waits a little for the client to take unsent replies; returns whether it took all.
+    /// Waits a short time for the client to receive unsent replies; returns whether all were sent.
     pub(super) fn wait_for_room(&self, connection: &ServerConnection) -> bool {
-        let patience = match self.worker_pool.pressure(&connection.client_ref.client.quota) {
+        let timeout = match self.worker_pool.pressure(&connection.client_ref.client.quota) {
             PoolPressure::None => REST_OF_RECORD_TIMEOUT,
             PoolPressure::Full | PoolPressure::Short => REST_OF_RECORD_TIMEOUT_WHEN_FULL,
         };
-        let end = self.clock.now() + patience;
+        let end = self.clock.now() + timeout;
         loop {
             match connection.drain() {
                 SendOutcome::All | SendOutcome::Closed => return true,
@@ -231,71 +243,75 @@ impl RpcServerInner {
     }
 }
 
-/// Passes the replies at the front of what was received to their callers. A reply for which nobody
-/// waits is left to a serving thread, of which the client has its share.
+/// Delivers the replies at the front of the received bytes to their callers. A reply that matches
+/// no call is left to a serving thread, within the client's quota.
 fn deliver_replies(
     connection: &ServerConnection,
-    inbox: &mut ReceiveBuffer,
+    receive_buffer: &mut ReceiveBuffer,
     limit: impl Copy + Fn(&[u8]) -> usize,
 ) {
-    while let Ok(Some(whole)) = inbox.complete_record(limit) {
-        let message = inbox.body(whole);
+    while let Ok(Some(record)) = receive_buffer.complete_record(limit) {
+        let message = receive_buffer.body(record);
         if !connection.deliver_reply(message) {
             return;
         }
-        inbox.skip(whole);
+        receive_buffer.skip(record);
     }
 }
 
-/// Whether what came last over a connection was sent, or received by the network's interrupt, on
+/// Whether the last segment of a connection was sent, or received by the network's interrupt, on
 /// the processor of this thread.
 fn shares_processor(connection: &ServerConnection) -> bool {
     let last = sockopt::socket_incoming_cpu(&connection.socket);
     last.is_ok_and(|last| usize::try_from(last) == Ok(rustix::thread::sched_getcpu()))
 }
 
-/// Receives what has arrived; if nothing has, once more after at most the time that `patience`
+/// Receives available bytes; if there are none, once more after at most the time that `timeout`
 /// allows.
 fn receive_or(
     connection: &ServerConnection,
-    inbox: &mut ReceiveBuffer,
-    patience: impl FnOnce() -> Option<Duration>,
+    receive_buffer: &mut ReceiveBuffer,
+    timeout: impl FnOnce() -> Option<Duration>,
 ) -> ReceiveOutcome {
-    match receive_now(connection, inbox, RecvFlags::DONTWAIT) {
+    match receive_now(connection, receive_buffer, RecvFlags::DONTWAIT) {
         ReceiveOutcome::Nothing => {}
         received => return received,
     }
-    match patience() {
-        Some(patience) if wait(connection, PollFlags::IN, patience) => {
-            receive_now(connection, inbox, RecvFlags::DONTWAIT)
+    match timeout() {
+        Some(timeout) if wait(connection, PollFlags::IN, timeout) => {
+            receive_now(connection, receive_buffer, RecvFlags::DONTWAIT)
         }
         _ => ReceiveOutcome::Nothing,
     }
 }
 
-/// Receives what has already arrived, and returns whether there was anything. The end of the
-/// connection, or an error, is found again by the next receive.
-pub(super) fn receive_more(connection: &ServerConnection, inbox: &mut ReceiveBuffer) -> bool {
-    match rustix::net::recv(&connection.socket, inbox.room(), RecvFlags::DONTWAIT) {
+/// Receives available bytes, and returns whether there were any. The next receive sees an end of
+/// the connection, or an error, again.
+pub(super) fn receive_more(connection: &ServerConnection, receive_buffer: &mut ReceiveBuffer) -> bool {
+    match rustix::net::recv(&connection.socket, receive_buffer.room(), RecvFlags::DONTWAIT) {
         Ok((_, count)) if count > 0 => {
-            inbox.received(count);
+            receive_buffer.received(count);
             true
         }
         Ok(_) | Err(_) => false,
     }
 }
 
-fn receive_now(connection: &ServerConnection, inbox: &mut ReceiveBuffer, flags: RecvFlags) -> ReceiveOutcome {
+fn receive_now(
+    connection: &ServerConnection,
+    receive_buffer: &mut ReceiveBuffer,
+    flags: RecvFlags,
+) -> ReceiveOutcome {
     loop {
-        match rustix::net::recv(&connection.socket, inbox.room(), flags) {
+        match rustix::net::recv(&connection.socket, receive_buffer.room(), flags) {
             Ok((_, 0)) => {
-                if !inbox.is_empty() {
+                if !receive_buffer.is_empty() {
                     connection.log_misbehaviour("the connection ended inside a record");
                 }
                 return ReceiveOutcome::End;
             }
             Ok((_, count)) => {
-                inbox.received(count);
+                receive_buffer.received(count);
                 return ReceiveOutcome::Bytes;
             }
             Err(Errno::INTR) => {}
@@ -325,9 +341,9 @@ mod tests {
     fn patience_runs_out_however_many_bytes_come() {
         let start = Instant::now();
         assert_eq!(RestOfRecordTimeout::new(false).left(start), None);
-        let mut patience = RestOfRecordTimeout::new(true);
+        let mut timeout = RestOfRecordTimeout::new(true);
         let step = REST_OF_RECORD_TIMEOUT / 4;
-        let left = [0, 1, 3, 4, 5].map(|steps| patience.left(start + step * steps));
+        let left = [0, 1, 3, 4, 5].map(|steps| timeout.left(start + step * steps));
         assert_eq!(left, [Some(step * 4), Some(step * 3), Some(step), None, None]);
     }
 }

@@ -1,8 +1,7 @@
-//! Sending over a connection: what the socket takes goes out at once, what it does not waits for
-//! the client.
+//! Sending over a connection: bytes that the socket does not accept wait in a backlog.
 //!
-//! Owns what is kept of replies, and its bounds. Invariant: replies are whole records in the order
-//! in which they were sent, however many threads send and whoever sends what was left.
+//! It has the backlog and its limits. Invariant: replies are complete records in the order in which
+//! they were sent, however many threads send.
 
 use std::{os::fd::OwnedFd, sync::atomic::Ordering, time::Instant};
 
@@ -15,31 +14,32 @@ use super::{
 };
 use crate::connection::{SendfileOutcome, SendfileRange};
 
-/// Bytes that the socket did not take.
+/// Bytes that the socket has not accepted.
 #[derive(Default)]
 pub(super) struct SendBacklog {
     pub(super) bytes: Vec<u8>,
     pub(super) sent: usize,
     pub(super) closed: bool,
-    /// Since when bytes wait, or since when the last [`UNSENT_PROGRESS_MIN`] of them were taken.
+    /// Since when bytes are unsent, or since when the last [`UNSENT_PROGRESS_MIN`] of them were
+    /// sent.
     pub(super) since: Option<Instant>,
-    /// How many were taken since then.
+    /// Number of bytes sent since then.
     progress: usize,
 }
 
-/// What became of bytes to send.
+/// The result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOutcome {
-    /// The socket took all.
+    /// All bytes were sent.
     All,
     /// Some wait in the backlog.
     Queued,
-    /// The connection is gone.
+    /// The connection is closed.
     Closed,
 }
 
 impl ServerConnection {
-    /// Sends whole records, or keeps what the socket does not take, within `limits`.
+    /// Sends complete records, or queues the unsent bytes, within `limits`.
     pub(super) fn send(&self, parts: [&[u8]; 2], limits: &Limits) -> SendOutcome {
         let output = self.output.lock();
         if output.closed {
@@ -68,9 +68,9 @@ impl ServerConnection {
         })
     }
 
-    /// As [`ServerConnection::send`] for records of which the last has a piece of a file before its
-    /// last bytes, `after`. Someone who is `patient` waits for the client to take the piece, for as
-    /// long as the socket's own timeout says.
+    /// As [`ServerConnection::send`] for records of which the last contains a range of a file
+    /// before its last bytes, `after`. If `patient`, the thread waits for the client to receive the
+    /// range, for the socket's send timeout.
     pub(super) fn send_with_file(
         &self,
         before: [&[u8]; 2],
@@ -113,7 +113,7 @@ impl ServerConnection {
         })
     }
 
-    /// Sends what the socket takes; how much that was.
+    /// Sends as much as the socket accepts; returns the number of bytes.
     fn push_with_file(
         &self,
         before: [&[u8]; 2],
@@ -136,7 +136,7 @@ impl ServerConnection {
         Ok(sent)
     }
 
-    /// Keeps `count` bytes, which `append` gives, until the client takes them.
+    /// Queues `count` bytes, which `append` appends, until the client receives them.
     fn keep(
         &self,
         mut output: MutexGuard<'_, SendBacklog>,
@@ -177,7 +177,7 @@ impl ServerConnection {
         SendOutcome::Closed
     }
 
-    /// Sends of the backlog what the socket takes.
+    /// Sends as much of the backlog as the socket accepts.
     pub(super) fn drain(&self) -> SendOutcome {
         let mut output = self.output.lock();
         if output.closed {
@@ -200,7 +200,7 @@ impl ServerConnection {
                     }
                     return SendOutcome::Queued;
                 }
-                // The memory is given back: a backlog is the exception.
+                // Frees the memory: backlogs are rare.
                 *output = SendBacklog::default();
                 SendOutcome::All
             }
@@ -212,15 +212,14 @@ impl ServerConnection {
         }
     }
 
-    /// Since when replies wait for the client without enough of them being taken. Waits for nobody:
-    /// who sends a piece of a file may do so for as long as the client takes for it, and what is
-    /// left of that is seen next time.
+    /// Since when replies are unsent without progress. Does not wait for the lock: a thread that
+    /// holds it may be sending a range of a file, and the next check sees its unsent bytes.
     pub(super) fn unsent_since(&self) -> Option<Instant> {
         self.output.try_lock()?.since
     }
 }
 
-/// Writes what the socket takes without waiting; how much that was.
+/// Writes as much as the socket accepts without waiting; returns the number of bytes.
 fn push(socket: &OwnedFd, [first, second]: [&[u8]; 2], more: SendFlags) -> Result<usize, Errno> {
     let total = first.len() + second.len();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | more;

@@ -1,8 +1,8 @@
-//! What a serving thread does with a connection: read calls, have them answered, send the replies
-//! of one wake-up together.
+//! The loop of a serving thread on a connection: reads calls, executes them, and sends the replies
+//! to calls received together at once.
 //!
-//! Invariants: a warm call costs one receive, one send and what the service does, and no memory; a
-//! client gets its own replies late, never somebody else's.
+//! Invariants: a call costs one receive, one send and the work of the service, and allocates no
+//! memory in steady state; a client never gets a reply to another client's call.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -20,19 +20,22 @@ use super::{
 };
 use crate::record::receive_buffer::ReceiveBuffer;
 
-/// Buffers above this size are given back when a connection is left.
+/// Buffers above this size are freed when a thread leaves a connection.
 const BUFFER_CAPACITY_MAX: usize = 256 << 10;
 
 impl JobHandler<WorkerBuffers> for RpcServerInner {
     type Job = ReadJob;
 
     fn run(self: &Arc<Self>, job: ReadJob, own: &mut WorkerBuffers) {
-        let ReadJob { connection, inbox } = job;
+        let ReadJob {
+            connection,
+            receive_buffer,
+        } = job;
         let guard = CloseOnPanic {
             shared: self,
             connection: &connection,
         };
-        self.serve(&connection, inbox, own);
+        self.serve(&connection, receive_buffer, own);
         std::mem::forget(guard);
         own.batch.clear();
         own.batch.shrink_to(BUFFER_CAPACITY_MAX);
@@ -46,8 +49,8 @@ impl JobHandler<WorkerBuffers> for RpcServerInner {
     }
 }
 
-/// A connection that a thread reads. Dropped by a fault of ours: nobody knows where in the stream
-/// of calls and replies it was, so it ends, and the client calls again over another one.
+/// A connection that a thread reads. If it is dropped by a panic, the position in the stream is
+/// unknown, so the connection is closed, and the client sends its calls again over another one.
 struct CloseOnPanic<'a> {
     shared: &'a RpcServerInner,
     connection: &'a ServerConnection,
@@ -63,7 +66,7 @@ impl Drop for CloseOnPanic<'_> {
 }
 
 impl RpcServerInner {
-    /// Has a connection read by a thread.
+    /// Has a thread read a connection.
     pub(super) fn dispatch(self: &Arc<Self>, job: ReadJob) {
         let connection = Arc::clone(&job.connection);
         if !self
@@ -79,43 +82,45 @@ impl RpcServerInner {
         }
     }
 
-    /// Serves until the connection is parked, closed, or read by another thread.
+    /// Serves until the connection is idle, closed, or read by another thread.
     fn serve(
         self: &Arc<Self>,
         connection: &Arc<ServerConnection>,
-        mut inbox: ReceiveBuffer,
+        mut receive_buffer: ReceiveBuffer,
         own: &mut WorkerBuffers,
     ) {
-        // Half a record that was parked already holds no thread again.
-        let mut patience = RestOfRecordTimeout::new(inbox.is_empty());
+        // An incomplete record that has been idle before uses no thread again.
+        let mut timeout = RestOfRecordTimeout::new(receive_buffer.is_empty());
         let mut pace = AdaptivePolling::default();
         loop {
             if connection.has_backlog() {
                 self.flush(connection, own);
                 if !self.wait_for_room(connection) {
-                    return self.make_idle(connection, inbox);
+                    return self.make_idle(connection, receive_buffer);
                 }
             }
-            match inbox.complete_record(|_| self.limits.record) {
-                Ok(Some(whole)) => {
-                    match self.execute(connection, &inbox, whole, own) {
-                        AfterCall::ReadOn => inbox.skip(whole),
-                        AfterCall::Reclaimed(rest) => inbox = rest,
+            match receive_buffer.complete_record(|_| self.limits.record) {
+                Ok(Some(record)) => {
+                    match self.execute(connection, &receive_buffer, record, own) {
+                        AfterCall::ReadOn => receive_buffer.skip(record),
+                        AfterCall::Reclaimed(rest) => receive_buffer = rest,
                         AfterCall::HandedOver => return,
                         AfterCall::Close => break,
                     }
-                    patience = RestOfRecordTimeout::new(true);
+                    timeout = RestOfRecordTimeout::new(true);
                     pace.called();
                 }
-                // Replies go together while more calls are there already.
-                Ok(None) if own.is_worth_waiting(&inbox) && receive_more(connection, &mut inbox) => {}
+                // Replies wait for each other while further calls have already arrived.
+                Ok(None)
+                    if own.is_worth_waiting(&receive_buffer)
+                        && receive_more(connection, &mut receive_buffer) => {}
                 Ok(None) => {
                     if self.flush(connection, own) == SendOutcome::Queued {
                         continue;
                     }
-                    match self.receive(connection, &mut inbox, &mut patience, &mut pace) {
+                    match self.receive(connection, &mut receive_buffer, &mut timeout, &mut pace) {
                         ReceiveOutcome::Bytes => {}
-                        ReceiveOutcome::Nothing => return self.make_idle(connection, inbox),
+                        ReceiveOutcome::Nothing => return self.make_idle(connection, receive_buffer),
                         ReceiveOutcome::End => break,
                     }
                 }
@@ -130,17 +135,17 @@ impl RpcServerInner {
         self.close_at_shutdown(connection);
     }
 
-    pub(super) fn make_idle(&self, connection: &ServerConnection, inbox: ReceiveBuffer) {
+    pub(super) fn make_idle(&self, connection: &ServerConnection, receive_buffer: ReceiveBuffer) {
         if self.stopping.load(Ordering::SeqCst) && !connection.has_backlog() {
             self.idle_set.remove(connection);
             self.close_at_shutdown(connection);
         } else {
-            self.idle_set.insert(connection, inbox, &self.limits);
+            self.idle_set.insert(connection, receive_buffer, &self.limits);
         }
     }
 
-    /// When the server stops, closes a connection in an orderly way, so that its client receives
-    /// the last replies.
+    /// When the server stops, closes a connection in order, so that its client receives the last
+    /// replies.
     pub(super) fn close_at_shutdown(&self, connection: &ServerConnection) {
         let stops = self.stopping.load(Ordering::SeqCst);
         if stops && connection.in_flight.load(Ordering::Acquire) == 0 && !connection.has_backlog() {

@@ -1,16 +1,16 @@
-//! The threads that serve.
+//! The serving threads.
 //!
-//! Owns how many there are: one is started when there is work that no idle thread takes, up to a
-//! limit, and ends after some idle time. Work belongs to somebody, and nobody has more than a share
-//! of the threads: what is beyond waits in line until work ends, its owner's own or anybody's. An
-//! owner takes one more only while it has fewer than are free: one alone has half of them, several
-//! come to have equal parts, and whoever comes next finds some. Must not know what the work is.
+//! A thread is started when there is a job and no idle thread, up to a limit, and ends after some
+//! idle time. Each job belongs to a client, and a client has a quota of the threads: further jobs
+//! wait until a job ends, of this client or another. A client gets another thread only while it has
+//! fewer threads than are free: one client alone gets half of them, several get equal parts, and a
+//! new client finds some. It does not depend on what the jobs are.
 //!
-//! Invariants: a thread and a share outlive a fault in the work; work that no thread can be had for
-//! is refused, never left; what waits in line waits for its owner's share alone, and no later work
-//! of the same owner is done before it.
+//! Invariants: a thread and a quota survive a panic in a job; a job for which no thread can be
+//! started is refused, not dropped; a waiting job waits only for its client's quota, and jobs of
+//! one client start in order.
 //!
-//! Locks: the crew's, then a share's.
+//! Lock order: the pool's, then a quota's.
 
 use std::{
     collections::VecDeque,
@@ -27,24 +27,23 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::TimeSource;
 
-/// How long a thread waits for work before it ends.
+/// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// With more threads than this, none of them waits long for a connection that is idle.
+/// With more threads than this, none of them waits long for an idle connection.
 const LINGERING_MAX: usize = 64;
 
-/// A serving thread's stack: enough for a directory's worth of recursion that nobody does, and
-/// small when there are 500.
+/// A serving thread's stack: large enough for the deepest calls, and small for 500 threads.
 const STACK_SIZE: usize = 1 << 20;
 
-/// Does one piece of work; a thread's own buffers are kept in `W` between pieces.
+/// Executes a job; a thread keeps its buffers in `W` between jobs.
 pub(super) trait JobHandler<W>: Send + Sync {
     type Job: Send;
 
-    /// A panic costs the thread its `own`, and nothing else.
+    /// A panic drops the thread's `own`, and nothing else.
     fn run(self: &Arc<Self>, job: Self::Job, own: &mut W);
 
-    /// There is no thread that could do it, and none can be started.
+    /// No thread is available, and none can be started.
     fn refuse(self: &Arc<Self>, job: Self::Job);
 }
 
@@ -55,35 +54,35 @@ pub(super) struct WorkerPool<J> {
     threads_max: usize,
     quota_max: usize,
     stack_size: usize,
-    /// A [`PoolPressure`]. Changed under the lock; whoever looks without it only parks a connection
-    /// early or late.
+    /// A [`PoolPressure`]. Changed under the lock; a reader without the lock may make a connection
+    /// idle too early or too late.
     pressure: AtomicU8,
 }
 
-/// How much threads are wanted.
+/// How scarce threads are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PoolPressure {
     /// More can be started.
     None = 0,
-    /// There are many, or as many as there may be.
+    /// There are many, or the maximum.
     Full = 1,
-    /// And work waits for one.
+    /// The maximum, and jobs wait.
     Short = 2,
 }
 
-/// One owner's part of the threads.
+/// One client's quota of threads.
 pub(super) struct ClientQuota<J> {
     state: Mutex<ClientQuotaState<J>>,
-    /// Whether work waits for the owner's own: a copy, for whoever looks without the lock.
+    /// Whether jobs wait for the client's threads: a copy, readable without the lock.
     short: AtomicBool,
-    /// It may have no more threads than it has: none of them is to linger.
+    /// Whether the client has its maximum of threads: none of them should wait long.
     full: AtomicBool,
 }
 
 struct ClientQuotaState<J> {
-    /// Jobs that are being done, or wait for any thread.
+    /// Jobs in progress, or waiting for any thread.
     running: usize,
-    /// Jobs that wait until the owner may have one thread more.
+    /// Jobs that wait for the client's quota.
     waiting: VecDeque<J>,
 }
 
@@ -102,9 +101,9 @@ impl<J> Default for ClientQuota<J> {
 
 struct WorkerPoolState<J> {
     jobs: VecDeque<(J, Arc<ClientQuota<J>>)>,
-    /// Shares with jobs that wait for them, each once; each has jobs that are being done as well.
+    /// Quotas with waiting jobs, each once; each has jobs in progress as well.
     waiting_clients: VecDeque<Arc<ClientQuota<J>>>,
-    /// Jobs of all owners that are being done, or wait for any thread.
+    /// Jobs of all clients in progress, or waiting for any thread.
     running: usize,
     idle: usize,
     threads: usize,
@@ -112,7 +111,7 @@ struct WorkerPoolState<J> {
 }
 
 impl<J: Send + 'static> WorkerPool<J> {
-    /// At most `threads_max` threads, and never more than `share_max` of them for one owner.
+    /// At most `threads_max` threads, and at most `share_max` of them for one client.
     pub(super) fn new(threads_max: usize, share_max: usize, clock: TimeSource) -> Self {
         Self {
             state: Mutex::new(WorkerPoolState {
@@ -132,8 +131,8 @@ impl<J: Send + 'static> WorkerPool<J> {
         }
     }
 
-    /// Has `job` done by a thread that has nothing else to do, once its owner has less than its
-    /// share of them. Whether that is so already.
+    /// Has an idle thread execute `job`, once its client is below its quota. Returns whether this
+    /// is now.
     pub(super) fn dispatch<W, T>(self: &Arc<Self>, work: &Arc<T>, job: J, share: &Arc<ClientQuota<J>>) -> bool
     where
         W: Default,
@@ -160,17 +159,17 @@ impl<J: Send + 'static> WorkerPool<J> {
         true
     }
 
-    /// Starts a thread that is counted already.
+    /// Starts a thread that is already counted.
     fn start_thread<W, T>(self: &Arc<Self>, work: &Arc<T>)
     where
         W: Default,
         T: JobHandler<W, Job = J> + 'static,
     {
-        let (crew, serving) = (Arc::clone(self), Arc::clone(work));
+        let (pool, serving) = (Arc::clone(self), Arc::clone(work));
         let thread = thread::Builder::new()
             .name("curt-serve".into())
             .stack_size(self.stack_size);
-        if let Err(error) = thread.spawn(move || crew.serve(&serving)) {
+        if let Err(error) = thread.spawn(move || pool.serve(&serving)) {
             tracing::warn!("cannot start a serving thread: {error}");
             for job in self.no_thread() {
                 work.refuse(job);
@@ -178,13 +177,13 @@ impl<J: Send + 'static> WorkerPool<J> {
         }
     }
 
-    /// Whether an owner who has `own` threads may have one more, while so many are `running`.
+    /// Whether a client with `own` threads may have one more, while `running` are in use.
     const fn may_have_more(&self, own: usize, running: usize) -> bool {
         let free = self.threads_max.saturating_sub(running);
         own == 0 || (own < self.quota_max && own < free)
     }
 
-    /// Takes a place for `job` among its owner's, or keeps it until there is one.
+    /// Reserves a thread for `job`, or queues the job until one is available.
     fn acquire(&self, state: &mut WorkerPoolState<J>, share: &Arc<ClientQuota<J>>, job: J) -> Option<J> {
         let mut own = share.state.lock();
         if own.waiting.is_empty() && self.may_have_more(own.running, state.running) {
@@ -206,8 +205,7 @@ impl<J: Send + 'static> WorkerPool<J> {
         share.full.store(full, Ordering::Relaxed);
     }
 
-    /// Gives a place back, and has those in line begin that may have it, or could not have one more
-    /// while it was taken; how many.
+    /// Releases a thread, and starts waiting jobs that may now run; returns their number.
     fn release(&self, state: &mut WorkerPoolState<J>, share: &ClientQuota<J>) -> usize {
         let mut own = share.state.lock();
         own.running -= 1;
@@ -240,8 +238,8 @@ impl<J: Send + 'static> WorkerPool<J> {
         admitted
     }
 
-    /// A thread could not be started. What is not to be done, for there is no other one that would
-    /// come to it.
+    /// A thread could not be started. Returns the jobs to be refused, because no other thread will
+    /// execute them.
     fn no_thread(&self) -> Vec<J> {
         let mut refused = Vec::new();
         let mut state = self.state.lock();
@@ -256,7 +254,7 @@ impl<J: Send + 'static> WorkerPool<J> {
         refused
     }
 
-    /// How much threads are wanted, by all or by the owner of `share`.
+    /// How scarce threads are, for all clients or for the client of `share`.
     pub(super) fn pressure(&self, share: &ClientQuota<J>) -> PoolPressure {
         match self.pressure.load(Ordering::Relaxed) {
             _ if share.short.load(Ordering::Relaxed) => PoolPressure::Short,
@@ -277,7 +275,7 @@ impl<J: Send + 'static> WorkerPool<J> {
         self.pressure.store(pressure as u8, Ordering::Relaxed);
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub(super) fn threads(&self) -> usize {
         self.state.lock().threads
     }
@@ -303,8 +301,8 @@ impl<J: Send + 'static> WorkerPool<J> {
         }
     }
 
-    /// Sees to it that somebody does `count` jobs that have begun besides the one for which there
-    /// is a thread.
+    /// Makes sure that threads execute the `count` jobs that were started, in addition to the one
+    /// for which there is a thread.
     fn find_threads<W, T>(
         self: &Arc<Self>,
         state: &mut MutexGuard<'_, WorkerPoolState<J>>,
@@ -315,7 +313,7 @@ impl<J: Send + 'static> WorkerPool<J> {
         T: JobHandler<W, Job = J> + 'static,
     {
         for _ in 0..count {
-            // This thread takes one of the jobs.
+            // This thread executes one of the jobs.
             let enough = state.idle + 1 >= state.jobs.len();
             if enough || state.threads >= self.threads_max {
                 self.job_available.notify_one();
@@ -326,8 +324,8 @@ impl<J: Send + 'static> WorkerPool<J> {
         }
     }
 
-    /// The next job, or `None` when this thread is to end. It has just done a job of the owner of
-    /// `done`.
+    /// The next job, or `None` if this thread is to end. It has just completed a job of the client
+    /// of `done`.
     fn next<W, T>(
         self: &Arc<Self>,
         done: Option<Arc<ClientQuota<J>>>,
@@ -339,7 +337,7 @@ impl<J: Send + 'static> WorkerPool<J> {
     {
         let mut state = self.state.lock();
         if let Some(share) = done {
-            // This thread does one of those that begin.
+            // This thread executes one of the started jobs.
             let others = self.release(&mut state, &share).saturating_sub(1);
             self.find_threads(&mut state, others, work);
         }

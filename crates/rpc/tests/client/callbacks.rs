@@ -124,12 +124,12 @@ fn expect_echo(server: &mut TcpStream, xid: u32) {
     );
 }
 
-/// Makes one call of the client, of which the test has the server's end.
+/// Begins a call of the client; the test has the server's end.
 fn begin_call(transport: &Arc<TcpTransport>) -> Receiver<Vec<u8>> {
-    let (tell, told): (SyncSender<Vec<u8>>, _) = sync_channel(1);
+    let (sender, results): (SyncSender<Vec<u8>>, _) = sync_channel(1);
     let transport = Arc::clone(transport);
-    thread::spawn(move || tell.send(call(&*transport, &[9; 8]).unwrap().results().to_vec()));
-    told
+    thread::spawn(move || sender.send(call(&*transport, &[9; 8]).unwrap().results().to_vec()));
+    results
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn the_server_is_answered_while_no_call_waits() {
     for xid in 1..20 {
         expect_echo(&mut server, xid);
     }
-    // Between calls of the client, too.
+    // Also between calls of the client.
     for xid in 20..30 {
-        let told = begin_call(&transport);
+        let results = begin_call(&transport);
         let record = read_record(&mut server).unwrap();
         server.write_all(&echo(&record)).unwrap();
-        assert_eq!(told.recv().unwrap(), [9; 8]);
+        assert_eq!(results.recv().unwrap(), [9; 8]);
         expect_echo(&mut server, xid);
     }
 }
@@ -159,12 +159,12 @@ fn the_server_is_answered_while_a_call_waits_and_numbers_of_both_directions_are_
         mut server,
         ..
     } = world();
-    let told = begin_call(&transport);
+    let results = begin_call(&transport);
     let record = read_record(&mut server).unwrap();
     expect_echo(&mut server, xid(&record));
     expect_echo(&mut server, xid(&record).wrapping_add(1));
     server.write_all(&echo(&record)).unwrap();
-    assert_eq!(told.recv().unwrap(), [9; 8]);
+    assert_eq!(results.recv().unwrap(), [9; 8]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn failures_and_faults_of_the_service_are_replies() {
     assert_eq!(read_reply(&mut server).1, AcceptStatus::SystemError);
     server.write_all(&call_record(2, 77, &[])).unwrap();
     assert_eq!(read_reply(&mut server).1, AcceptStatus::ProcedureUnavailable);
-    // A header that ends too early cannot be answered, and harms nothing.
+    // A truncated header has no reply, and is harmless.
     let mut cut = Vec::new();
     let body = record::begin_record(&mut cut);
     cut.extend([3u32, 0, 2].map(u32::to_be_bytes).concat());
@@ -203,7 +203,7 @@ fn world_server() -> (Arc<TcpTransport>, TcpStream) {
     (world.transport, world.server)
 }
 
-/// Until the client ends the connection.
+/// Reads until the client ends the connection.
 fn read_to_end(server: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset is an end as well.
@@ -219,19 +219,19 @@ fn a_server_that_sends_more_calls_than_can_wait_loses_the_connection() {
         mut server,
         listener,
     } = world();
-    // The thread that answers is busy, and the caller of a call reads.
+    // The thread that executes calls is busy, and the caller of a call reads.
     server.write_all(&call_record(1, CALLS_BACK, &[])).unwrap();
-    let told = begin_call(&transport);
+    let results = begin_call(&transport);
     read_record(&mut server).unwrap();
     let flood: Vec<u8> = (2..1000).flat_map(|xid| call_record(xid, ECHO, &[])).collect();
-    // It may be over before all of it is sent.
+    // The connection may end before all is sent.
     let _ = server.write_all(&flood);
     assert_eq!(read_to_end(&mut server), b"", "nothing was answered");
-    // The call is made again over another connection.
+    // The call is sent again over another connection.
     let (mut server, _) = listener.accept().unwrap();
     let record = read_record(&mut server).unwrap();
     server.write_all(&echo(&record)).unwrap();
-    assert_eq!(told.recv().unwrap(), [9; 8]);
+    assert_eq!(results.recv().unwrap(), [9; 8]);
     expect_echo(&mut server, 7);
     service.release();
 }
@@ -268,14 +268,14 @@ fn a_call_that_is_too_long_costs_the_connection_when_it_is_announced() {
 fn without_a_service_calls_of_the_server_are_dropped_and_are_no_replies() {
     let (listener, address) = listen();
     let transport = Arc::new(TcpTransport::new(options(address), Arc::new(NoTransportEvents)));
-    let told = begin_call(&transport);
+    let results = begin_call(&transport);
     let (mut server, _) = listener.accept().unwrap();
     let record = read_record(&mut server).unwrap();
     for _ in 0..100 {
         server.write_all(&call_record(xid(&record), ECHO, &[])).unwrap();
     }
     server.write_all(&echo(&record)).unwrap();
-    assert_eq!(told.recv().unwrap(), [9; 8]);
+    assert_eq!(results.recv().unwrap(), [9; 8]);
     let report = transport.report();
     assert_eq!(report.connections, 1);
 }

@@ -1,15 +1,15 @@
-//! What a caller may rely on, whatever the server does.
+//! The client's guarantees for callers, with any behaviour of the server.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod callbacks;
 #[path = "../fake/mod.rs"]
 #[allow(unreachable_pub, reason = "shared by the tests of this folder")]
 mod fake;
-mod journey;
 mod malformed;
 mod outages;
+mod reply_sink;
+mod statistics;
 mod sys;
-mod taking;
 
 use std::{
     collections::HashSet,
@@ -38,7 +38,7 @@ fn transport(options: TcpOptions) -> TcpTransport {
     TcpTransport::new(options, Arc::new(NoTransportEvents))
 }
 
-/// A port at which nobody listens, and which nobody else gets while this is kept.
+/// A port without a listener, reserved while the result is held.
 fn refusing() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -47,8 +47,7 @@ fn refusing() -> (OwnedFd, SocketAddr) {
     (socket, address.try_into().unwrap())
 }
 
-/// `threads` threads make `calls` calls each, every one with arguments of its own, and compare what
-/// comes back.
+/// `threads` threads make `calls` calls each, with different arguments, and compare the results.
 fn many_calls(transport: &TcpTransport, threads: u32, calls: u32) {
     thread::scope(|scope| {
         for thread in 0..threads {
@@ -71,7 +70,7 @@ fn replies_in_any_order_reach_their_callers() {
         stream.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
         let mut held = Vec::new();
         loop {
-            // Up to seven calls are held back, and answered last first, in pieces.
+            // Up to seven calls are delayed, and answered in reverse order, in pieces.
             let mut peek = [0; 1];
             let idle = match stream.peek(&mut peek) {
                 Ok(0) => return,
@@ -126,17 +125,17 @@ fn calls_survive_a_server_that_keeps_cutting_the_connection() {
     many_calls(&transport, 8, 60);
     assert!(of(&counts.reconnected) > 5);
     assert!(of(&counts.retransmitted) > 5);
-    // Sent again means: with the same number.
+    // Sent again means: with the same xid.
     assert_eq!(seen.lock().unwrap().len(), 8 * 60);
 }
 
-/// A thread that calls and says how it ended.
+/// A thread that makes a call and returns its result.
 fn stuck_caller(
     transport: Arc<TcpTransport>,
     number: usize,
     interrupt: Interrupt,
 ) -> JoinHandle<Result<(), CallError>> {
-    // Some have large data, so that the socket is full and many wait for their turn to write.
+    // Some have large data, so that the socket is full and many wait for the writing role.
     let bulk = vec![1; if number.is_multiple_of(10) { 200_000 } else { 0 }];
     let caller = move || call_with(&*transport, &[0; 8], &bulk, &interrupt).map(drop);
     thread::Builder::new()
@@ -154,11 +153,11 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         resumed.recv().unwrap();
         echo_all(stream);
     });
-    let mut patience = options(address);
-    patience.timeout = Duration::from_millis(20);
-    patience.retrans = 1;
+    let mut timeout = options(address);
+    timeout.timeout = Duration::from_millis(20);
+    timeout.retrans = 1;
     let counts = Counts::new();
-    let transport = Arc::new(TcpTransport::new(patience, counts.clone()));
+    let transport = Arc::new(TcpTransport::new(timeout, counts.clone()));
     let interrupts: Vec<_> = (0..1000).map(|_| Interrupt::new()).collect();
     let callers: Vec<_> = interrupts
         .iter()
@@ -173,8 +172,8 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         eventually("the caller is let go", || caller.is_finished());
         assert_eq!(caller.join().unwrap(), Err(CallError::Interrupted));
     };
-    // One at a time first: each is let go while the server says nothing, and nobody else is
-    // disturbed.
+    // First one at a time: each returns while the server does not reply, and no other call is
+    // affected.
     let mut callers = callers.into_iter();
     for (interrupt, caller) in interrupts.iter().zip(callers.by_ref()).take(50) {
         interrupt.raise();
@@ -190,8 +189,8 @@ fn a_thousand_callers_of_a_stopped_server_are_let_go_at_once() {
         1,
         "once per outage, however many wait"
     );
-    // The rest, and new ones, are answered when the server goes on, with what was begun before in
-    // order.
+    // The others, and new ones, get their replies when the server continues, after the records that
+    // were begun before.
     resume.send(()).unwrap();
     for caller in callers {
         assert_eq!(caller.join().unwrap(), Ok(()));
@@ -294,7 +293,7 @@ fn a_soft_call_ends_after_its_patience_and_a_hard_one_does_not() {
         assert_eq!(of(&counts.not_responding), 1, "once per outage, however long");
         go_on.send(()).unwrap();
     });
-    // One of them may have told of an outage just when another was answered; then this is its end.
+    // One of them may have reported an outage just when another got its reply; this call ends it.
     assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
     assert!(of(&counts.responding_again) >= 1);
     assert_eq!(of(&counts.responding_again), of(&counts.not_responding));
@@ -322,7 +321,7 @@ fn a_soft_call_ends_in_time_although_it_reads_for_others() {
     let over = Interrupt::new();
     thread::scope(|scope| {
         for _ in 0..3 {
-            // They go on all the time, so that there is always something to read for them.
+            // They make calls all the time, so that there are always replies to read for others.
             scope.spawn(|| {
                 let again = || call_with(&transport, &[2; 4], &[], &over).err();
                 while !matches!(again(), Some(CallError::Interrupted | CallError::Closed)) {}
@@ -374,10 +373,10 @@ fn a_request_that_the_server_dropped_is_sent_again_on_the_same_connection() {
 }
 
 #[test]
-fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
+fn an_absent_server_is_waited_for_and_its_port_looked_up_again() {
     let (_unused, address) = refusing();
-    let asked = Arc::new(Mutex::new(0));
-    let times = Arc::clone(&asked);
+    let lookups = Arc::new(Mutex::new(0));
+    let times = Arc::clone(&lookups);
     let mut options = options(address);
     let (place, found): (_, Receiver<_>) = channel();
     let port = Mutex::new((found, address.port()));
@@ -393,7 +392,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
     let transport = transport(options);
     thread::scope(|scope| {
         let caller = scope.spawn(|| assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]));
-        eventually("more than one attempt is made", || *asked.lock().unwrap() > 2);
+        eventually("more than one attempt is made", || *lookups.lock().unwrap() > 2);
         let (listener, address) = listen();
         place.send(address.port()).unwrap();
         scope.spawn(move || echo_all(listener.accept().unwrap().0));
@@ -404,7 +403,7 @@ fn a_server_that_is_away_is_waited_for_and_its_port_asked_again() {
 }
 
 #[test]
-fn connecting_once_says_why_it_failed() {
+fn connecting_once_reports_why_it_failed() {
     let (_unused, address) = refusing();
     let connect =
         |options| TcpTransport::connect(options, Arc::new(NoTransportEvents), &Interrupt::never()).err();
@@ -449,7 +448,7 @@ fn calls_are_spread_over_nconnect_connections() {
         for _ in 0..4 {
             scope.spawn(|| call(&transport, &[]).unwrap());
         }
-        // Nobody is answered before all four are connected.
+        // No call gets a reply before all four connections are established.
         let streams: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
         for mut stream in streams {
             scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! Replies that are refusals, or no replies.
+//! Denied calls and malformed replies.
 
 use std::{io::Write, thread};
 
@@ -12,8 +12,8 @@ use curt_xdr::DecodeError;
 
 use crate::transport;
 
-/// A server that answers the first call of each connection with `reply(call)` and everything else
-/// by echo.
+/// A server that answers the first call of each connection with `reply(call)` and echoes all
+/// others.
 fn first_reply(reply: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> TcpOptions {
     let (listener, address) = listen();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Networks that drop everything without a word, and servers that are only slow.
+//! Networks that drop all segments, and slow servers.
 
 use std::{
     io::Write,
@@ -36,7 +36,7 @@ fn answer(stream: &mut TcpStream, (_, arguments, xid): &(u32, Vec<u8>, u32)) {
     stream.write_all(&reply_record(*xid, arguments)).unwrap();
 }
 
-/// A transport over a connection that works.
+/// A transport over a working connection.
 fn connected(listener: &TcpListener, options: TcpOptions) -> (TcpTransport, TcpStream, Arc<Counts>) {
     let counts = Counts::new();
     let transport = TcpTransport::new(options, counts.clone());
@@ -51,7 +51,7 @@ fn connected(listener: &TcpListener, options: TcpOptions) -> (TcpTransport, TcpS
     (transport, stream, counts)
 }
 
-/// NULL comes before anything else on a new connection, and the calls come when it is answered.
+/// NULL is the first call on a new connection; the others follow after its reply.
 fn answer_null(listener: &TcpListener) -> TcpStream {
     let mut stream = accept(listener);
     let null = next_call(&mut stream);
@@ -75,7 +75,7 @@ fn calls_go_on_elsewhere_when_a_connection_is_silent() {
             .collect();
         let mut new = answer_null(&listener);
         let mut again: Vec<_> = (0..3).map(|_| next_call(&mut new)).collect();
-        // What the old connection would still bring is nobody's.
+        // Bytes that the old connection still delivers are dropped.
         pass_all(&old);
         let _ = old.write_all(&reply_record(again[0].2, &[9; 4]));
         again.iter().for_each(|call| answer(&mut new, call));
@@ -97,7 +97,7 @@ fn a_reply_that_is_lost_with_the_network_is_not_waited_for() {
     let (transport, mut old, counts) = connected(&listener, options(address));
     thread::scope(|scope| {
         let caller = scope.spawn(|| call(&transport, &[1; 4]).unwrap());
-        // The server has it, and its kernel has acknowledged it; nothing else comes of it.
+        // The server's kernel has acknowledged the call, and all later segments are dropped.
         let first = next_call(&mut old);
         drop_all(&old);
         let mut new = answer_null(&listener);
@@ -109,7 +109,7 @@ fn a_reply_that_is_lost_with_the_network_is_not_waited_for() {
     assert_eq!(of(&counts.retransmitted), 1);
 }
 
-/// Answers whoever connects, to the end of the process.
+/// Serves all connections until the process ends.
 fn serve(listener: TcpListener) {
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -118,7 +118,7 @@ fn serve(listener: TcpListener) {
     });
 }
 
-/// Whether a client waits at `listener` to be accepted.
+/// Whether a connection waits at `listener` to be accepted.
 fn has_another(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     let accepted = listener.accept();
@@ -131,7 +131,7 @@ fn has_another(listener: &TcpListener) -> bool {
 fn a_server_that_is_slow_or_stopped_keeps_its_connection() {
     let (listener, address) = listen();
     let (transport, mut stream, counts) = connected(&listener, options(address));
-    // More than both buffers hold: it does not read, so that its window closes.
+    // More than both buffers hold: the server does not read, so its window closes.
     let bulk = vec![5; 8 << 20];
     thread::scope(|scope| {
         let callers: Vec<_> = (0..2)
@@ -170,14 +170,14 @@ fn what_answers_first_is_gone_on_with() {
         let caller = scope.spawn(|| call(&transport, &[1; 4]).unwrap());
         let mut new = accept(&listener);
         let null = next_call(&mut new);
-        // The server accepts connections and answers nothing on them: that proves nothing, and no
-        // second one is tried.
+        // The server accepts connections and replies to nothing on them: this proves nothing, and
+        // no second one is probed.
         pass_all(&old);
         let first = next_call(&mut old);
         assert!(!has_another(&listener));
         answer(&mut old, &first);
         assert_eq!(caller.join().unwrap().results(), [1; 4]);
-        // The attempt ends, whatever still comes of it.
+        // The attempt ends, whatever else arrives.
         let _ = new.write_all(&reply_record(null.2, &[]));
         assert!(read_record(&mut new).is_none());
         let second = scope.spawn(|| call(&transport, &[3; 4]).unwrap());
@@ -197,7 +197,7 @@ fn an_outage_of_everything_is_waited_out() {
     options.nconnect = 2.try_into().unwrap();
     let (transport, first, counts) = connected(&listener, options);
     thread::scope(|scope| {
-        // One waits on each connection.
+        // One call waits on each connection.
         let callers: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| call(&transport, &[1; 4]).unwrap()))
             .collect();

@@ -1,7 +1,7 @@
-//! A network that drops everything, for one socket.
+//! A network that drops all segments, for one socket.
 //!
-//! JUSTIFICATION: a packet filter on a socket is the only way to lose segments without a word that
-//! needs neither root nor a network of the test's own, and no safe wrapper has it.
+//! JUSTIFICATION: a packet filter on a socket is the only way to drop segments that needs neither
+//! root nor a network namespace, and no safe wrapper supports it.
 #![allow(unsafe_code, reason = "calls of the C library, see the justification above")]
 
 use std::{
@@ -14,8 +14,8 @@ use libc::{SO_ATTACH_FILTER, SO_DETACH_FILTER, SOL_SOCKET, c_int, sock_filter, s
 /// BPF: return with the constant.
 const RETURN: u16 = 0x06;
 
-/// From now on `socket` gets nothing that its peer sends, and its kernel acknowledges nothing of
-/// it. A listening socket gets no connection.
+/// From now on `socket` receives nothing from its peer, and its kernel acknowledges nothing. A
+/// listening socket accepts no connection.
 pub(crate) fn drop_all(socket: impl AsFd) {
     let mut filter = [sock_filter {
         code: RETURN,
@@ -28,8 +28,8 @@ pub(crate) fn drop_all(socket: impl AsFd) {
         filter: filter.as_mut_ptr(),
     };
     let length = socklen_t::try_from(size_of_val(&program)).unwrap();
-    // SAFETY: `program` and what it points to live until the call returns, and the kernel copies
-    // them.
+    // SAFETY: `program` and the memory it points to are valid until the call returns; the kernel
+    // copies them.
     let status = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -42,7 +42,7 @@ pub(crate) fn drop_all(socket: impl AsFd) {
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Takes [`drop_all`] back.
+/// Reverts [`drop_all`].
 pub(crate) fn pass_all(socket: impl AsFd) {
     let unused: c_int = 0;
     let length = socklen_t::try_from(size_of_val(&unused)).unwrap();

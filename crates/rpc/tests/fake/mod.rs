@@ -1,4 +1,4 @@
-//! A server whose every byte the test decides, and a client's options to reach it.
+//! A server whose bytes the test determines, and a client's options to reach it.
 
 use std::{
     io::{Read, Write},
@@ -36,7 +36,7 @@ pub fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Opaque arguments, as long as the test wants.
+/// Opaque arguments of any length.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Encode for Bytes<'_> {
@@ -45,7 +45,7 @@ impl Encode for Bytes<'_> {
     }
 }
 
-/// What is asked in all tests; only the bytes differ.
+/// The call of all tests; only the bytes differ.
 pub fn request<'a>(arguments: &'a Bytes<'a>, bulk: &'a [u8]) -> RpcRequest<'a> {
     RpcRequest {
         program: PROGRAM,
@@ -92,7 +92,7 @@ pub fn reply_record(xid: u32, results: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Answers a call with its own arguments.
+/// The reply to a call, with its own arguments as results.
 pub fn echo(record: &[u8]) -> Vec<u8> {
     let call = CallMessage::decode(record).unwrap();
     reply_record(call.xid, call.arguments)
@@ -102,7 +102,7 @@ pub fn xid(record: &[u8]) -> u32 {
     CallMessage::decode(record).unwrap().xid
 }
 
-/// Answers everything on a connection by echoing it, to the connection's end.
+/// Echoes all calls of a connection until it ends.
 pub fn echo_all(mut stream: TcpStream) {
     while let Some(record) = read_record(&mut stream) {
         if stream.write_all(&echo(&record)).is_err() {
@@ -154,7 +154,7 @@ impl TransportEvents for Counts {
     }
 }
 
-/// Polls `condition` until it comes true, or for a while; whether it did.
+/// Polls `condition` for a limited time; returns whether it became true.
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -166,7 +166,7 @@ pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Polls `condition`, which has to come true.
+/// Polls `condition`, which must become true.
 pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
     assert!(comes_true(condition), "never came true: {what}");
 }

@@ -28,10 +28,10 @@ use crate::{
     fixture::{ECHO, SLOW, call_record, expect_echo, expect_end},
 };
 
-/// Long enough for whatever a test waits for.
+/// Longer than any wait of a test.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Echoes, and keeps the way back to whoever called last.
+/// Echoes, and keeps the backchannel to the last caller.
 #[derive(Default)]
 struct Keeper {
     last: Mutex<Option<Arc<dyn Backchannel>>>,
@@ -57,7 +57,6 @@ impl RpcService for Keeper {
     }
 }
 
-/// Echoes.
 struct Echo;
 
 impl RpcService for Echo {
@@ -98,7 +97,7 @@ impl Drop for World {
 }
 
 impl World {
-    /// A client without code of ours, and the way back to it.
+    /// A client without Curt's code, and the backchannel to it.
     fn client(&self) -> (TcpStream, Arc<dyn Backchannel>) {
         let mut client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(LONG)).unwrap();
@@ -211,20 +210,20 @@ fn a_client_that_never_replies_costs_its_callers_their_timeout_alone() {
         ..RpcServerOptions::default()
     });
     let (mut client, backchannel) = world.client();
-    let (tell, told) = mpsc::channel();
-    // As many as may wait; by the script's clock none of them ends.
+    let (sender, receiver) = mpsc::channel();
+    // The maximum number of calls; by the scripted clock none of them times out.
     for _ in 0..64 {
-        let (backchannel, tell) = (Arc::clone(&backchannel), tell.clone());
-        thread::spawn(move || tell.send(call(&*backchannel, &[], Duration::from_millis(20))));
+        let (backchannel, sender) = (Arc::clone(&backchannel), sender.clone());
+        thread::spawn(move || sender.send(call(&*backchannel, &[], Duration::from_millis(20))));
     }
     let sent: Vec<u32> = (0..64).map(|_| xid(&read_record(&mut client).unwrap())).collect();
     assert_eq!(call(&*backchannel, &[], LONG), Err(CallError::TooManyCalls));
     time.advance(Duration::from_millis(20));
     for _ in 0..64 {
-        let ended = told.recv_timeout(LONG).unwrap();
+        let ended = receiver.recv_timeout(LONG).unwrap();
         assert_eq!(ended, Err(CallError::TimedOut { softerr: false }));
     }
-    // Replies that come too late, and those that nobody asked for, are dropped.
+    // Late replies, and replies that match no call, are dropped.
     for xid in sent.into_iter().chain([0, u32::MAX]) {
         client.write_all(&reply_record(xid, &[1; 16])).unwrap();
     }
@@ -236,13 +235,13 @@ fn a_client_that_never_replies_costs_its_callers_their_timeout_alone() {
 fn a_call_ends_with_its_connection() {
     let world = world(RpcServerOptions::default());
     let (mut client, backchannel) = world.client();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let caller = Arc::clone(&backchannel);
-    thread::spawn(move || tell.send(call(&*caller, &[], LONG * 60)));
+    thread::spawn(move || sender.send(call(&*caller, &[], LONG * 60)));
     read_record(&mut client).unwrap();
     assert!(backchannel.is_open());
     drop(client);
-    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(CallError::Closed));
+    assert_eq!(receiver.recv_timeout(LONG).unwrap(), Err(CallError::Closed));
     assert!(!backchannel.is_open());
 }
 
@@ -250,11 +249,11 @@ fn a_call_ends_with_its_connection() {
 fn a_call_ends_when_the_server_stops() {
     let world = world(RpcServerOptions::default());
     let (mut client, backchannel) = world.client();
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(call(&*backchannel, &[], LONG * 60)));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(call(&*backchannel, &[], LONG * 60)));
     read_record(&mut client).unwrap();
     world.handle.shutdown();
-    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(CallError::Closed));
+    assert_eq!(receiver.recv_timeout(LONG).unwrap(), Err(CallError::Closed));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A server with answers that the test decides, and clients of it.
+//! A server with replies that the test determines, and its clients.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -35,7 +35,7 @@ pub(crate) const FAILURES: u32 = 8;
 #[derive(Default)]
 pub(crate) struct Answers {
     pub(crate) slow_begun: AtomicUsize,
-    /// Slow calls that may end.
+    /// Number of slow calls that may end.
     pub(crate) released: Mutex<usize>,
     pub(crate) released_more: Condvar,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Running {
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
-/// The longest record that servers of these tests read.
+/// Maximum record size of these servers.
 pub(crate) const RECORD_MAX: usize = 2 << 20;
 
 pub(crate) fn serve(limits: Limits) -> Running {
@@ -179,7 +179,7 @@ pub(crate) fn call_record(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8>
     out
 }
 
-/// The next reply: its number, outcome and results.
+/// The next reply: its xid, status and results.
 pub(crate) fn read_reply(stream: &mut TcpStream) -> (u32, Result<AcceptStatus, RejectedReply>, Vec<u8>) {
     let body = crate::fake::read_record(stream).expect("a reply");
     let mut decoder = Decoder::new(&body);
@@ -202,7 +202,7 @@ pub(crate) fn expect_end(stream: &mut TcpStream) {
     }
 }
 
-/// Whether the server still does its work for others.
+/// Checks that the server still serves other clients.
 pub(crate) fn expect_unharmed(running: &Running) {
     let mut stream = running.connect();
     stream.write_all(&call_record(77, ECHO, &[9; 8])).unwrap();

@@ -1,4 +1,4 @@
-//! What a server does with clients that are many, slow, silent or hostile.
+//! A server with clients that are many, slow, silent or hostile.
 
 use std::{
     io::Write,
@@ -52,8 +52,8 @@ fn malformed_calls_are_rejected_and_the_connection_goes_on() {
     let mismatch = RejectedReply::RpcMismatch(VersionRange { low: 2, high: 2 });
     assert_eq!(read_reply(&mut stream), (1, Err(mismatch), vec![]));
     let cases = [
-        // A credential of 404 bytes, one that ends early, AUTH_SYS with 17 groups, a verifier that
-        // ends early.
+        // A credential of 404 bytes, a truncated one, AUTH_SYS with 17 groups, a truncated
+        // verifier.
         (
             vec![2, 0, 2, PROGRAM, 1, 1, 0, 404, 0, 0],
             AuthStatus::BadCredential,
@@ -85,11 +85,11 @@ fn what_is_no_call_ends_the_connection_and_no_other() {
     let mut other = running.connect();
     let cases: [&[u8]; 6] = [
         b"GET / HTTP/1.1\r\n\r\n",
-        // An empty record; a reply; a header cut off.
+        // An empty record; a reply; a truncated header.
         &[0x80, 0, 0, 0],
         &[0x80, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0],
         &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0],
-        // A record of 2 GiB, and one byte above the bound.
+        // A record of 2 GiB, and one byte above the limit.
         &[0xff, 0xff, 0xff, 0xff, 0, 0],
         &[
             0x80, 0x20, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0x20, 0, 0, 1,
@@ -168,7 +168,7 @@ fn a_client_that_never_reads_harms_only_itself() {
     for _ in 0..20 {
         expect_unharmed(&running);
     }
-    // As soon as it reads, it gets what it asked for.
+    // It gets its replies as soon as it reads.
     let mut stream = greedy.swap_remove(0);
     stream.set_nonblocking(false).unwrap();
     for xid in 0..60 {
@@ -204,9 +204,9 @@ fn clients_that_never_read_what_was_answered_late_hold_no_thread() {
 }
 
 #[test]
-fn untaken_replies_of_all_are_bounded() {
+fn unsent_replies_of_all_clients_are_bounded() {
     let running = serve(Limits {
-        // Far below what is left over of one reply when the socket takes no more, wherever that is.
+        // Far below the unsent part of one reply when the socket is full, wherever that is.
         unsent: 64 << 10,
         ..Limits::default()
     });
@@ -232,7 +232,7 @@ fn the_longest_idle_connection_makes_room_for_a_new_one() {
         stream.write_all(&call_record(xid, ECHO, &[])).unwrap();
         expect_echo(stream, xid, &[]);
     }
-    // Only a parked connection is idle: that takes a second.
+    // A connection counts as idle only after a second.
     eventually("room is made", || {
         let mut stream = running.connect();
         stream.write_all(&call_record(9, ECHO, &[])).is_ok()
@@ -252,7 +252,7 @@ fn who_waits_for_an_answer_is_not_idle() {
     eventually("the call is begun", || {
         running.answers.slow_begun.load(Ordering::SeqCst) == 1
     });
-    // Parked after the one that waits, so that it was idle for a shorter time.
+    // It became idle after the waiting one.
     idle.write_all(&call_record(2, ECHO, &[])).unwrap();
     expect_echo(&mut idle, 2, &[]);
     eventually("room is made", || {

@@ -1,4 +1,5 @@
-//! Each limit of a server: at it nothing happens, beyond it the one who went there pays.
+//! Each limit of a server: nothing happens at the limit; beyond it only the client that exceeds it
+//! is affected.
 
 use std::{
     io::{Read, Write},
@@ -15,7 +16,7 @@ use curt_rpc::{
 
 use crate::{fake::eventually, fixture::*};
 
-/// How often `limit` was met.
+/// How often `limit` was reached.
 fn met(running: &Running, limit: ResourceLimit) -> u64 {
     running
         .handle
@@ -24,7 +25,7 @@ fn met(running: &Running, limit: ResourceLimit) -> u64 {
         .unwrap()
 }
 
-/// The server's end of another client: every address of 127.0.0.0/8 is this machine.
+/// A connection of another client: all addresses of 127.0.0.0/8 are local.
 fn connect_from(running: &Running, last: u8) -> TcpStream {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -48,7 +49,7 @@ fn a_record_above_the_bound_is_refused_before_its_bytes_come_and_one_below_it_is
     stream.write_all(&call_record(1, ECHO, &longest)).unwrap();
     expect_echo(&mut stream, 1, &longest);
     let beyond = call_record(2, ECHO, &vec![7; RECORD_MAX - header + 1]);
-    // The mark is enough.
+    // The record mark is sufficient.
     stream.write_all(&beyond[..record::MARK_SIZE]).unwrap();
     expect_end(&mut stream);
 }
@@ -56,7 +57,7 @@ fn a_record_above_the_bound_is_refused_before_its_bytes_come_and_one_below_it_is
 #[test]
 fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
     let running = serve(Limits {
-        // Far longer than anybody is kept from running who is quick.
+        // Far longer than a fast client is delayed by the scheduler.
         half_record_for: Duration::from_secs(10),
         ..Limits::default()
     });
@@ -77,7 +78,7 @@ fn half_a_record_has_a_time_limit_however_its_bytes_dribble() {
     assert!(cut_off.is_some_and(|at| at < call.len() - 1), "it was let finish");
     expect_end(&mut silent);
     assert_eq!(met(&running, ResourceLimit::HalfRecordFor), 2);
-    // Who is quick enough in each of many records is not bothered.
+    // A client that sends each of many records in time is not affected.
     quick.write_all(&call).unwrap();
     expect_echo(&mut quick, 1, &[3; 4000]);
 }
@@ -105,7 +106,7 @@ fn a_dribble_holds_no_thread() {
                 }
             });
         }
-        // They would go on for longer than anybody waits for an answer.
+        // They would continue for longer than a client waits for a reply.
         while dribbled.load(Ordering::SeqCst) < 4 * 60 {
             expect_unharmed(&running);
             assert_eq!(
@@ -163,7 +164,7 @@ fn half_records_of_all_clients_are_bounded() {
 #[test]
 fn idle_connections_end_and_busy_ones_do_not() {
     let running = serve(Limits {
-        // Far longer than anybody is kept from running who is busy.
+        // Far longer than a busy client is delayed by the scheduler.
         idle_for: Duration::from_secs(10),
         ..Limits::default()
     });
@@ -182,9 +183,9 @@ fn idle_connections_end_and_busy_ones_do_not() {
 }
 
 #[test]
-fn replies_that_nobody_takes_are_kept_for_a_time() {
+fn replies_that_nobody_reads_are_dropped_after_a_time() {
     let running = serve(Limits {
-        // Far longer than anybody is kept from running who takes replies.
+        // Far longer than a client that receives replies is delayed by the scheduler.
         unsent_for: Duration::from_secs(10),
         ..Limits::default()
     });
@@ -192,7 +193,7 @@ fn replies_that_nobody_takes_are_kept_for_a_time() {
     let (mut never, mut slow) = (running.connect(), running.connect());
     never.write_all(&calls).unwrap();
     slow.write_all(&calls).unwrap();
-    // It takes a little at a time, for longer than the other one is put up with, and gets all.
+    // It receives a little at a time, for longer than the timeout, and gets all.
     for xid in 0..80 {
         thread::sleep(Duration::from_millis(140));
         assert_eq!(read_reply(&mut slow).0, xid);
@@ -205,7 +206,7 @@ fn replies_that_nobody_takes_are_kept_for_a_time() {
 }
 
 #[test]
-fn one_clients_untaken_replies_take_no_room_from_another() {
+fn one_clients_unsent_replies_use_no_room_of_another() {
     let running = serve(Limits {
         unsent_per_client: 64 << 10,
         ..Limits::default()
@@ -242,7 +243,8 @@ fn a_client_with_too_many_connections_loses_its_own() {
     expect_echo(&mut other, 2, &[]);
 }
 
-/// Two clients, each with more slow calls than there are threads: the third one finds some.
+/// Two clients, each with more slow calls than there are threads: the third client still gets
+/// threads.
 #[test]
 fn clients_with_slow_calls_leave_threads_for_others() {
     let running = serve(Limits {
@@ -276,7 +278,7 @@ fn clients_with_slow_calls_leave_threads_for_others() {
     }
 }
 
-/// A socket that is closed with bytes unread is reset, and the reset overtakes replies.
+/// A socket that is closed with unread bytes is reset, and the reset overtakes replies.
 #[test]
 fn the_last_replies_survive_what_a_client_still_sends_while_the_server_stops() {
     let mut running = serve(Limits::default());
@@ -295,7 +297,7 @@ fn the_last_replies_survive_what_a_client_still_sends_while_the_server_stops() {
     stream.write_all(&calls).unwrap();
     running.answers.release(1);
     assert_eq!(read_reply(&mut stream).0, 1);
-    // Whatever else was answered, the end is an end and no reset.
+    // Whatever else was received, the connection ends without a reset.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     running.stop();

@@ -1,4 +1,4 @@
-//! What a server does for its clients.
+//! The server's behaviour for normal clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backchannel;
@@ -8,8 +8,8 @@ mod fake;
 mod fixture;
 mod hostile;
 mod limits;
-mod pieces;
-mod untaken;
+mod sendfile;
+mod unsent;
 
 use std::{
     io::Write,
@@ -52,11 +52,11 @@ fn many_clients_get_their_own_replies() {
 fn fragments_and_pipelines_are_answered_in_one_go() {
     let running = serve(Limits::default());
     let mut stream = running.connect();
-    let whole = call_record(1, ECHO, &[5; 4000]);
+    let record = call_record(1, ECHO, &[5; 4000]);
     let mut cut = Vec::new();
-    for (index, piece) in whole[4..].chunks(700).enumerate() {
+    for (index, piece) in record[4..].chunks(700).enumerate() {
         let mut mark = record::record_mark(piece.len());
-        if (index + 1) * 700 < whole.len() - 4 {
+        if (index + 1) * 700 < record.len() - 4 {
             mark[0] = 0;
         }
         cut.extend_from_slice(&mark);
@@ -76,7 +76,7 @@ fn fragments_and_pipelines_are_answered_in_one_go() {
 fn a_slow_call_delays_nothing_behind_it() {
     let running = serve(Limits::default());
     let mut stream = running.connect();
-    // In one segment with what follows, and alone.
+    // In one segment with the next call, and alone.
     let mut both = call_record(1, SLOW, &[1; 4]);
     both.extend(call_record(2, ECHO, &[2; 4]));
     stream.write_all(&both).unwrap();

@@ -1,4 +1,4 @@
-//! A warm call allocates nothing in this crate.
+//! A repeated call allocates no memory in this crate.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod sys;
@@ -18,7 +18,7 @@ use curt_rpc::{
 };
 
 const PROGRAM: u32 = 0x2000_0001;
-/// More than ever go by until one is undisturbed.
+/// More than needed until one round is undisturbed.
 const ROUNDS: usize = 100;
 
 struct Echo;
@@ -67,7 +67,7 @@ fn a_warm_call_allocates_nothing_in_the_server() {
         for _ in 0..100 {
             one();
         }
-        // One of some rounds: a thread that closes what is idle allocates now and then.
+        // One of several rounds: the thread that closes idle connections allocates now and then.
         let round = || {
             let before = sys::allocations();
             (0..100).for_each(|_| one());

@@ -1,6 +1,6 @@
-//! Counts allocations of the whole process; for tests of other crates, too.
+//! Counts allocations of the process; also for tests of other crates.
 //!
-//! JUSTIFICATION: the allocator is an unsafe trait; nothing else sees every allocation.
+//! JUSTIFICATION: the allocator is an unsafe trait; no other interface sees each allocation.
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 
 use std::{
@@ -15,21 +15,22 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often memory was asked for so far.
+/// Number of allocations so far.
 pub(crate) fn allocations() -> usize {
     COUNT.load(Ordering::SeqCst)
 }
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: each call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise about `layout` is passed on.
+        // SAFETY: the caller's guarantee about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from the call above with this `layout`, as the caller promises.
+        // SAFETY: `pointer` was returned by the call above with this `layout`, as the caller
+        // guarantees.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! The tools' side: finding mounts and servers, and having them run commands.
+//! The client's side of control sockets: finding mounts and servers, and sending commands.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,16 +11,16 @@ use super::messages::{ControlCommand, ControlReply, MountReport, ReportMount};
 use super::mountstats;
 use super::server::check_owner;
 
-/// How long a daemon may take to answer.
+/// Timeout of a daemon's reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest answer, in bytes.
+/// Maximum size of a reply in bytes.
 const ANSWER_MAX: u64 = 16 << 20;
 
-/// The ending of a mount's socket.
+/// Suffix of a mount's socket.
 pub const MOUNT_SOCKET: &str = "socket";
 
-/// Why a command was not run.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// No daemon of this user serves that directory.
@@ -29,18 +29,18 @@ pub enum ControlError {
     /// The socket failed.
     #[error("the control socket: {0}")]
     Io(#[from] io::Error),
-    /// The daemon said no.
+    /// The daemon refused the command.
     #[error("{0}")]
     Refused(String),
-    /// The daemon tried, and failed.
+    /// The command failed in the daemon.
     #[error("{0}")]
     Failed(String),
-    /// The answer is not what was asked for.
+    /// The reply cannot be decoded.
     #[error("unknown reply from the daemon; is it another version of Curt?")]
     Answer,
 }
 
-/// Has whoever listens on a socket run a command.
+/// Sends a command to a socket and returns the reply.
 ///
 /// # Errors
 /// The socket fails, or the command is refused or fails.
@@ -48,7 +48,7 @@ pub fn call<C: ControlCommand>(socket: &Path, command: &C) -> Result<C::Reply, C
     call_keeping_connection(socket, command).map(|(reply, _)| reply)
 }
 
-/// The same, with the connection, on which more may follow.
+/// As [`call`], and returns the connection, on which more may follow.
 ///
 /// # Errors
 /// As [`call`].
@@ -72,12 +72,12 @@ pub fn call_keeping_connection<C: ControlCommand>(
     }
 }
 
-/// The replies of all who listen on sockets with this ending in a directory. Sockets that nobody
-/// listens on are removed.
+/// The replies from all sockets with this suffix in a directory. Sockets without a listener are
+/// removed.
 ///
 /// # Errors
-/// The directory cannot be read, or others than this user and root can change it. That it is not
-/// there only means that nobody listens.
+/// The directory cannot be read, or other users than this one and root can change it. A missing
+/// directory is not an error.
 pub fn call_all<C: ControlCommand>(
     directory: &Path,
     ending: &str,
@@ -88,8 +88,7 @@ pub fn call_all<C: ControlCommand>(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    // Below /tmp anybody can make a directory of that name, and answer for mounts that are not
-    // there.
+    // In /tmp any user can create a directory of that name, and reply for mounts that do not exist.
     check_owner(directory)?;
     let mut replies = Vec::new();
     for entry in entries {
@@ -100,7 +99,7 @@ pub fn call_all<C: ControlCommand>(
         match call(&path, command) {
             Ok(reply) => replies.push((path, reply)),
             Err(ControlError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Its daemon was killed; somebody else may have removed it already.
+                // Its daemon was killed; another process may have removed it already.
                 let _ = std::fs::remove_file(&path);
             }
             Err(_) => {}
@@ -109,8 +108,8 @@ pub fn call_all<C: ControlCommand>(
     Ok(replies)
 }
 
-/// The mounts of a directory of sockets, with their sockets, in order of their mount points. The
-/// other files of daemons that were killed are removed, too.
+/// The mounts of a directory of sockets, ordered by mount point. Other files of killed daemons are
+/// removed, too.
 ///
 /// # Errors
 /// As [`call_all`].
@@ -122,8 +121,8 @@ pub fn list(directory: &Path) -> io::Result<Vec<(PathBuf, MountReport)>> {
     Ok(mounts)
 }
 
-/// The mount at `mount_point`, with its socket. The path is compared as text, for asking the file
-/// system could hang.
+/// The mount at `mount_point`, and its socket. Paths are compared as text, because access to the
+/// file system could block.
 ///
 /// # Errors
 /// No daemon in `directory` serves it.
@@ -143,16 +142,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_asked_in_a_directory_that_others_can_change() {
-        let place = tempfile::tempdir().expect("a directory");
-        let ask = || list(place.path()).map(|mounts| mounts.len());
+    fn no_connection_is_made_in_a_directory_that_others_can_change() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ask = || list(directory.path()).map(|mounts| mounts.len());
         assert_eq!(ask().map_err(|error| error.kind()), Ok(0));
-        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).expect("its mode");
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("its mode");
         assert_eq!(
             ask().map_err(|error| error.kind()),
             Err(io::ErrorKind::PermissionDenied)
         );
-        let missing = list(&place.path().join("none"));
+        let missing = list(&directory.path().join("none"));
         assert!(missing.expect("nothing is mounted").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What a mount did between two reports of it.
+//! The difference between two reports of a mount.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ pub(super) fn counted_since(
 pub enum ReportContinuity {
     /// The same mount, later.
     SameMount,
-    /// Another daemon, or one that was restarted: its numbers do not continue the earlier ones.
+    /// Another daemon, or one that was restarted: its counters do not continue the earlier ones.
     Restarted,
 }
 
 impl MountReport {
-    /// Whether this report continues an earlier one of the same mount point.
+    /// Whether this report continues an earlier one of the same mount.
     #[must_use]
     pub fn succession(&self, earlier: &Self) -> ReportContinuity {
         let is_same = self.pid == earlier.pid
@@ -40,8 +40,8 @@ impl MountReport {
         }
     }
 
-    /// The report of the time between `earlier` and this one: sums are differences, the age is the
-    /// time between; other values are the present ones.
+    /// The report of the time between `earlier` and this one: counters are differences, the age is
+    /// the time in between; other values are current.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

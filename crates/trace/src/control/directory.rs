@@ -1,8 +1,8 @@
-//! Where the control sockets of a user's mounts are.
+//! The directory of a user's control sockets.
 
 use std::path::PathBuf;
 
-/// `/run/curt` for root; `$XDG_RUNTIME_DIR/curt` for others, or `/tmp/curt-UID` where that is not
+/// `/run/curt` for root; `$XDG_RUNTIME_DIR/curt` for other users, or `/tmp/curt-UID` if it is not
 /// set.
 #[must_use]
 pub fn directory() -> PathBuf {

@@ -1,9 +1,8 @@
-//! This process's events, streamed over a connection of the control socket as they happen: what
-//! `curt trace` shows.
+//! Live events of this process, streamed over a connection of the control socket to `curt trace`.
 //!
-//! A thread of its own takes them out of the buffer and sends them, so that no operation waits for
-//! a watcher. A watcher that does not read loses events, which are counted; one that does not read
-//! for long is disconnected.
+//! A separate thread reads them from the buffer and sends them, so that no operation waits for a
+//! watcher. A watcher that does not read loses events, which are counted; after a timeout it is
+//! disconnected.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -16,25 +15,25 @@ use crate::events::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
-/// How often events are sent.
+/// Interval of sending.
 const INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// How long a watcher may receive nothing before it is disconnected.
+/// A watcher that receives nothing for this time is disconnected.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
-/// Returns the path of an object, as far as it is known.
+/// Returns the path of an object, if known.
 pub type ObjectPath = Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>;
 
-/// A watch that is about to be streamed.
+/// A watch to be streamed.
 pub struct EventStream {
     watch: EventWatch,
     writer: RecordingWriter,
     words: Vec<u64>,
     path: ObjectPath,
-    /// Events were sent that no time mark has followed yet.
+    /// Whether events were sent after the last time mark.
     needs_time_mark: bool,
 }
 
@@ -47,11 +46,11 @@ impl fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// Begins to watch the events whose names match `patterns`. The stream has the paths of their
-    /// objects.
+    /// Begins to watch the events whose names match `patterns`. The stream includes the paths of
+    /// their objects.
     ///
     /// # Errors
-    /// Why not: a sentence for the user.
+    /// The reason, as a sentence for the user.
     pub fn begin(patterns: &str, origin: RecordedProcess, path: ObjectPath) -> Result<Self, String> {
         let selected = events::select(patterns).map_err(|error| error.to_string())?;
         let watch = EventWatch::begin(&selected).map_err(|error| error.to_string())?;
@@ -64,8 +63,8 @@ impl EventStream {
         })
     }
 
-    /// Sends them on a thread of its own until the peer wants no more: closes the connection, or
-    /// its half of it.
+    /// Sends the events on a separate thread until the peer closes the connection, or its sending
+    /// side.
     ///
     /// # Errors
     /// No thread can be started.
@@ -96,7 +95,7 @@ impl EventStream {
         peer.write_all(&self.writer.take())
     }
 
-    /// Takes out the events since the last time.
+    /// Moves the events since the last call to the output.
     fn drain_events(&mut self) {
         let now = events::now();
         self.words.clear();
@@ -108,8 +107,8 @@ impl EventStream {
                 RecordSubject::Object(object) => (self.path)(object),
             });
         }
-        // What was taken out may be younger than `now`: whoever shows it in order waits for the
-        // next mark, though nothing else may happen.
+        // These events may be later than `now`: a reader that orders them waits for the next mark,
+        // even if no further event occurs.
         if !is_empty || self.needs_time_mark {
             self.writer.complete_until(now);
         }
@@ -117,11 +116,11 @@ impl EventStream {
     }
 }
 
-/// Waits a little; returns whether the peer has closed its half of the connection.
+/// Waits for the interval; returns whether the peer has closed its sending side.
 fn peer_has_closed(peer: &UnixStream) -> io::Result<bool> {
     let mut polled = [PollFd::new(peer, PollFlags::IN)];
     match poll(&mut polled, Some(&INTERVAL)) {
-        // Whatever it says: there is nothing more to be asked on this connection.
+        // Bytes from the peer also end the stream: no further command is expected.
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
@@ -133,19 +132,19 @@ fn thread_name(thread: u32) -> Option<Vec<u8>> {
     Some(name.trim_ascii_end().to_owned())
 }
 
-/// Has this process keep its last events in a file beside the sockets, for as long as the returned
-/// value exists. If there can be no such file, the reason is logged.
+/// Keeps this process's last events in a file in the directory of the sockets, until the returned
+/// value is dropped. If the file cannot be created, the reason is logged.
 #[must_use]
 pub fn keep_ring(origin: RecordedProcess, level: RingLevel) -> Option<EventRing> {
-    let kept = level.events();
-    if kept.is_empty() {
+    let stored = level.events();
+    if stored.is_empty() {
         return None;
     }
     let directory = super::directory();
     let ring = super::server::prepare(&directory).and_then(|()| EventRing::create(&directory, origin));
     let ring =
         ring.inspect_err(|error| warn!(%error, "after a crash there will be no record of the last events"));
-    events::keep_in_ring(&kept);
+    events::keep_in_ring(&stored);
     ring.ok()
 }
 
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_nothing_earlier_comes_is_told_once_more_though_nothing_else_happens() {
+    fn the_watermark_is_sent_once_more_without_further_events() {
         let mut live = EventStream::begin("nfs_umount", RecordedProcess::default(), Box::new(|_| None))
             .expect("a place");
         crate::probe!(NfsUmount {

@@ -11,12 +11,12 @@ use super::request_origins::RequestOrigins;
 use super::server_report::ServerReport;
 use crate::explain::ExplainReport;
 
-/// A command that a control socket takes: one line of JSON, whose `ask` is the command's name. The
-/// reply is a [`ControlReply`], also in one line.
+/// A command to a control socket: one line of JSON, whose `ask` is the command's name. The reply is
+/// a [`ControlReply`], also one line.
 pub trait ControlCommand: Serialize + DeserializeOwned {
-    /// Its name.
+    /// The command's name.
     const NAME: &'static str;
-    /// What it returns.
+    /// The type of its reply.
     type Reply: Serialize + DeserializeOwned;
 }
 
@@ -24,11 +24,11 @@ pub trait ControlCommand: Serialize + DeserializeOwned {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply<T> {
-    /// It is done.
+    /// Success.
     Done(T),
-    /// It cannot be done; why, and what to do.
+    /// The command was refused; the reason, and what to do.
     Refused(String),
-    /// It was tried, and failed.
+    /// The command failed.
     Failed(String),
 }
 
@@ -49,28 +49,28 @@ macro_rules! control_commands {
 }
 
 control_commands! {
-    /// Sends events until the connection is closed: a recording follows the reply.
+    /// Streams events until the connection is closed: a recording follows the reply.
     WatchEvents "events" {
-        /// Which: patterns of their names, separated by commas.
+        /// Patterns of event names, separated by commas.
         patterns: String
     } -> ();
 
-    /// Asks for a mount's figures and options.
+    /// Returns a mount's statistics and options.
     ReportMount "report" {} -> Box<MountReport>;
 
     /// The same, and the processes and paths that cause requests: counted from the first such
     /// command until none has arrived for ten seconds.
     WatchMount "watch" {} -> Box<MountActivity>;
 
-    /// Changes options of a mount; returns all that are then in force.
+    /// Changes options of a mount; returns all options in force.
     Remount "remount" {
         /// An option string.
         options: String,
-        /// Whether /run/mount/utab shall show them.
+        /// Whether to update /run/mount/utab.
         table: bool
     } -> String;
 
-    /// Explains from now on the requests of the asking process and its descendants.
+    /// Explains the requests of the calling process and its descendants from now on.
     Explain "explain" {
         /// Mount options of the Linux client to compare with.
         linux: String
@@ -78,22 +78,22 @@ control_commands! {
 
     /// Ends the explanation and returns it.
     EndExplanation "explained" {
-        /// The most paths to list for each cause.
+        /// Maximum number of paths for each cause.
         paths: usize
     } -> Box<ExplainReport>;
 
-    /// Asks for a server's figures.
+    /// Returns a server's statistics.
     ReportServer "report" {} -> Box<ServerReport>;
 
-    /// Has one request of so many measured from now on; 0: none. What was measured is forgotten.
+    /// Measures the stages of one request in N from now on; 0: none. Resets the histograms.
     SetStages "stages" {
-        /// One of how many.
+        /// N.
         every: u32
     } -> ();
 
-    /// Asks what the next request of a procedure does.
+    /// Returns the call graph of the next request of a procedure.
     DrawGraph "graph" {
-        /// Its name.
+        /// The procedure's name.
         procedure: String
     } -> CallGraph;
 }
@@ -109,40 +109,40 @@ pub struct MountActivity {
     pub causers: RequestOrigins,
 }
 
-/// A mount and its figures since it was mounted. Fields that a daemon of another version does not
-/// send are empty.
+/// A mount and its statistics since it was mounted. Fields that a daemon of another version does
+/// not send are empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountReport {
     /// `server:/path`.
     pub source: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: PathBuf,
     /// Process id of the daemon.
     pub pid: u32,
     /// Version of Curt.
     pub curt: String,
-    /// NFS version spoken.
+    /// NFS version in use.
     pub vers: String,
     /// Options in force, defaults included.
     pub options: String,
-    /// How long it has been mounted, in seconds.
+    /// Time since mounting, in seconds.
     pub age_seconds: f64,
     /// The client's counters.
     pub counters: crate::ClientSnapshot,
-    /// Requests that the kernel sent to the daemon, by operation.
+    /// Requests from the kernel to the daemon, by operation.
     pub fuse: BTreeMap<String, u64>,
-    /// The figures of each procedure's requests.
+    /// Statistics of each procedure's requests.
     pub operations: crate::OperationSnapshot,
     /// The traffic of the connections.
     pub transport: crate::TransportReport,
-    /// What the daemon holds in memory at this moment.
+    /// The daemon's current memory usage.
     pub held: MemoryUsage,
-    /// What the server reported about itself.
+    /// Properties that the server reported.
     pub server: ServerCapabilities,
 }
 
-/// What a mount's daemon holds in memory at one moment.
+/// A mount daemon's memory usage at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryUsage {
@@ -152,23 +152,23 @@ pub struct MemoryUsage {
     pub names: u64,
     /// Negative names.
     pub missing_names: u64,
-    /// Bytes of memory that listings take.
+    /// Memory used by listings, in bytes.
     pub listing_bytes: u64,
-    /// Bytes that are written and not on the server's disk yet.
+    /// Dirty bytes: not on the server's stable storage yet.
     pub dirty_bytes: u64,
 }
 
-/// What a server reported at mount time, as far as tools print it.
+/// Properties that a server reported at mount time, as far as tools print them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerCapabilities {
-    /// The security flavour's number.
+    /// The security flavor's number.
     pub flavour: u32,
-    /// WRITE sizes should be multiples of it.
+    /// WRITE sizes should be multiples of it (wtmult).
     pub write_multiple: u32,
-    /// The READDIR size that it prefers.
+    /// The server's preferred READDIR size (dtpref).
     pub listing_size: u32,
-    /// The longest name, in bytes.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
     /// Listings are requested with attributes.
     pub readdirplus: bool,

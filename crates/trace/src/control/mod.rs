@@ -1,11 +1,11 @@
-//! The control socket of a mount or a server: its figures, the options in force, events, and
-//! changes at run time.
+//! The control socket of a mount or a server: statistics, options in force, events, and changes at
+//! run time.
 //!
-//! Each daemon listens on `PID.socket` (a mount) or `PID.server` in the directory of its user. A
-//! command and its reply are one line of JSON each; a peer that sends nothing for a second, or more
-//! than 64 KiB, is disconnected. Whoever listens registers commands ([`ControlCommands::on`]);
-//! [`call`] has one run. Only root and the daemon's own user can reach the socket, because it shows
-//! what programs ask for.
+//! Each daemon listens on `PID.socket` (a mount) or `PID.server` in its user's directory. A command
+//! and its reply are one line of JSON each; a peer that sends nothing for a second, or more than 64
+//! KiB, is disconnected. A daemon registers its commands ([`ControlCommands::on`]); [`call`] sends
+//! one. Only root and the daemon's own user can use the socket, because it shows which files
+//! programs use.
 
 mod client;
 mod difference;

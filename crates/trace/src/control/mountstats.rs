@@ -1,8 +1,9 @@
-//! A mount's report in the kernel's format, `/proc/self/mountstats`, and the file that holds it.
+//! A mount's statistics in the kernel's format, `/proc/self/mountstats`, and the file that contains
+//! them.
 //!
-//! The kernel's own file lists a Curt mount as fuse.curt, without numbers, because FUSE has none;
-//! programs that read such numbers (mountstats(8), node_exporter) read them here. docs/figures.md
-//! says what every field counts.
+//! The kernel's file lists a Curt mount as fuse.curt, without statistics, because FUSE has none;
+//! programs that parse that file (mountstats(8), node_exporter) can read this one. docs/figures.md
+//! describes each field.
 
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -18,10 +19,10 @@ use tracing::warn;
 
 use super::messages::MountReport;
 
-/// Bytes of a page, as the kernel counts pages read and written.
+/// Page size of the counters of pages read and written.
 const PAGE: u64 = 4096;
 
-/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that NFSv3 has and we know of
+/// READDIRPLUS, hard links and symbolic links: the bits of `caps=` that apply to NFSv3
 /// (linux/nfs_fs_sb.h).
 const CAP_READDIRPLUS: u32 = 1;
 const CAP_HARDLINKS: u32 = 1 << 1;
@@ -68,11 +69,11 @@ fn capabilities(report: &MountReport) -> String {
     )
 }
 
-/// The numbers of [`EVENTS`].
+/// The values of [`EVENTS`].
 #[must_use]
 pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
     let counted = |counter| report.counters.events.value(counter);
-    let asked = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
+    let requests_of = |operation: &str| report.fuse.get(operation).copied().unwrap_or(0);
     let sent = |procedure: &str| report.counters.requests.value(procedure);
     let written_back = counted(ClientCounter::KernelWriteBack);
     EVENTS.map(|event| match event {
@@ -82,18 +83,18 @@ pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
         }
         "datainvalidates" => counted(ClientCounter::DataInvalidated),
         "attrinvalidates" => counted(ClientCounter::AttrInvalidated),
-        "vfsopen" => asked("OPEN") + asked("CREATE") + asked("OPENDIR"),
-        "vfslookup" => asked("LOOKUP"),
-        "vfspermission" => asked("ACCESS"),
-        "vfsupdatepage" => asked("WRITE").saturating_sub(written_back),
-        "vfsreadpages" => asked("READ"),
+        "vfsopen" => requests_of("OPEN") + requests_of("CREATE") + requests_of("OPENDIR"),
+        "vfslookup" => requests_of("LOOKUP"),
+        "vfspermission" => requests_of("ACCESS"),
+        "vfsupdatepage" => requests_of("WRITE").saturating_sub(written_back),
+        "vfsreadpages" => requests_of("READ"),
         "vfswritepages" => written_back,
-        "vfsreaddir" => asked("READDIR") + asked("READDIRPLUS"),
-        "vfssetattr" => asked("SETATTR"),
-        "vfsflush" => asked("FLUSH"),
-        "vfsfsync" => asked("FSYNC"),
-        "vfslock" => asked("SETLK") + asked("GETLK"),
-        "vfsrelease" => asked("RELEASE"),
+        "vfsreaddir" => requests_of("READDIR") + requests_of("READDIRPLUS"),
+        "vfssetattr" => requests_of("SETATTR"),
+        "vfsflush" => requests_of("FLUSH"),
+        "vfsfsync" => requests_of("FSYNC"),
+        "vfslock" => requests_of("SETLK") + requests_of("GETLK"),
+        "vfsrelease" => requests_of("RELEASE"),
         "congestionwait" => counted(ClientCounter::WriteThrottled),
         "setattrtrunc" => counted(ClientCounter::SetSize),
         "extendwrite" => counted(ClientCounter::WriteExtended),
@@ -101,12 +102,12 @@ pub fn events(report: &MountReport) -> [u64; EVENTS.len()] {
         "shortreads" => counted(ClientCounter::ReadShort),
         "shortwrites" => counted(ClientCounter::WriteShort),
         "delay" => report.operations.total(OperationFigure::Delays),
-        // Single pages are never asked for, and there is no pNFS in version 3.
+        // Single pages are never requested, and NFSv3 has no pNFS.
         _ => 0,
     })
 }
 
-/// The numbers of [`BYTES`].
+/// The values of [`BYTES`].
 #[must_use]
 pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
     let counted = |counter| report.counters.events.value(counter);
@@ -134,7 +135,7 @@ pub fn bytes(report: &MountReport) -> [u64; BYTES.len()] {
     ]
 }
 
-/// Replaces a file's text atomically: a reader finds all of the old text or all of the new one.
+/// Replaces a file's text atomically: a reader sees either the old text or the new one.
 ///
 /// # Errors
 /// The system's.
@@ -142,7 +143,7 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    // What a program of this number left there when it was killed.
+    // Left by a killed program with the same process id.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -151,14 +152,14 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&new, path));
     written.inspect_err(|_| {
-        // It may not be there.
+        // It may not exist.
         let _ = std::fs::remove_file(&new);
     })
 }
 
-/// Removes the files that killed daemons of this user have left in `directory`. A file is left
-/// alone if its process runs, or its control socket answers (the process may have another id in its
-/// own namespace), or if it belongs to another user.
+/// Removes files of this user's killed daemons in `directory`. A file is kept if its process runs,
+/// or its control socket answers (the process may be in another pid namespace), or if it belongs to
+/// another user.
 pub fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;
@@ -171,14 +172,13 @@ pub fn sweep(directory: &Path) {
         let is_ours =
             std::fs::symlink_metadata(entry.path()).is_ok_and(|found| found.is_file() && found.uid() == user);
         if is_ours && !is_running(directory, process) {
-            // Somebody else may have removed it already.
+            // Another process may have removed it already.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// The process that a file of this name belongs to: `PID.mountstats`, or what it writes before that
-/// has this name.
+/// The process of a file of this name: `PID.mountstats`, or its temporary name.
 fn process_of(name: &str) -> Option<u32> {
     let (process, rest) = name.split_once('.')?;
     let process = process.parse().ok()?;
@@ -193,8 +193,8 @@ fn is_running(directory: &Path, process: u32) -> bool {
         || answer.map_or_else(|error| !gone.contains(&error.kind()), |_| true)
 }
 
-/// The file `PID.mountstats` beside the control socket, written again and again by a thread;
-/// dropped, both end.
+/// The file `PID.mountstats` next to the control socket, written periodically by a thread; both end
+/// when this is dropped.
 #[derive(Debug)]
 pub struct MountstatsFile {
     path: PathBuf,
@@ -206,7 +206,7 @@ impl MountstatsFile {
     /// Writes it now, and then every `interval`.
     ///
     /// # Errors
-    /// It cannot be written, or no thread be started.
+    /// It cannot be written, or no thread can be started.
     pub fn keep(
         directory: &Path,
         interval: Duration,
@@ -244,7 +244,7 @@ impl Drop for MountstatsFile {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(writer) = self.writer.take() {
-            // It has no more to say than that it had a fault.
+            // A panic was reported already.
             let _ = writer.join();
         }
         let _ = std::fs::remove_file(&self.path);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_asked_stands_where_its_own_client_counts_it() {
+    fn requests_of_the_kernel_stand_where_its_own_client_counts_them() {
         let events = events(&report());
         let of = |name: &str| events[EVENTS.iter().position(|event| *event == name).unwrap()];
         assert_eq!(
@@ -289,11 +289,11 @@ mod tests {
 
     // SEMANTICS: explain-4.
     #[test]
-    fn the_file_is_there_while_it_is_kept_and_no_other_is_left() {
+    fn the_file_exists_while_it_is_held_and_no_other_remains() {
         let directory = std::env::temp_dir().join(format!("curt-mountstats-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let names = || std::fs::read_dir(&directory).unwrap().count();
-        let kept = MountstatsFile::keep(&directory, Duration::from_millis(1), report).unwrap();
+        let live = MountstatsFile::keep(&directory, Duration::from_millis(1), report).unwrap();
         let path = directory.join(format!("{}.mountstats", std::process::id()));
         let first = std::fs::metadata(&path).unwrap();
         let is_another = || std::fs::metadata(&path).is_ok_and(|now| now.ino() != first.ino());
@@ -303,7 +303,7 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text(&report()));
-        drop(kept);
+        drop(live);
         assert_eq!(names(), 0);
         std::fs::remove_dir(&directory).unwrap();
     }
@@ -327,7 +327,7 @@ mod tests {
             format!("{gone}.mountstats.{gone}.new"),
             format!("{refused}.mountstats"),
         ];
-        let kept = [
+        let live = [
             format!("{me}.mountstats"),
             format!("{me}.mountstats.{me}.new"),
             format!("{answered}.mountstats"),
@@ -335,7 +335,7 @@ mod tests {
             format!("{gone}.ring"),
             "x.mountstats".to_owned(),
         ];
-        for name in stale.iter().chain(&kept) {
+        for name in stale.iter().chain(&live) {
             std::fs::write(directory.path().join(name), "").unwrap();
         }
         std::os::unix::fs::symlink(
@@ -349,7 +349,7 @@ mod tests {
         sweep(directory.path());
         let is_there = |name: &String| directory.path().join(name).exists();
         assert!(!stale.iter().any(is_there), "{stale:?}");
-        assert!(kept.iter().all(is_there), "{kept:?}");
+        assert!(live.iter().all(is_there), "{live:?}");
         assert!(is_there(&format!("{}.mountstats", refused + 1)), "it is no file");
         assert_eq!(others.exists(), is_others, "another user's stays");
     }

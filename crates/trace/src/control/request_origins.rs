@@ -1,8 +1,8 @@
-//! Which processes and paths cause requests, counted while somebody asks for it.
+//! The processes and paths that cause requests, counted on demand.
 //!
-//! A daemon counts nothing of this until it is asked, and stops when it has not been asked for
-//! [`COUNT_AFTER_REQUEST`]. The tables are bounded: of many processes or paths those with most
-//! requests are kept, and each count comes with its largest possible error.
+//! A daemon counts nothing of this before the first command, and stops [`COUNT_AFTER_REQUEST`]
+//! after the last one. The tables are bounded: of many processes or paths those with most requests
+//! remain, and each count has its maximum error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::process_tree::{ProcStatus, ProcessName};
 
-/// How long counting goes on after the last question.
+/// Time for which counting continues after the last command.
 const COUNT_AFTER_REQUEST: Duration = Duration::from_secs(10);
 
-/// Processes and objects in each part of the tables.
+/// Number of processes and objects in each shard of the tables.
 const TABLE: usize = 256;
 
-/// Parts of the tables: threads that send at the same time seldom meet in one.
+/// Number of shards of the tables: concurrent threads seldom share one.
 const SHARDS: usize = 8;
 
 /// A process or a path, and the requests that it has caused since counting began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestOrigin {
-    /// What it is: `PID NAME`, or a path.
+    /// `PID NAME`, or a path.
     pub name: String,
-    /// Requests at most.
+    /// Upper bound of the number of requests.
     pub requests: u64,
-    /// At most this many of them belong to others.
+    /// At most this many of them belong to other processes or paths.
     pub error: u64,
 }
 
-/// What has been counted.
+/// The counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestOrigins {
-    /// Since when, in seconds before now.
+    /// Time since counting began, in seconds.
     pub seconds: f64,
     /// By process.
     pub processes: Vec<RequestOrigin>,
@@ -50,7 +50,7 @@ pub struct RequestOrigins {
     pub paths: Vec<RequestOrigin>,
 }
 
-/// Counts for as long as somebody asks.
+/// Counts while commands for it arrive.
 #[derive(Debug, Default)]
 pub struct RequestOriginCounter {
     now: Arc<Mutex<Option<RequestOriginWatch>>>,
@@ -76,8 +76,8 @@ struct RequestOriginShard {
 }
 
 impl RequestOriginCounter {
-    /// The counts so far; counting starts with the first question. `path` returns an object's path
-    /// as far as it is known.
+    /// The counts so far; counting starts with the first call. `path` returns an object's path, if
+    /// known.
     ///
     /// # Errors
     /// Why it cannot be counted.
@@ -96,7 +96,7 @@ impl RequestOriginCounter {
         drop(now);
         Ok(RequestOrigins {
             seconds: since.elapsed().as_secs_f64(),
-            ..tables.causers(path)
+            ..tables.origins(path)
         })
     }
 
@@ -149,8 +149,8 @@ impl RequestOriginCounter {
 
 impl Watcher for RequestOriginTables {
     fn sent(&self, _: u32, scope: &RequestScope) {
-        // One thread's requests, and those made for it elsewhere, are counted in one part: their
-        // counts need no adding up.
+        // Requests of one thread, and background requests for it, are counted in one shard: their
+        // counts need not be added.
         let part = &self.parts[scope.process as usize % SHARDS];
         let mut part = part.lock();
         part.processes.count(scope.process, || process_of(scope.process));
@@ -161,7 +161,7 @@ impl Watcher for RequestOriginTables {
 }
 
 impl RequestOriginTables {
-    fn causers(&self, path: impl Fn(u64) -> Option<Vec<u8>>) -> RequestOrigins {
+    fn origins(&self, path: impl Fn(u64) -> Option<Vec<u8>>) -> RequestOrigins {
         let mut processes: BTreeMap<ProcessName, CountEstimate> = BTreeMap::new();
         let mut objects: BTreeMap<u64, CountEstimate> = BTreeMap::new();
         for part in &self.parts {
@@ -180,7 +180,7 @@ impl RequestOriginTables {
             };
             causer(name, count)
         });
-        // Paths are looked up when no table is locked.
+        // Paths are looked up while no table is locked.
         let mut by_path: BTreeMap<String, CountEstimate> = BTreeMap::new();
         for (object, count) in objects {
             let name = match (object, path(object)) {
@@ -216,19 +216,19 @@ fn causer(name: String, count: CountEstimate) -> RequestOrigin {
     }
 }
 
-/// As many as a table has, those with the most requests first.
-fn heaviest(mut causers: Vec<RequestOrigin>) -> Vec<RequestOrigin> {
-    causers.sort_by(|one, other| {
+/// At most as many as a table has, those with most requests first.
+fn heaviest(mut origins: Vec<RequestOrigin>) -> Vec<RequestOrigin> {
+    origins.sort_by(|one, other| {
         other
             .requests
             .cmp(&one.requests)
             .then_with(|| one.name.cmp(&other.name))
     });
-    causers.truncate(TABLE);
-    causers
+    origins.truncate(TABLE);
+    origins
 }
 
-/// The process of a thread, as /proc has it at this moment.
+/// The process of a thread, from /proc.
 fn process_of(thread: u32) -> ProcessName {
     ProcStatus::of(thread).map_or_else(
         || ProcessName {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_after_the_first_look_is_told_by_process_and_path() {
+    fn requests_after_the_first_report_are_listed_by_process_and_path() {
         let watchers = Arc::new(Watchers::default());
         let watching = RequestOriginCounter::default();
         let me = std::process::id();
@@ -261,25 +261,25 @@ mod tests {
         (0..3).for_each(|_| ask(me, 5));
         ask(0, 6);
         ask(0, 0);
-        let causers = watching.sample(&watchers, path).unwrap();
-        let told = |causers: &[RequestOrigin]| -> Vec<(String, u64)> {
-            causers
+        let origins = watching.sample(&watchers, path).unwrap();
+        let rows = |origins: &[RequestOrigin]| -> Vec<(String, u64)> {
+            origins
                 .iter()
                 .map(|causer| (causer.name.clone(), causer.requests))
                 .collect()
         };
-        let processes = told(&causers.processes);
+        let processes = rows(&origins.processes);
         assert!(
             processes[0].0.starts_with(&format!("{me} ")) && processes[0].1 == 3,
             "{processes:?}"
         );
         assert_eq!(processes[1], ("(the mount itself)".to_owned(), 2));
-        let paths = told(&causers.paths);
+        let paths = rows(&origins.paths);
         assert_eq!(paths[0], ("/five\\n".to_owned(), 3));
         assert_eq!(
             paths[1..],
             [("(forgotten)".to_owned(), 1), ("(no file)".to_owned(), 1)]
         );
-        assert!(causers.seconds >= 0.0);
+        assert!(origins.seconds >= 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon's side: a table of commands, and a thread that answers one peer after the other.
+//! The daemon's side: a table of commands, and a thread that serves one peer at a time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -15,16 +15,16 @@ use super::client::ControlError;
 use super::event_stream::EventStream;
 use super::messages::{ControlCommand, ControlReply, WatchEvents};
 
-/// Longest question, in bytes.
+/// Maximum size of a command in bytes.
 const QUESTION_MAX: u64 = 64 * 1024;
 
-/// How long a peer may take to ask and to listen.
+/// Timeout of a peer to send a command and to receive the reply.
 const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs a command with this value for the process with this number.
+/// Runs a command on this value for the process with this id.
 type Handler<T> = Box<dyn Fn(&T, u32, Value) -> Result<Value, ControlError> + Send>;
 
-/// The commands that a control socket takes for a mount or a server.
+/// The commands of the control socket of a mount or a server.
 pub struct ControlCommands<T> {
     target: Arc<T>,
     origin: fn(&T) -> RecordedProcess,
@@ -33,7 +33,7 @@ pub struct ControlCommands<T> {
 }
 
 impl<T: Send + Sync + 'static> ControlCommands<T> {
-    /// Takes [`WatchEvents`] alone: the events of `origin`, with the paths of their objects.
+    /// Supports only [`WatchEvents`]: the events of `origin`, with the paths of their objects.
     pub fn new(
         target: Arc<T>,
         origin: fn(&T) -> RecordedProcess,
@@ -47,7 +47,7 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
         }
     }
 
-    /// Takes this command as well. `run` also gets the peer's process id.
+    /// Adds a command. `run` also gets the peer's process id.
     #[must_use]
     pub fn on<C: ControlCommand + 'static>(
         mut self,
@@ -65,7 +65,7 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
         self
     }
 
-    /// The reply to a line from the process with this id, and the events that follow it.
+    /// The reply to a line from the process with this id, and the stream of events that follows it.
     #[must_use]
     pub fn answer(&self, line: &str, process: u32) -> (String, Option<EventStream>) {
         let (reply, events) = match self.run(line, process) {
@@ -87,18 +87,18 @@ impl<T: Send + Sync + 'static> ControlCommands<T> {
             let events = EventStream::begin(&command.patterns, (self.origin)(&self.target), path);
             return Ok((Value::Null, Some(events.map_err(ControlError::Refused)?)));
         }
-        let handler = self.handlers.iter().find(|(known, _)| *known == name);
+        let handler = self.handlers.iter().find(|(command, _)| *command == name);
         let (_, handler) =
             handler.ok_or_else(|| ControlError::Refused(format!("there is no command {name:?} here")))?;
         Ok((handler(&self.target, process, value)?, None))
     }
 
-    /// Opens a socket for this process's user and root, and answers on it until this process ends.
-    /// A socket that another process left behind is replaced.
+    /// Opens a socket for this process's user and root, and serves it until this process ends. A
+    /// socket that another process left is replaced.
     ///
     /// # Errors
-    /// The directory or socket cannot be made, the directory is another user's, or no thread can be
-    /// started.
+    /// The directory or socket cannot be created, the directory belongs to another user, or no
+    /// thread can be started.
     pub fn listen(self, path: PathBuf) -> io::Result<ControlSocket> {
         listen_at(path, move |peer| serve(peer, &self))
     }
@@ -116,7 +116,7 @@ fn not_understood(error: serde_json::Error) -> ControlError {
     ControlError::Refused(format!("the command is not understood: {error}"))
 }
 
-/// A control socket that is listened on; dropped, its file is removed.
+/// A control socket; its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
@@ -124,12 +124,12 @@ pub struct ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Who finds the file after us gets "connection refused" and removes it.
+        // A process that still finds the file gets "connection refused" and removes it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Only this process's user may reach a socket. Root may anyway.
+/// Only this process's user may access a socket (and root).
 const OWNER: u32 = 0o600;
 
 fn listen_at(
@@ -139,8 +139,8 @@ fn listen_at(
     if let Some(directory) = path.parent() {
         prepare(directory)?;
     }
-    // Whoever finds a socket that does not answer takes it for one that was left there, and removes
-    // it: it gets its name once it answers.
+    // A process that finds a socket without a listener removes it as stale. So the socket gets its
+    // name only after it is served.
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -187,19 +187,19 @@ fn serve<T: Send + Sync + 'static>(mut peer: UnixStream, commands: &ControlComma
     events.map_or(Ok(()), |live| live.send_to(peer))
 }
 
-/// The peer's process, by the number that it has here.
+/// The peer's process id in this pid namespace.
 fn process(peer: &UnixStream) -> io::Result<u32> {
     let pid = rustix::net::sockopt::socket_peercred(peer)?.pid;
     Ok(pid.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// The socket's mode says the same; but it has it only a moment after it is there.
+/// The socket's mode has the same effect, but is set only after the socket exists.
 fn is_ours(peer: &UnixStream) -> io::Result<bool> {
     let user = rustix::net::sockopt::socket_peercred(peer)?.uid;
     Ok(user.is_root() || user == rustix::process::geteuid())
 }
 
-/// Makes the directory of sockets and rings if it is not there.
+/// Creates the directory of sockets and rings if it does not exist.
 pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -208,20 +208,20 @@ pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     check_owner(directory)
 }
 
-/// Checks that nobody else can replace our socket or files.
+/// Checks that no other user can replace this user's sockets or files.
 ///
 /// # Errors
-/// Somebody can, or the directory cannot be examined.
+/// Another user can, or the directory cannot be checked.
 pub(super) fn check_owner(directory: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(directory)?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
     if found.is_dir() && is_ours && found.mode() & 0o022 == 0 {
         return Ok(());
     }
-    let place = directory.display();
+    let path = directory.display();
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("{place} is no directory that only this user and root can change"),
+        format!("{path} is no directory that only this user and root can change"),
     ))
 }
 
@@ -234,24 +234,24 @@ mod tests {
     #[test]
     fn a_directory_that_others_can_change_is_not_used() {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = directory.path().join("curt");
-        let listen = || listen_at(place.join("1.socket"), |_| Ok(())).map(drop);
-        std::fs::create_dir(&place).expect("a directory");
+        let path = directory.path().join("curt");
+        let listen = || listen_at(path.join("1.socket"), |_| Ok(())).map(drop);
+        std::fs::create_dir(&path).expect("a directory");
         for mode in [0o700, 0o755] {
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its mode");
             listen().expect("it is ours alone");
         }
         for mode in [0o777, 0o1777, 0o775] {
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its mode");
             assert_eq!(
                 listen().map_err(|error| error.kind()),
                 Err(io::ErrorKind::PermissionDenied),
                 "{mode:o}"
             );
         }
-        std::fs::remove_dir_all(&place).expect("no directory");
+        std::fs::remove_dir_all(&path).expect("no directory");
         std::fs::create_dir(directory.path().join("other")).expect("a directory");
-        symlink(directory.path().join("other"), &place).expect("a link");
+        symlink(directory.path().join("other"), &path).expect("a link");
         assert!(listen().is_err());
     }
 

@@ -1,4 +1,4 @@
-//! The figures of a server.
+//! The statistics of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 
 use super::difference::counted_since;
 
-/// A server, and what it did since it began.
+/// A server, and its statistics since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Process id.
     pub pid: u32,
     /// Version of Curt.
     pub curt: String,
-    /// How long it serves, in seconds.
+    /// Time since its start, in seconds.
     pub age_seconds: f64,
-    /// Where it keeps what outlives it.
+    /// The state directory.
     pub state: Option<PathBuf>,
-    /// Paths of what it exports.
+    /// The exported paths.
     pub exports: Vec<String>,
-    /// What was asked and remembered.
+    /// Counters of requests and caches.
     pub counters: ServerSnapshot,
-    /// Linux's nine lines of its file cache, all exports together.
+    /// The nine lines of Linux's file cache, summed over all exports.
     pub file_cache: BTreeMap<String, u64>,
-    /// How often a file was not open yet.
+    /// Requests for which the file was not open yet.
     pub file_cache_misses: u64,
-    /// Where the time went.
+    /// Times of the stages.
     pub stages: StageReport,
-    /// How often each limit was met, by the option that sets it.
+    /// How often each limit was reached, by its option.
     #[serde(default)]
     pub limits: BTreeMap<String, u64>,
 }
 
-/// The lines of the file cache that tell of a moment; the others are sums.
+/// The lines of the file cache that are current values; the others are counters.
 pub const FILE_CACHE_MOMENTS: [&str; 4] = ["total inodes", "hash buckets", "lru entries", "mean age (ms)"];
 
 impl ServerReport {
-    /// What was done between `earlier` and this: sums are differences, and the age is the time
-    /// between. What is no sum, and the times of stages, are as they are now.
+    /// The statistics of the time between `earlier` and this: counters are differences, and the age
+    /// is the time in between. Other values, and the times of stages, are current.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut file_cache = counted_since(&self.file_cache, &earlier.file_cache);

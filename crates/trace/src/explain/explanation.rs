@@ -1,9 +1,10 @@
-//! One explanation: the requests that were sent and saved while a command runs, and for whom.
+//! One explanation: the requests that were sent and saved while a command runs, by path and
+//! process.
 //!
-//! Owns the counts and the model of Linux, under one lock that is the last in the order: it is
-//! taken while a request is counted, perhaps under an inode's. Sums are exact whatever had to be
-//! forgotten: each request is counted for its cause and procedure, and also for a path and a
-//! process, of which only a limited number is kept.
+//! The counts and the model of Linux are under one lock, which is the last in the lock order: it is
+//! taken while a request is counted, possibly under an inode's lock. Totals are exact: each request
+//! is counted for its cause and procedure, and also for a path and a process, of which a limited
+//! number is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use crate::in_progress::{WorkCounts, WorkMark};
 use crate::scope::{self, RequestScope, ScopeGuard};
 use crate::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
 use curt_linux_model::{
-    FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen, Who,
+    CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen,
 };
 use curt_policy::Moment;
 use parking_lot::Mutex;
@@ -23,24 +24,24 @@ use super::process_tree::ProcessTree;
 use super::report::{CauseRow, ExplainReport, PathRow, ProcessRow, RequestTally};
 use super::tally::RequestTallies;
 
-/// Paths of one cause that are counted one by one at most.
+/// Maximum number of paths of one cause that are counted separately.
 const COUNTED_PATHS_MAX: usize = 1 << 14;
-/// Processes that are counted one by one at most.
+/// Maximum number of processes that are counted separately.
 const PROCESSES_MAX: usize = 1024;
-/// The most processes to list.
+/// Maximum number of listed processes.
 const PROCESSES_LISTED_MAX: usize = 20;
-/// How often to check whether somebody still waits, in milliseconds.
+/// Interval in milliseconds of the checks whether the command's head still exists.
 const CHECK_MILLISECONDS: u64 = 1000;
-/// Objects whose last user is remembered, at most.
+/// Maximum number of objects whose last user is recorded.
 const USERS_MAX: usize = 1 << 16;
 
-/// What is known of one command's requests.
+/// The counts of one command's requests.
 pub struct CommandExplanation {
     head: u32,
     began: Instant,
-    /// When somebody was last seen to wait for it, in milliseconds since the beginning.
+    /// Time of the last check of the head, in milliseconds since the start.
     looked: AtomicU64,
-    /// Marks the work done for the command's processes, so that its end can be awaited.
+    /// Marks the work of the command's processes, so that its end can be awaited.
     mark: WorkMark,
     counts: Mutex<ExplainCounts>,
 }
@@ -57,7 +58,7 @@ struct ExplainCounts {
     by_path: Vec<RequestTallies<PathIndex>>,
     by_process: RequestTallies<u32>,
     names: HashMap<u32, String>,
-    /// The last user of each object, to whom background work on it is attributed.
+    /// The last user of each object, to whom its background work is attributed.
     users: HashMap<u64, u32>,
     operations: u64,
 }
@@ -92,25 +93,25 @@ impl CommandExplanation {
         }
     }
 
-    /// Whose command it is.
+    /// The process whose command it is.
     pub const fn head(&self) -> u32 {
         self.head
     }
 
-    /// What is in progress for the command.
+    /// The command's work in progress.
     pub fn under_way(&self) -> WorkCounts {
         self.mark.counts()
     }
 
-    /// Whether somebody waits for it.
+    /// Whether the head still exists.
     pub fn is_wanted(&self) -> bool {
         self.counts.lock().processes.has_head()
     }
 
-    /// Whether nobody waits for it any more; checked once a second.
+    /// Whether the head no longer exists; checked once a second.
     pub fn is_abandoned(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // Relaxed: of two who look at once both look.
+        // Relaxed: two concurrent callers both check.
         if now < self.looked.load(Relaxed) + CHECK_MILLISECONDS {
             return false;
         }
@@ -131,7 +132,7 @@ impl CommandExplanation {
             path = counts.paths.name(path, name);
         }
         let thread = if thread == 0 {
-            // The kernel does it for whoever used the object last.
+            // The kernel does it for the last user of the object.
             counts.users.get(&node.0).copied().unwrap_or(0)
         } else {
             if counts.users.len() >= USERS_MAX && !counts.users.contains_key(&node.0) {
@@ -153,9 +154,9 @@ impl CommandExplanation {
         })
     }
 
-    /// An operation has ended with this outcome. To be called before the value that
+    /// An operation has ended with this outcome. Called before the value that
     /// [`CommandExplanation::enter`] returned is dropped.
-    pub fn completed(&self, who: Who, operation: &FileOperation<'_>) {
+    pub fn completed(&self, caller: CredentialId, operation: &FileOperation<'_>) {
         let now = self.now();
         let scope = scope::current();
         let mut counts = self.counts.lock();
@@ -171,15 +172,15 @@ impl CommandExplanation {
         counts.operations += 1;
         let context = OperationContext {
             thread,
-            who,
+            credential: caller,
             path: scope.path,
         };
         counts.linux.perform(context, operation, now);
         counts.take_linux(self.head);
     }
 
-    /// The whole report, with so many paths for each cause; `is_settled`: nothing of the command is
-    /// in progress any more.
+    /// The whole report, with at most `paths` paths for each cause; `is_settled`: no operation of
+    /// the command is in progress.
     pub fn report(&self, paths: usize, is_settled: bool) -> ExplainReport {
         let mut counts = self.counts.lock();
         counts.linux.finish();
@@ -193,7 +194,7 @@ impl CommandExplanation {
 }
 
 impl ExplainCounts {
-    /// The process of a thread of the command's.
+    /// The process of a thread, if it belongs to the command.
     fn process(&mut self, thread: u32) -> Option<u32> {
         let member = self.processes.member(thread)?;
         if self.names.len() < 2 * PROCESSES_MAX && !self.names.contains_key(&member.pid) {
@@ -202,7 +203,7 @@ impl ExplainCounts {
         Some(member.pid)
     }
 
-    /// For whom something is done in this scope, and about which path.
+    /// The process and path of this scope.
     fn attributed(&mut self, scope: &RequestScope) -> (Option<u32>, PathIndex) {
         if scope.path != 0 {
             return (self.process(scope.process), PathIndex(scope.path));
@@ -288,7 +289,7 @@ fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; PROCEDURES.len()]>) -> BTree
     named.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
 }
 
-/// The cause in our words of a request that Linux would have sent.
+/// The cause of a request that Linux would have sent.
 const fn cause(request: LinuxRequest) -> Cause {
     match request {
         LinuxRequest::OpenCheck => Cause::OpenCheck,

@@ -1,22 +1,21 @@
-//! Paths, as numbers.
+//! Paths, by number.
 //!
-//! Owns the names by which objects were reached while a command is explained. Bounded: beyond
+//! The names by which objects were reached while a command is explained. Bounded: beyond
 //! [`PATHS_MAX`] a name is shown as its directory, and without room for that as the mount.
 
 use std::collections::HashMap;
 
 use curt_linux_model::ObjectId;
 
-/// Paths that are remembered at most.
+/// Maximum number of paths.
 pub(super) const PATHS_MAX: usize = 1 << 17;
-/// The most components of a path; a cycle of moved directories is no path.
+/// Maximum number of components of a path, in case renamed directories form a cycle.
 const DEPTH_MAX: usize = 256;
 
-/// A path, by number; 0 is none.
+/// The number of a path; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct PathIndex(pub(super) u32);
 
-/// The paths.
 #[derive(Debug)]
 pub(super) struct PathTable {
     all: Vec<(PathIndex, Box<[u8]>)>,
@@ -56,8 +55,8 @@ impl PathTable {
     /// The path of a name in a directory.
     pub(super) fn name(&mut self, directory: PathIndex, name: &[u8]) -> PathIndex {
         let key = (directory, Box::from(name));
-        if let Some(known) = self.numbers.get(&key) {
-            return *known;
+        if let Some(path_index) = self.numbers.get(&key) {
+            return *path_index;
         }
         let Some(number) = u32::try_from(self.all.len())
             .ok()
@@ -74,7 +73,7 @@ impl PathTable {
         PathIndex(number)
     }
 
-    /// An object was reached by this path.
+    /// Records that an object was reached by this path.
     pub(super) fn reached(&mut self, node: ObjectId, path: PathIndex) {
         if node.0 != 0
             && node != ROOT_OBJECT
@@ -84,7 +83,7 @@ impl PathTable {
         }
     }
 
-    /// Its text, from the mount's root.
+    /// The path as text, from the mount's root.
     pub(super) fn text(&self, path: PathIndex) -> String {
         if path == ROOT {
             return "/".to_owned();
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_told_from_the_root() {
+    fn a_path_begins_at_the_root() {
         let mut paths = PathTable::new(PATHS_MAX);
         let directory = paths.name(ROOT, b"src");
         paths.reached(ObjectId(5), directory);
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_a_name_is_told_as_its_directory() {
+    fn beyond_the_limit_a_name_is_shown_as_its_directory() {
         let mut paths = PathTable::new(4);
         let directory = paths.name(ROOT, b"a");
         let last = paths.name(directory, b"last");

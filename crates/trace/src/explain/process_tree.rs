@@ -1,29 +1,29 @@
-//! Which processes belong to a command.
+//! The processes of a command.
 //!
-//! A process does if it descends from the process that explains. (That one is a subreaper, so that
-//! what a command leaves behind still belongs to it.) The kernel names the thread of each request;
-//! what is known of a thread is remembered together with what distinguishes it from a later one of
-//! the same number. Owns reading `/proc`.
+//! A process belongs to the command if it descends from the process that explains. (That process is
+//! a subreaper, so that orphans of the command still belong to it.) The kernel reports the thread
+//! of each request; information about a thread is cached together with a value that distinguishes
+//! it from a later thread with the same id.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Threads that are remembered at most.
+/// Maximum number of cached threads.
 const THREADS_MAX: usize = 8192;
-/// The most generations to follow.
+/// Maximum number of generations to follow.
 const GENERATIONS_MAX: usize = 128;
-/// How long a thread's number is taken for the same thread without checking: numbers are assigned
-/// in turn.
+/// The time for which a thread id refers to the same thread without a check: ids are assigned in
+/// order.
 const SAME_THREAD: Duration = Duration::from_millis(10);
 
-/// A process by its number and name.
+/// A process of the command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessName {
     pub(crate) pid: u32,
     pub(crate) name: String,
 }
 
-/// The processes below one.
+/// The descendants of a process.
 #[derive(Debug)]
 pub(super) struct ProcessTree {
     head: u32,
@@ -39,7 +39,7 @@ struct CachedThread {
 }
 
 impl ProcessTree {
-    /// Those below `head`, and `head` itself.
+    /// The descendants of `head`, and `head` itself.
     pub(super) fn new(head: u32) -> Self {
         Self {
             head,
@@ -47,28 +47,28 @@ impl ProcessTree {
         }
     }
 
-    /// Whether `head` is still there.
+    /// Whether `head` still exists.
     pub(super) fn has_head(&self) -> bool {
         start_of(self.head).is_some()
     }
 
-    /// The process of a thread, if it belongs to the family.
+    /// The process of a thread, if it belongs to the command.
     pub(super) fn member(&mut self, thread: u32) -> Option<ProcessName> {
         if thread == 0 {
             return None;
         }
         let now = Instant::now();
-        let known = self.threads.get_mut(&thread);
-        let start = match &known {
-            Some(known) if now.duration_since(known.seen_at) < SAME_THREAD => return known.member.clone(),
+        let cached = self.threads.get_mut(&thread);
+        let start = match &cached {
+            Some(cached) if now.duration_since(cached.seen_at) < SAME_THREAD => return cached.member.clone(),
             Some(_) | None => start_of(thread),
         };
-        match (known, start) {
-            // It is gone; its last requests are still its own.
-            (Some(known), None) => return known.member.clone(),
-            (Some(known), Some(start)) if known.start == start => {
-                known.seen_at = now;
-                return known.member.clone();
+        match (cached, start) {
+            // It has ended; its last requests are still its own.
+            (Some(cached), None) => return cached.member.clone(),
+            (Some(cached), Some(start)) if cached.start == start => {
+                cached.seen_at = now;
+                return cached.member.clone();
             }
             (None, None) => return None,
             (_, Some(_)) => {}
@@ -77,12 +77,12 @@ impl ProcessTree {
         if self.threads.len() >= THREADS_MAX {
             self.threads.clear();
         }
-        let known = CachedThread {
+        let cached = CachedThread {
             member: member.clone(),
             start: start.unwrap_or(0),
             seen_at: now,
         };
-        self.threads.insert(thread, known);
+        self.threads.insert(thread, cached);
         member
     }
 

@@ -1,10 +1,10 @@
-//! The report of an explanation, as it is sent over the control socket and printed by `--json`.
+//! The report of an explanation, as sent over the control socket and printed by `--json`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Why one mount's requests were sent, from when a command began until it ended.
+/// The requests of one mount, from the start of a command to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExplainReport {
@@ -13,22 +13,22 @@ pub struct ExplainReport {
     pub causes: Vec<CauseRow>,
     /// Requests that the command caused, by procedure.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that none of the command's processes caused, by procedure: with `requests`, all
-    /// that the mount sent.
+    /// Requests caused by other processes, by procedure: together with `requests`, all requests of
+    /// the mount.
     pub others: BTreeMap<String, u64>,
-    /// What Linux would have sent for the command, by procedure.
+    /// Requests that Linux would have sent for the command, by procedure.
     pub linux: BTreeMap<String, u64>,
-    /// The command's processes that caused most requests.
+    /// The command's processes with most requests.
     pub processes: Vec<ProcessRow>,
-    /// The processes that are not in `processes`, together.
+    /// The sum of the other processes.
     pub processes_rest: UnlistedRequests,
-    /// Operations of the command on this mount, as the kernel passed them on.
+    /// Operations of the command on this mount, as received from the kernel.
     pub operations: u64,
-    /// How often the model of Linux ran out of room and forgot everything: its numbers are then too
-    /// large.
+    /// How often the model of Linux ran out of memory and dropped its state: its numbers are then
+    /// too large.
     pub linux_forgot: u64,
-    /// Something of the command was still in progress when the wait ended: its requests may be
-    /// missing.
+    /// Operations of the command were still in progress when the wait timed out: their requests may
+    /// be missing.
     pub unfinished: bool,
 }
 
@@ -42,11 +42,11 @@ pub struct CauseRow {
     pub sent: u64,
     /// Requests that Linux would have sent.
     pub linux: u64,
-    /// Requests that were spared, by rule.
+    /// Requests saved, by rule.
     pub spared: BTreeMap<String, u64>,
     /// The paths with most requests.
     pub paths: Vec<PathRow>,
-    /// The paths that are not in `paths`, together.
+    /// The sum of the other paths.
     pub paths_rest: UnlistedRequests,
 }
 
@@ -58,7 +58,7 @@ pub struct RequestTally {
     pub sent: u64,
     /// Requests that Linux would have sent.
     pub linux: u64,
-    /// Requests that were spared.
+    /// Requests saved.
     pub spared: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct PathRow {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessRow {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     /// Its name.
     pub name: String,
@@ -86,11 +86,11 @@ pub struct ProcessRow {
     pub requests: RequestTally,
 }
 
-/// What is not listed one by one.
+/// The sum of entries that are not listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnlistedRequests {
-    /// How many they are at least.
+    /// Their number, at least.
     pub count: u64,
     /// Their requests.
     #[serde(flatten)]
@@ -104,13 +104,13 @@ impl ExplainReport {
         self.requests.values().sum()
     }
 
-    /// What Linux would have sent for it.
+    /// Requests that Linux would have sent for the command.
     #[must_use]
     pub fn linux_sent(&self) -> u64 {
         self.linux.values().sum()
     }
 
-    /// Requests that were spared.
+    /// Requests saved.
     #[must_use]
     pub fn spared(&self) -> u64 {
         self.causes.iter().flat_map(|row| row.spared.values()).sum()

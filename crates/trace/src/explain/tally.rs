@@ -1,4 +1,4 @@
-//! Counts by key, in bounded memory: the largest are kept one by one, the evicted ones as a sum, so
+//! Counts by key, in bounded memory: the largest are kept separately, the evicted ones as a sum, so
 //! that totals are exact.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
         }
     }
 
-    /// Counts for `key`. Where there is no room for it the smaller half goes into the sum.
+    /// Counts for `key`. If there is no room for it, the smaller half is moved to the sum.
     pub(super) fn count(&mut self, key: K, count: impl FnOnce(&mut RequestTally)) {
         if self.largest.len() >= self.room && !self.largest.contains_key(&key) {
             self.make_room();
@@ -47,7 +47,7 @@ impl<K: Copy + Eq + Hash + Ord> RequestTallies<K> {
         self.largest.extend(all);
     }
 
-    /// The largest `most`, in order, and the sum of the others.
+    /// The `most` largest, in order, and the sum of the others.
     pub(super) fn largest(&self, most: usize) -> (Vec<(K, RequestTally)>, UnlistedRequests) {
         let mut all: Vec<(K, RequestTally)> =
             self.largest.iter().map(|(key, tally)| (*key, *tally)).collect();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_the_limit_all_are_kept_and_one_beyond_it_half_go() {
+    fn up_to_the_limit_all_stay_and_one_beyond_it_removes_half() {
         let mut tallies = RequestTallies::new(8);
         for key in 0..8_u32 {
             (0..=key).for_each(|_| tallies.count(key, |tally| tally.spared += 1));

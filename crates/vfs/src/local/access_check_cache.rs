@@ -1,6 +1,6 @@
-//! The kernel's decisions about callers' rights to objects, cached while an object's permissions
-//! (mode, owner, group, ctime) stay the same. A verdict about an object whose ctime is not yet past
-//! is not cached, because the object could change once more within the same step of the clock.
+//! Results of the kernel's access checks, cached while an object's permissions (mode, owner, group,
+//! ctime) remain the same. A result is not cached if the object's ctime is too recent, because
+//! another change within the same step of the clock would not be visible.
 
 use curt_sync::ClockCache;
 use curt_types::{Access, Attributes, Timestamp};
@@ -11,7 +11,7 @@ use super::lookup_cache::is_settled;
 use crate::caller::FsCred;
 use crate::handle::NodeHandle;
 
-/// How many verdicts are kept.
+/// Maximum number of cached results.
 const ENTRIES_MAX: usize = 16 << 10;
 
 struct CachedAccessCheck {
@@ -33,7 +33,7 @@ impl AccessCheckCache {
         }
     }
 
-    /// What of `asked` is granted, if that is known of the object as it is now.
+    /// The granted part of `asked`, if cached for the object's current permissions.
     pub(super) fn find(
         &self,
         caller: &FsCred<'_>,
@@ -41,18 +41,18 @@ impl AccessCheckCache {
         now: &Attributes,
         asked: Access,
     ) -> Option<Access> {
-        let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
-        let read = |verdict: &CachedAccessCheck| {
-            let holds = verdict.stamp == PermissionStamp::of(now) && verdict.asked.contains(asked);
-            holds.then(|| verdict.granted.common(asked))
+        let is = |check: &CachedAccessCheck| check.object == *object && check.cred.is(caller);
+        let read = |check: &CachedAccessCheck| {
+            let holds = check.stamp == PermissionStamp::of(now) && check.asked.contains(asked);
+            holds.then(|| check.granted.common(asked))
         };
         self.entries
             .read((object, caller.uid, caller.gid), is, read)
             .flatten()
     }
 
-    /// Keeps a verdict about an object that was so before the kernel was asked; `clock` is the time
-    /// now.
+    /// Caches the result of a check of an object that had these attributes before the check;
+    /// `clock` is the current time.
     pub(super) fn insert(
         &self,
         caller: &FsCred<'_>,
@@ -65,15 +65,15 @@ impl AccessCheckCache {
         if !is_settled(before.ctime, clock) {
             return;
         }
-        let is = |verdict: &CachedAccessCheck| verdict.object == *object && verdict.cred.is(caller);
-        let verdict = CachedAccessCheck {
+        let is = |check: &CachedAccessCheck| check.object == *object && check.cred.is(caller);
+        let check = CachedAccessCheck {
             object: *object,
             cred: OwnedFsCred::of(caller),
             stamp: PermissionStamp::of(before),
             asked,
             granted,
         };
-        self.entries.put((object, caller.uid, caller.gid), is, verdict);
+        self.entries.put((object, caller.uid, caller.gid), is, check);
     }
 
     pub(super) fn forget_all(&self) {

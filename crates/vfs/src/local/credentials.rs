@@ -1,12 +1,11 @@
-//! The identity of a thread: its file-system ids and capabilities, changed only if the next caller
-//! differs from the last, and verified.
+//! The credentials of a thread: its file-system ids and capabilities, changed only if the next
+//! caller differs from the last, and verified.
 //!
-//! A thread keeps the last caller's ids between requests, and a new thread begins with those of the
-//! thread that started it; so nothing is assumed of a thread that was not seen before. Serving
-//! threads hold neither CAP_FSETID nor CAP_SYS_RESOURCE in their effective set (suid bits would
-//! survive writes, quotas would not hold), and CAP_DAC_READ_SEARCH only inside
-//! [`FsIdentity::with_capabilities`]. What is raised there is lowered again before anything else
-//! happens, or the process ends.
+//! A thread keeps the last caller's ids between requests, and a new thread inherits those of the
+//! thread that started it; so a new thread always sets them. Serving threads have neither
+//! CAP_FSETID nor CAP_SYS_RESOURCE in their effective set (suid bits would survive writes, quotas
+//! would not apply), and CAP_DAC_READ_SEARCH only inside [`FsIdentity::with_capabilities`].
+//! Capabilities raised there are lowered before anything else happens, or the process ends.
 
 use std::cell::{Cell, RefCell};
 
@@ -19,8 +18,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::sys::{own_umask, set_fs_gid, set_fs_uid};
 use crate::caller::FsCred;
 
-/// What the kernel takes from a thread's effective set when its fsuid leaves 0, and gives back when
-/// it returns.
+/// Capabilities that the kernel removes from a thread's effective set when its fsuid changes from
+/// 0, and restores when it becomes 0.
 const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -30,15 +29,15 @@ const FILE_SYSTEM: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::MAC_OVERRIDE);
 
-/// The capabilities that no serving thread holds, except for a moment.
+/// Capabilities that serving threads raise only for single system calls.
 const WITHHELD: CapabilitySet = CapabilitySet::FSETID
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// An id that the kernel takes as no id, so that the current one is told and nothing changes.
+/// An invalid id: the kernel returns the current id and changes nothing.
 const NOBODY_ASKS: u32 = u32::MAX;
 
-/// The identity that this thread last took on.
+/// The credentials that this thread last set.
 struct AppliedCredentials {
     uid: u32,
     gid: u32,
@@ -50,12 +49,12 @@ struct AppliedCredentials {
 }
 
 thread_local! {
-    /// Whether this thread takes modes as clients ask for them.
+    /// Whether this thread has a umask of 0.
     static TAKES_MODES: Cell<bool> = const { Cell::new(false) };
     static APPLIED: RefCell<Option<AppliedCredentials>> = const { RefCell::new(None) };
 }
 
-/// The identities that this process can take on.
+/// The credentials that this process can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FsIdentity {
     /// Any: it may change ids.
@@ -65,7 +64,7 @@ pub(super) enum FsIdentity {
 }
 
 impl FsIdentity {
-    /// Finds out what this process may. Changes nothing.
+    /// Determines the privileges of this process. Changes nothing.
     pub(super) fn of_process() -> Self {
         let needed = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
         let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
@@ -80,8 +79,8 @@ impl FsIdentity {
         }
     }
 
-    /// Makes this thread work as `caller`. On an error it may be anybody: the request must not go
-    /// on.
+    /// Sets the credentials of this thread to `caller`. After an error they are undefined, and the
+    /// request must end.
     pub(super) fn switch_to(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if !TAKES_MODES.get() {
             own_umask()?;
@@ -107,7 +106,7 @@ impl FsIdentity {
         })
     }
 
-    /// Runs `work` with `extra` capabilities, as far as the process has them at all.
+    /// Runs `work` with the capabilities `extra`, as far as the process has them.
     pub(super) fn with_capabilities<T>(
         self,
         extra: CapabilitySet,
@@ -116,8 +115,8 @@ impl FsIdentity {
         if matches!(self, Self::Fixed { .. }) {
             return Ok(work());
         }
-        let known = APPLIED.with_borrow(|applied| applied.as_ref().map(AppliedCredentials::sets));
-        let Some(lowered) = known else {
+        let applied = APPLIED.with_borrow(|applied| applied.as_ref().map(AppliedCredentials::sets));
+        let Some(lowered) = applied else {
             self.switch_to(&FsCred::ROOT)?;
             return self.with_capabilities(extra, work);
         };
@@ -154,7 +153,7 @@ impl AppliedCredentials {
     }
 }
 
-/// Puts the effective set back, whatever `work` did.
+/// Restores the effective set after `work`, also on a panic.
 struct RestoreCapabilities(CapabilitySets);
 
 impl Drop for RestoreCapabilities {
@@ -165,7 +164,7 @@ impl Drop for RestoreCapabilities {
             inheritable: self.0.inheritable,
         };
         if set_capabilities(None, sets).is_err() {
-            // Going on would let every later caller on this thread read what it may not.
+            // Otherwise all later callers on this thread could bypass permissions.
             tracing::error!("cannot drop capabilities");
             std::process::abort();
         }
@@ -196,8 +195,8 @@ fn switch(before: Option<&AppliedCredentials>, caller: &FsCred<'_>) -> Result<Ap
     } else {
         FILE_SYSTEM.union(WITHHELD)
     });
-    // The kernel changes the effective set by itself when the fsuid leaves or becomes 0, unless a
-    // secure bit forbids that.
+    // The kernel changes the effective set when the fsuid changes from or to 0, unless a securebit
+    // prevents this.
     let unchanged = before
         .is_some_and(|before| before.privileged == privileged && (before.uid == 0) == (caller.uid == 0));
     if !unchanged {
@@ -235,8 +234,7 @@ mod tests {
         (set_fs_uid(NOBODY_ASKS), set_fs_gid(NOBODY_ASKS), groups)
     }
 
-    /// Each test has a thread of its own; in a process that may not change ids there is nothing to
-    /// test.
+    /// Each test has its own thread; without permission to change ids there is nothing to test.
     fn as_root(test: impl FnOnce() + Send) {
         if FsIdentity::of_process() == FsIdentity::Anybody {
             std::thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"));
@@ -281,12 +279,12 @@ mod tests {
 
     #[test]
     fn modes_are_the_clients_and_the_umask_of_other_threads_stays() {
-        // On a thread whose umask is not that of the other tests.
+        // On a thread with another umask than that of the other tests.
         let others = std::thread::spawn(|| {
             own_umask().expect("a umask of its own");
             rustix::process::umask(Mode::from_raw_mode(0o027));
             let own = (geteuid().as_raw(), getegid().as_raw());
-            // It shares the umask of who starts it.
+            // It shares the umask of its parent thread.
             let worker = std::thread::spawn(move || {
                 let identity = FsIdentity::Fixed {
                     uid: own.0,
@@ -314,13 +312,13 @@ mod tests {
             let inside = FsIdentity::Anybody
                 .with_capabilities(raise, effective)
                 .expect("root may raise");
-            let held = capabilities(None)
+            let capabilities_before = capabilities(None)
                 .expect("capget of oneself")
                 .permitted
                 .contains(raise);
             assert_eq!(
                 (inside.contains(raise), effective().contains(raise)),
-                (held, false)
+                (capabilities_before, false)
             );
             let panicked = std::panic::catch_unwind(|| {
                 FsIdentity::Anybody

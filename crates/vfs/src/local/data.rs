@@ -1,4 +1,4 @@
-//! What reading, writing and setting a size share: opening a file for I/O.
+//! Opening a file for I/O: common code of read, write and truncation.
 
 use std::fmt::Write as _;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -7,17 +7,17 @@ use arrayvec::ArrayString;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// No offset is larger for the kernel.
+/// The kernel's maximum offset.
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// What a file is opened for.
+/// The access mode of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenAccess {
     Read,
     Write,
 }
 
-/// Opens the object behind an `O_PATH` descriptor, with the rights that this thread has now.
+/// Opens the object of an `O_PATH` descriptor with this thread's current credentials.
 pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = proc_path(fd);
     retry(|| {
@@ -29,14 +29,14 @@ pub(super) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     })
 }
 
-/// A path that leads to the object behind a descriptor.
+/// A path of the object of a descriptor.
 pub(super) fn proc_path(fd: BorrowedFd<'_>) -> ArrayString<32> {
     let mut path = ArrayString::new();
     write!(path, "/proc/self/fd/{}", fd.as_raw_fd()).expect("a number has at most 10 digits");
     path
 }
 
-/// Runs a system call again for as long as signals interrupt it.
+/// Repeats a system call while it returns EINTR.
 pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {

@@ -1,11 +1,11 @@
-//! Handles by table, where the kernel's cannot be used: a handle is an object's inode number and
-//! birth time, and a table in a file says in which directory under which names it was seen. It is
-//! found again by walking those names from the root, and what is found must have that inode number
-//! and birth time.
+//! A handle table, where the kernel's handles cannot be used. A handle consists of an object's
+//! inode number and birth time; a table in a file records the directories and names where the
+//! object was seen. To open it, these names are walked from the root, and the result must have the
+//! same inode number and birth time.
 //!
-//! Names that others change behind our back are lost until somebody looks them up again: their
-//! handles are stale. On a file system without birth times a new object with an old one's inode
-//! number, under the old name, passes for it.
+//! If a local process renames the object, its handle is stale until a client looks it up again. On
+//! a file system without birth times, a new object with the same inode number under the old name
+//! has the same handle.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,13 +20,13 @@ use super::{BENEATH, PATH};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
-/// A handle's bytes to a place: a directory's handle's bytes and a name.
+/// From a handle's bytes to a location: the bytes of a directory's handle and a name.
 const PLACES: MultimapTableDefinition<'_, &[u8], &[u8]> = MultimapTableDefinition::new("places");
 
-/// Inode number 8, birth time 8 and 4.
+/// Inode number (8 bytes), birth time (8 and 4).
 const HANDLE_BYTES: usize = 20;
 
-/// No tree is deeper, for all we follow.
+/// Maximum depth of a walk.
 const DEPTH_MAX: usize = 4096;
 
 /// Where an object was seen.
@@ -65,8 +65,7 @@ impl HandleTable {
         )?)
     }
 
-    /// The handle of the object that has this status, its number and time of birth having been
-    /// asked for.
+    /// The handle of the object with this status, which must include inode number and birth time.
     pub(super) fn handle_by(status: &Statx) -> Result<NodeHandle, Errno> {
         let mut bytes = [0; HANDLE_BYTES];
         bytes[..8].copy_from_slice(&status.stx_ino.to_be_bytes());
@@ -77,7 +76,7 @@ impl HandleTable {
         NodeHandle::new(HandleScheme::Table, 0, &bytes).ok_or(Errno::OVERFLOW)
     }
 
-    /// Opens (O_PATH) what a handle names.
+    /// Opens (O_PATH) the object of a handle.
     pub(super) fn find(
         &self,
         root: BorrowedFd<'_>,
@@ -138,15 +137,15 @@ impl HandleTable {
         Ok(places)
     }
 
-    /// Notes places; those that are new are on stable storage when this returns.
+    /// Records locations; new ones are on stable storage when this returns.
     pub(super) fn record<'a>(
         &self,
         places: impl Iterator<Item = (&'a NodeHandle, &'a NodeHandle, &'a [u8])>,
     ) -> Result<(), Errno> {
         let mut new = Vec::new();
         for (handle, directory, name) in places {
-            let known = self.places(handle).map_err(|error| failed(&error))?;
-            if !known
+            let recorded = self.places(handle).map_err(|error| failed(&error))?;
+            if !recorded
                 .iter()
                 .any(|place| place.directory == *directory && *place.name == *name)
             {
@@ -170,7 +169,7 @@ impl HandleTable {
         Ok(transaction.commit()?)
     }
 
-    /// Forgets a place. Failing to is harmless: what is found there is checked.
+    /// Removes a location. A failure is harmless, because results are verified.
     pub(super) fn forget(&self, handle: &NodeHandle, directory: &NodeHandle, name: &[u8]) {
         if let Err(error) = self.remove(handle, &place_bytes(directory, name)) {
             tracing::warn!(%error, "cannot remove an entry from the handle table");
@@ -191,7 +190,7 @@ fn place_bytes(directory: &NodeHandle, name: &[u8]) -> Vec<u8> {
     [directory.bytes(), name].concat()
 }
 
-/// A short error for the caller, and the details for the log.
+/// Logs the details, and returns an errno for the caller.
 fn failed(error: &redb::Error) -> Errno {
     tracing::error!(%error, "cannot use the handle table");
     Errno::IO
@@ -206,7 +205,7 @@ mod tests {
     use super::super::handles::HandleSource;
     use crate::{CreateMode, FsCred, HandleChoice, LocalOptions, LocalVfs, SetAttributes, Vfs};
 
-    /// Polls `condition` until it is true, or a while; whether it was.
+    /// Polls `condition` for a limited time; returns whether it became true.
     fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
         let end = Instant::now() + Duration::from_secs(60);
         while !condition() {
@@ -218,9 +217,9 @@ mod tests {
         true
     }
 
-    /// A table's disk is slow, or busy with what another thread writes.
+    /// The disk of a table is slow, or another thread is writing.
     #[test]
-    fn whoever_waits_for_the_table_keeps_nobody_from_the_directory() {
+    fn waiting_for_the_table_does_not_block_the_directory() {
         let top = tempfile::tempdir().unwrap();
         let tree = top.path().join("tree");
         fs::create_dir(&tree).unwrap();
@@ -234,7 +233,7 @@ mod tests {
         let (caller, root) = (&FsCred::new(uid.as_raw(), gid.as_raw(), &[]), &vfs.root());
         let set = &SetAttributes::default();
         let create = |name: &[u8]| vfs.create(caller, root, name, CreateMode::Guarded(set)).value;
-        let known = create(b"known").unwrap().node.handle;
+        let recorded = create(b"known").unwrap().node.handle;
         create(b"old").unwrap();
         let HandleSource::Table(table) = &vfs.handles else {
             panic!("handles are by table");
@@ -246,7 +245,10 @@ mod tests {
                 made.value.is_ok()
             }),
             ("linked", &|| {
-                vfs.link(caller, &known, root, b"linked").directory.value.is_ok()
+                vfs.link(caller, &recorded, root, b"linked")
+                    .directory
+                    .value
+                    .is_ok()
             }),
             ("new", &|| {
                 vfs.rename(caller, root, b"old", root, b"new").value.is_ok()
@@ -259,7 +261,7 @@ mod tests {
                 let is_made = comes_true(|| tree.join(name).exists());
                 let is_free = comes_true(|| vfs.locks.try_hold(root).is_some());
                 let waits = !changing.is_finished();
-                // First of all: else nobody goes on.
+                // First of all: otherwise no thread continues.
                 drop(writer);
                 assert!(changing.join().unwrap(), "{name}");
                 assert!(is_made && is_free && waits, "{name}: {is_made} {is_free} {waits}");

@@ -1,4 +1,4 @@
-//! Making handles, and opening objects by them.
+//! Creating handles, and opening objects by handle.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,22 +21,22 @@ use super::{HandleChoice, LocalError, LocalOptions, stat};
 use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 
-/// How often an ENOMEM is retried.
+/// Maximum number of retries after ENOMEM.
 const NO_MEMORY_TRIES: usize = 100;
 
-/// How the handles of one tree are made.
+/// The source of a tree's handles.
 pub(super) enum HandleSource {
     /// By the kernel.
     Kernel(KernelHandleSource),
-    /// By a table of our own.
+    /// A handle table.
     Table(HandleTable),
 }
 
 /// The kernel's handles of one file system.
 pub(super) struct KernelHandleSource {
-    /// Says which file system that is.
+    /// Identifies the file system.
     mount: OwnedFd,
-    /// `None`: their layout is not known.
+    /// `None` if the layout is unknown.
     layout: Option<HandleLayout>,
 }
 
@@ -69,7 +69,7 @@ impl HandleSource {
         })
     }
 
-    /// The handle of the object behind a descriptor.
+    /// The handle of a descriptor's object.
     pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Result<NodeHandle, Errno> {
         match self {
             Self::Kernel(_) => from_kernel(&name_to_handle(fd)?),
@@ -77,10 +77,10 @@ impl HandleSource {
         }
     }
 
-    /// The handle and status of what `name` leads to in a directory, of a symbolic link itself,
-    /// without opening it. They are two readings, the handle's first: the name may lead elsewhere
-    /// by the second ([`HandleSource::is_same_object`]). `EAGAIN`: something was mounted or
-    /// unmounted there between.
+    /// The handle and status of `name` in a directory (of a symbolic link itself), without opening
+    /// it. These are two system calls, the handle's first: the name may refer to another object by
+    /// the second ([`HandleSource::is_same_object`]). `EAGAIN`: something was mounted or unmounted
+    /// there in between.
     pub(super) fn of_name(
         &self,
         directory: BorrowedFd<'_>,
@@ -103,7 +103,7 @@ impl HandleSource {
         }
     }
 
-    /// Whether [`HandleSource::is_same_object`] can tell.
+    /// Whether [`HandleSource::is_same_object`] can decide.
     pub(super) fn have_inode_numbers(&self) -> bool {
         match self {
             Self::Kernel(kernel) => kernel.layout.is_some(),
@@ -111,13 +111,14 @@ impl HandleSource {
         }
     }
 
-    /// Whether the handle and the status that [`HandleSource::of_name`] gave, not before `clock`,
-    /// are of one object on the directory's file system, whatever was done to the name meanwhile.
-    /// `false`: that is not known.
+    /// Whether the handle and the status from [`HandleSource::of_name`], obtained no earlier than
+    /// `clock`, belong to one object on the directory's file system, even if the name changed
+    /// meanwhile. `false` if this is unknown.
     ///
-    /// They have to have the same inode number. Then they are of one object unless the handle's
-    /// went and its number was given to a new one before the status was read. That one would have
-    /// been born since: so an object that is older is the handle's, and so is one of a name that
+    /// They must have the same inode number. Then they belong to one object unless the handle's
+    /// object was removed and its number given to a new object before the second call. The new
+    /// object would have been created since. So an object that is older is the handle's, and so is
+    /// that of a name that still refers to the handle's object afterwards.
     /// still leads to the handle's object after both.
     pub(super) fn is_same_object(
         &self,
@@ -134,13 +135,12 @@ impl HandleSource {
                     && (status.birth.is_some_and(|birth| is_settled(birth, clock))
                         || self.handle_of_name(directory, name).as_ref() == Ok(handle))
             }
-            // Both are of one reading.
+            // Both are from one system call.
             Self::Table(_) => true,
         }
     }
 
-    /// The handle of what `name` leads to in a directory, of a symbolic link itself, without
-    /// opening it.
+    /// The handle of `name` in a directory (of a symbolic link itself), without opening it.
     pub(super) fn handle_of_name(&self, directory: BorrowedFd<'_>, name: &CStr) -> Result<NodeHandle, Errno> {
         match self {
             Self::Kernel(_) => from_kernel(&name_to_handle_of(directory, name)?),
@@ -148,8 +148,8 @@ impl HandleSource {
         }
     }
 
-    /// Remembers where the object of a handle can be found. It can be opened after a restart, too,
-    /// once this returns.
+    /// Records the location of a handle's object. Once this returns, the object can also be opened
+    /// after a restart.
     pub(super) fn record(
         &self,
         handle: &NodeHandle,
@@ -159,7 +159,7 @@ impl HandleSource {
         self.record_all(std::iter::once((handle, directory, name)))
     }
 
-    /// As [`HandleSource::record`] for many at once, which costs hardly more than one.
+    /// As [`HandleSource::record`] for many handles, at hardly more cost than for one.
     pub(super) fn record_all<'a>(
         &self,
         places: impl Iterator<Item = (&'a NodeHandle, &'a NodeHandle, &'a [u8])>,
@@ -170,14 +170,14 @@ impl HandleSource {
         }
     }
 
-    /// Forgets that the object of a handle was there.
+    /// Removes the location of a handle's object.
     pub(super) fn forget(&self, handle: &NodeHandle, directory: &NodeHandle, name: &[u8]) {
         if let Self::Table(table) = self {
             table.forget(handle, directory, name);
         }
     }
 
-    /// How many places are worth recording together.
+    /// Useful number of locations to record together.
     pub(super) fn batch(&self) -> usize {
         match self {
             Self::Kernel(_) => 1,
@@ -185,7 +185,7 @@ impl HandleSource {
         }
     }
 
-    /// Opens (O_PATH) the object of a handle, whoever asks.
+    /// Opens (O_PATH) the object of a handle, independent of the caller's permissions.
     pub(super) fn open(
         &self,
         identity: FsIdentity,
@@ -200,7 +200,7 @@ impl HandleSource {
                 }
                 let open = || open_settled(mount.as_fd(), handle);
                 match identity.with_capabilities(CapabilitySet::DAC_READ_SEARCH, open)? {
-                    // No file system of this kernel makes such a handle.
+                    // No file system of this kernel creates such a handle.
                     Err(Errno::INVAL) => Err(Error::BadHandle),
                     result => Ok(result?),
                 }
@@ -216,7 +216,7 @@ impl HandleSource {
     }
 }
 
-/// All that statx(2) tells of what `name` leads to in a directory, of a symbolic link itself.
+/// The result of statx(2) for `name` in a directory (of a symbolic link itself).
 pub(super) fn status_of_name(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
@@ -229,9 +229,8 @@ fn from_kernel(handle: &KernelHandle) -> Result<NodeHandle, Errno> {
     NodeHandle::new(HandleScheme::Kernel, handle.kind, bytes).ok_or(Errno::OVERFLOW)
 }
 
-/// Opens by handle, and again while the answer says nothing: Linux answers ENOMEM for the handle of
-/// a removed object whose inode number is being given to a new one at this moment (seen on ext4,
-/// Linux 6.18).
+/// Opens by handle, with retries: Linux returns ENOMEM for the handle of a removed object whose
+/// inode number is just being given to a new one (seen on ext4, Linux 6.18).
 fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, Errno> {
     for _ in 0..NO_MEMORY_TRIES {
         match open_by_handle(mount, handle.kind(), handle.bytes()) {
@@ -242,7 +241,7 @@ fn open_settled(mount: BorrowedFd<'_>, handle: &NodeHandle) -> Result<OwnedFd, E
     Err(Errno::NOMEM)
 }
 
-/// Whether the kernel's handles work here, tried on the root; if not, why.
+/// Whether the kernel's handles work, tested with the root; if not, why.
 fn kernel_handles(root: BorrowedFd<'_>, identity: FsIdentity) -> Result<KernelHandleSource, String> {
     let handle = name_to_handle(root).map_err(|errno| match errno {
         Errno::OPNOTSUPP => "the file system has none".to_owned(),
@@ -283,7 +282,7 @@ mod tests {
     use super::super::stat::now;
     use super::*;
 
-    /// A name that is given away between the reading of its handle and that of its status.
+    /// A name that changes its object between the two system calls.
     struct Moment {
         beside: tempfile::TempDir,
         vfs: LocalVfs,
@@ -292,7 +291,7 @@ mod tests {
     }
 
     impl Moment {
-        /// `None` without the rights to open by handle.
+        /// `None` without permission to open by handle.
         fn new() -> Option<Self> {
             let beside = tempfile::tempdir().unwrap();
             let vfs = LocalVfs::open(beside.path(), &LocalOptions::default()).ok()?;
@@ -311,7 +310,7 @@ mod tests {
             fs::write(self.beside.path().join(name), "").unwrap();
         }
 
-        /// Waits until what is there is old enough, and begins then.
+        /// Waits until the object is old enough, and continues then.
         fn age(&mut self) {
             let made = self.status(c"name").birth.unwrap();
             while !is_settled(made, self.clock) {
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_and_a_status_of_two_objects_are_never_taken_for_one() {
+    fn a_handle_and_a_status_of_two_objects_are_never_combined() {
         let Some(mut moment) = Moment::new() else { return };
         moment.make("name");
         let young = moment.handle();
@@ -347,7 +346,7 @@ mod tests {
             moment.is_one(&young, &moment.status(c"name")),
             "it leads there still"
         );
-        // Both are old, so that their age says nothing.
+        // Both are old, so their age proves nothing.
         moment.make("other");
         fs::rename(
             moment.beside.path().join("name"),
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_the_number_of_one_that_went_is_not_taken_for_it() {
+    fn an_object_with_a_reused_inode_number_is_not_the_removed_object() {
         let Some(moment) = Moment::new() else { return };
         let mut reused = 0;
         for _ in 0..50 {

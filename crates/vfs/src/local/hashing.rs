@@ -1,5 +1,5 @@
-//! Hashing of handles. Each request looks a handle up in several tables; handles are signed, so
-//! that clients cannot choose them. The keys are random all the same.
+//! Hashing of handles. Each request looks a handle up in several tables. Handles are signed, so
+//! that clients cannot choose them; the keys are random nevertheless.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -74,7 +74,7 @@ impl Hasher for FoldingHasher {
     }
 }
 
-/// Both halves of the product of two numbers, one on the other.
+/// The two halves of the product of two numbers, combined by xor.
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);

@@ -1,22 +1,20 @@
-//! Where a kernel's handle has the number of its object, on those file systems whose handles are
-//! known.
+//! The position of the inode number in the kernel's handles, for file systems with a known layout.
 //!
-//! With it, a handle and attributes that were read one after the other are found to be of one
-//! object or not, whatever happened to the name between. It is what the file systems encode
-//! (`encode_fh`) since their handles exist; should one change that, the numbers do not agree any
-//! more, and objects are opened instead.
+//! With it, a handle and attributes from two system calls are known to belong to one object or not,
+//! even if the name changed in between. The layouts have been the same (`encode_fh`) since these
+//! file systems have handles. If one changed, the numbers would no longer agree, and objects would
+//! be opened instead.
 
 use std::os::fd::BorrowedFd;
 
 use super::limits::{BTRFS, EXT, TMPFS, XFS, magic};
 use crate::handle::NodeHandle;
 
-/// The handles of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleLayout {
     /// ext2, ext3 and ext4: number and generation, 32 bits each.
     Ext,
-    /// The same, or a number of 64 bits and a generation of 32.
+    /// The same, or a 64-bit number and a 32-bit generation.
     Xfs,
     /// Number and subvolume of 64 bits each, and a generation of 32.
     Btrfs,
@@ -25,8 +23,8 @@ pub(super) enum HandleLayout {
 }
 
 impl HandleLayout {
-    /// The layout of the file system that `root` is on; `None` if it is not known, or `handle`,
-    /// which is the root's, does not tell the root's number by it.
+    /// The layout of the file system of `root`; `None` if it is unknown, or if `handle`, the root's
+    /// handle, does not contain the root's number at that position.
     pub(super) fn of(root: BorrowedFd<'_>, handle: &NodeHandle, number: u64) -> Option<Self> {
         let layout = match magic(root).ok()? {
             EXT => Self::Ext,
@@ -38,7 +36,7 @@ impl HandleLayout {
         (layout.number(handle) == Some(number)).then_some(layout)
     }
 
-    /// The inode number of a handle's object; `None` for one that is not laid out so.
+    /// The inode number of a handle's object; `None` for a handle with another layout.
     pub(super) fn number(self, handle: &NodeHandle) -> Option<u64> {
         let bytes = handle.bytes();
         let half = |at: usize| -> Option<u64> {
@@ -67,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_tells_the_number_where_its_file_system_writes_it() {
+    fn a_handle_contains_the_inode_number_where_its_file_system_puts_it() {
         let number = 0x1_0000_0007_u64;
         let bytes = number.to_ne_bytes();
         let [first, second] =

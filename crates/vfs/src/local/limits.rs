@@ -1,4 +1,4 @@
-//! What a file system can do and how full it is, and what a caller may do on it.
+//! Limits and free space of a file system, and a caller's access rights.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::sys::check_access;
 use crate::MayBlock;
 use crate::result::{FileSystemSpace, Limits};
 
-/// What is known of a file system that the kernel does not tell.
+/// Properties of a file system that no system call returns.
 struct FileSystemProperties {
     magic: u64,
     names_max: u32,
@@ -23,7 +23,7 @@ struct FileSystemProperties {
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const WITHOUT_END: u64 = i64::MAX as u64;
 
-/// magic(7) numbers. ext4 counts 65,000 links and 2^32 - 1 blocks of 4 KiB a file.
+/// magic(7) numbers. ext4 allows 65,000 links and 2^32 - 1 blocks of 4 KiB per file.
 const FILE_SYSTEMS: [FileSystemProperties; 8] = [
     FileSystemProperties {
         magic: EXT,
@@ -75,7 +75,7 @@ const FILE_SYSTEMS: [FileSystemProperties; 8] = [
     },
 ];
 
-/// For a file system that nobody described: what is safe to promise.
+/// Safe values for other file systems.
 const UNKNOWN: FileSystemProperties = FileSystemProperties {
     magic: 0,
     names_max: 127,
@@ -89,28 +89,28 @@ pub(super) const BTRFS: u64 = 0x9123_683e;
 pub(super) const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-/// Which file system that is, as magic(7) numbers them.
+/// The type of the file system, as in magic(7).
 pub(super) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    // Some kernels' word is signed and 32 bits long.
+    // On some architectures f_type is signed and has 32 bits.
     Ok(u64::from_ne_bytes(fstatfs(fd)?.f_type.to_ne_bytes()) & 0xffff_ffff)
 }
 
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// What has to be waited for. File systems that nobody described may be anything, such as a program
-/// of some user (FUSE) or another machine.
+/// Which operations may block. Unknown file systems may be anything, such as FUSE or a network file
+/// system.
 pub(super) fn waits(fd: BorrowedFd<'_>) -> Result<MayBlock, Errno> {
     let magic = magic(fd)?;
     Ok(match magic {
-        // Nothing of it would survive a restart of the machine.
+        // Nothing survives a reboot.
         TMPFS | RAMFS => MayBlock::Never,
         OVERLAYFS => MayBlock::Data,
-        _ if FILE_SYSTEMS.iter().any(|known| known.magic == magic) => MayBlock::Data,
+        _ if FILE_SYSTEMS.iter().any(|properties| properties.magic == magic) => MayBlock::Data,
         _ => MayBlock::Always,
     })
 }
 
-/// The file system's own id; none where it has no id that lasts.
+/// The file system's id; `None` if it has no persistent one.
 pub(super) fn file_system_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let status = rustix::fs::fstatvfs(fd).ok()?;
     (status.f_fsid != 0).then_some(status.f_fsid)
@@ -132,27 +132,27 @@ pub(super) fn space(fd: BorrowedFd<'_>) -> Result<FileSystemSpace, Errno> {
 pub(super) fn limits(fd: BorrowedFd<'_>) -> Result<Limits, Errno> {
     let magic = magic(fd)?;
     let status = rustix::fs::fstatvfs(fd)?;
-    let known = FILE_SYSTEMS
+    let properties = FILE_SYSTEMS
         .iter()
-        .find(|known| known.magic == magic)
+        .find(|properties| properties.magic == magic)
         .unwrap_or(&UNKNOWN);
     Ok(Limits {
-        file_size_max: known.file_size_max,
-        time_delta: known.time_step,
-        link_max: known.names_max,
+        file_size_max: properties.file_size_max,
+        time_delta: properties.time_step,
+        link_max: properties.names_max,
         name_max: u32::try_from(status.f_namemax).unwrap_or(255),
-        links: known.names_max > 1,
+        links: properties.names_max > 1,
         symlinks: magic != 0x4d44,
         case_insensitive: magic == 0x4d44,
         case_preserving: true,
     })
 }
 
-/// What of `asked` the caller, as whom this thread works now, may do.
+/// The part of `asked` that the caller, whose credentials this thread has, may do.
 pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access) -> Access {
     let directory = attributes.kind == FileKind::Directory;
-    // Nobody executes a file without any x bit, not root and not by an access control list, whose
-    // mask they are.
+    // A file without any x bit cannot be executed, not even by root or with an access control list,
+    // whose mask the group bits are.
     let executable = !directory && attributes.kind != FileKind::Symlink && attributes.mode & 0o111 != 0;
     let change = if directory {
         libc::W_OK | libc::X_OK
@@ -175,7 +175,7 @@ pub(super) fn granted(fd: BorrowedFd<'_>, attributes: &Attributes, asked: Access
         .fold((Access::default(), 0), |(all, rights), (right, needed, _)| {
             (all.with(*right), rights | needed)
         });
-    // Mostly everything is allowed, and one question answers that.
+    // Usually everything is allowed, and one system call shows this.
     let _stage = stages::enter(RequestStage::Permission, "access");
     if rights == 0 || check_access(fd, rights).is_ok() {
         return all;

@@ -1,21 +1,20 @@
-//! Listing a directory by the file system's own positions (d_off), with no lock held.
+//! Listing a directory by the file system's positions (d_off), with no lock held.
 //!
-//! What a cookie is worth is the file system's: ext4, XFS, btrfs and tmpfs (since Linux 6.6) keep
-//! an entry's position while others come and go; older tmpfs may list a name twice when files are
-//! made during a pass.
+//! The validity of a cookie is that of d_off: ext4, XFS, btrfs and tmpfs (since Linux 6.6) keep an
+//! entry's position while others are created and removed; older tmpfs may return a name twice when
+//! files are created during a listing.
 //!
-//! Attributes and handles are had by name and without opening anything: where a name is remembered
-//! (`children`) in one system call, which tells whether it leads to the same object still, else in
-//! two. These are two readings of a name that may come to lead elsewhere between them; what was
-//! read tells whether it did ([`super::handles::Handles::is_same_object`]), at the cost of a third
-//! call for objects that are younger than 20 ms. What did not agree is opened, and both are read
-//! from that: four calls. The directory's parent is remembered as well; whether it lies in the tree
-//! still is looked at anew.
+//! Attributes and handles are obtained by name without opening the object: with one system call if
+//! the name is cached (`lookup_cache`), which shows whether it still refers to the same object,
+//! otherwise with two. Between these two the name may change to another object; their results show
+//! this ([`super::handles::HandleSource::is_same_object`]), with a third call for objects younger
+//! than 20 ms. If they do not agree, the object is opened, and both are read from the descriptor:
+//! four calls. The directory's parent is cached as well; whether it is still in the tree is checked
+//! each time.
 //!
-//! Where the file system's handles do not tell that (it is none of ext4, XFS, btrfs and tmpfs),
-//! each object is opened while the directory is being changed. Names are remembered there once it
-//! is known that the directory was left alone from before the first of both readings until after
-//! the second.
+//! If the file system's handles do not show this (all but ext4, XFS, btrfs and tmpfs), each object
+//! is opened while the directory is changing. Names are then cached only once the directory is
+//! known not to have changed from before the first call until after the second.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -37,17 +36,17 @@ use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::result::{VfsDirEntry, VfsNode, Visit};
 
-/// What one getdents64 may bring.
+/// Buffer size of getdents64(2).
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// After so many entries it is looked whether the directory is being changed.
+/// Number of entries between two checks whether the directory is changing.
 const LOOK_EVERY: usize = 64;
 
-/// A directory that did not change for so long is not being changed: many times the step of the
-/// kernel's clock, and the time that two readings of one name take.
+/// A directory without a change for this time is not changing: many times the step of the kernel's
+/// clock, and the time of two system calls.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// An entry that waits to be visited together with others.
+/// An entry that is returned together with others.
 struct PendingEntry {
     fileid: u64,
     cookie: u64,
@@ -55,30 +54,30 @@ struct PendingEntry {
     node: Option<VfsNode>,
 }
 
-/// One listing with attributes.
+/// A listing with attributes.
 struct ReaddirPlusListing<'a> {
     vfs: &'a LocalVfs,
     directory: &'a NodeHandle,
     attributes: &'a Attributes,
     fd: BorrowedFd<'a>,
-    /// Whether handles tell of which object they are; what is below is for those that do not.
+    /// Whether handles contain inode numbers; the fields below are for those that do not.
     have_inode_numbers: bool,
     is_quiet: bool,
-    /// When it had changed at the last look.
+    /// The time of the directory's last change at the last check.
     changed: Timestamp,
-    /// The time just before that look.
+    /// The time just before that check.
     clock: Timestamp,
-    /// Entries since it was looked whether it is.
+    /// Number of entries since the last check.
     seen: usize,
-    /// What was learnt of names since the last look, where handles do not tell of which object they
-    /// are.
+    /// Names seen since the last check, if handles do not contain inode numbers.
     observed: Vec<ObservedName>,
-    /// Whether that is of any use: what a table knows has to be recorded each time.
+    /// Whether these names are worth caching: with a handle table each one has to be recorded
+    /// anyway.
     observes: bool,
     pending: Vec<PendingEntry>,
 }
 
-/// Where a name led, by two readings.
+/// A name and its object, from two system calls.
 struct ObservedName {
     name: Box<[u8]>,
     handle: NodeHandle,
@@ -110,7 +109,7 @@ impl LocalVfs {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
-                // What was visited so far is good; going on from there will tell the error.
+                // The entries so far are valid; the next call will return the error.
                 Err(_) if visited => {
                     return pass.map_or(Ok(false), |pass| pass.end(visit).map(|_| false));
                 }
@@ -118,7 +117,7 @@ impl LocalVfs {
             };
             visited = true;
             let (name, cookie) = (entry.file_name(), entry.next_entry_cookie());
-            // What is above the root is nobody's business.
+            // The parent of the root is not disclosed.
             let is_above = name == c".." && self.is_root(attributes);
             let fileid = if is_above { attributes.fileid } else { entry.ino() };
             let goes_on = match &mut pass {
@@ -161,8 +160,8 @@ impl<'a> ReaddirPlusListing<'a> {
             have_inode_numbers: tell_numbers,
             is_quiet: !tell_numbers && is_quiet(attributes.ctime),
             changed: attributes.ctime,
-            // Of a moment after the look: only how old an object was by then is asked of it, and
-            // none of them was looked at yet.
+            // A time after the check: it is only compared with the age of objects, none of which
+            // was read yet.
             clock: now(),
             seen: 0,
             observed: Vec::new(),
@@ -171,7 +170,7 @@ impl<'a> ReaddirPlusListing<'a> {
         }
     }
 
-    /// Takes an entry; whether the visitor wants more.
+    /// Adds an entry; returns whether the visitor continues.
     fn add(
         &mut self,
         fileid: u64,
@@ -187,7 +186,7 @@ impl<'a> ReaddirPlusListing<'a> {
             Some(node) => Some(node),
             None => self.opened(name.to_bytes()).ok(),
         };
-        // They are two readings of one directory: a name may stand for another object by now.
+        // These are from two system calls: the name may refer to another object now.
         let fileid = node.as_ref().map_or(fileid, |node| node.attributes.fileid);
         let name = name.to_bytes();
         if self.vfs.handles.batch() == 1 {
@@ -211,15 +210,15 @@ impl<'a> ReaddirPlusListing<'a> {
         self.flush(visit)
     }
 
-    /// Looks whether the directory is being changed. If it was left alone since the last look,
-    /// which led to each name's object holds, and is remembered.
+    /// Checks whether the directory is changing. If it has not changed since the last check, the
+    /// objects of the names are valid, and are cached.
     fn check_directory_unchanged(&mut self) {
         let clock = now();
         let found = attributes_of(self.fd).map(|now| now.ctime);
         let was_left_alone = self.is_quiet && found == Ok(self.changed);
-        let learnt = self.observed.drain(..);
+        let observed = self.observed.drain(..);
         if was_left_alone {
-            for ObservedName { name, handle, status } in learnt {
+            for ObservedName { name, handle, status } in observed {
                 let names = &self.vfs.lookup_cache;
                 names.insert(
                     NameSource::Listing,
@@ -231,28 +230,28 @@ impl<'a> ReaddirPlusListing<'a> {
                 );
             }
         } else {
-            drop(learnt);
+            drop(observed);
         }
         self.is_quiet = found.is_ok_and(is_quiet);
         self.changed = found.unwrap_or(self.changed);
         self.clock = clock;
     }
 
-    /// Visits what waits still; whether the visitor wants more.
+    /// Returns the remaining entries; returns whether the visitor continues.
     fn end(mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit) -> Result<bool, Error> {
         self.cache_observed();
         self.flush(visit)
     }
 
-    /// Remembers what was learnt last, if that is safe.
+    /// Caches the last observed names, if this is safe.
     fn cache_observed(&mut self) {
         if !self.observed.is_empty() {
             self.check_directory_unchanged();
         }
     }
 
-    /// The object by looking at its name; `None` if it is to be opened: names are being changed, it
-    /// is not the one that the directory's entry is of, or something else is mounted there.
+    /// The object by name; `None` if it has to be opened: the directory is changing, the object is
+    /// not that of the directory's entry, or another file system is mounted there.
     fn node_by_name(&mut self, fileid: u64, name: &CStr) -> Option<VfsNode> {
         if name == c"." || name == c".." && self.vfs.is_root(self.attributes) {
             check_access(self.fd, libc::X_OK).ok()?;
@@ -281,8 +280,8 @@ impl<'a> ReaddirPlusListing<'a> {
             self.note(name.to_bytes(), &handle, &status);
             return Some(VfsNode { handle, attributes });
         }
-        // So it is with those that follow: file systems that number objects in two ways, or names
-        // that are being changed.
+        // The next entries are likely the same: the file system has two kinds of inode numbers, or
+        // the names are changing.
         self.is_quiet = is_child && attributes.fileid == fileid;
         if !self.is_quiet {
             return None;
@@ -294,8 +293,8 @@ impl<'a> ReaddirPlusListing<'a> {
         Some(VfsNode { handle, attributes })
     }
 
-    /// The object that a name is remembered to lead to, if it does: by a single reading, whatever
-    /// happens to the directory.
+    /// The cached object of a name, if the name still refers to it: by one system call, even if the
+    /// directory is changing.
     fn cached_node(&self, name: &CStr) -> Option<VfsNode> {
         let remembered = self
             .vfs
@@ -312,12 +311,12 @@ impl<'a> ReaddirPlusListing<'a> {
         })
     }
 
-    /// Whether what was found is mounted as the directory is, and nothing else on it.
+    /// Whether the object is on the same mount as the directory, and not a mount point.
     fn is_here(&self, found: &Statx) -> bool {
         found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && Some(found.stx_mnt_id) == self.vfs.mount
     }
 
-    /// The object, opened.
+    /// The object, by opening it.
     fn opened(&self, name: &[u8]) -> Result<VfsNode, Error> {
         let found = if name == b".." {
             check_access(self.fd, libc::X_OK)?;
@@ -337,7 +336,7 @@ impl<'a> ReaddirPlusListing<'a> {
         })
     }
 
-    /// Remembers where a name led, whose handle and status are of one object.
+    /// Caches the object of a name, whose handle and status belong together.
     fn note(&self, name: &[u8], handle: &NodeHandle, status: &StatxResult) {
         if self.observes {
             let names = &self.vfs.lookup_cache;
@@ -352,7 +351,7 @@ impl<'a> ReaddirPlusListing<'a> {
         }
     }
 
-    /// Visits what waits; whether the visitor wants more.
+    /// Returns the pending entries; returns whether the visitor continues.
     fn flush(&mut self, visit: &mut dyn FnMut(&VfsDirEntry<'_>) -> Visit) -> Result<bool, Error> {
         let places = self
             .pending
@@ -386,11 +385,11 @@ impl<'a> ReaddirPlusListing<'a> {
     }
 }
 
-/// Whether a directory that changed then has been left alone since.
+/// Whether a directory whose last change was at `changed` is not changing.
 fn is_quiet(changed: Timestamp) -> bool {
     let seconds = u64::try_from(changed.seconds()).unwrap_or(0);
     let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, changed.nanoseconds());
-    // A time that is yet to come says nothing.
+    // A time in the future proves nothing.
     SystemTime::now()
         .duration_since(changed)
         .is_ok_and(|age| age > QUIET)
@@ -399,16 +398,16 @@ fn is_quiet(changed: Timestamp) -> bool {
 fn open_directory(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     match retry(|| rustix::fs::openat(fd, c".", flags | OFlags::CLOEXEC, Mode::empty())) {
-        // That needs the right to search it, which who lists it need not have; the way by /proc
-        // takes twice as long.
+        // Opening by name needs search permission, which the caller of READDIR need not have;
+        // opening by /proc takes twice as long.
         Err(Errno::ACCESS) => reopen(fd, flags),
         opened => opened,
     }
 }
 
-/// Goes to where an entry's cookie says that the next one is.
+/// Moves to the position of a cookie.
 fn seek(directory: &OwnedFd, cookie: u64) -> Result<(), Error> {
-    // Positions are signed for the kernel.
+    // Positions are signed in the kernel.
     if i64::try_from(cookie).is_err() {
         return Err(Error::BadCookie);
     }

@@ -1,9 +1,9 @@
-//! One lock per file, so that attributes before and after a change enclose that change alone.
+//! One lock per file, so that attributes before and after a change include only that change.
 //!
-//! The locks are a fixed number of stripes, chosen by the handle: two files may share one, which
-//! costs time and never correctness. Several are taken in the order of their stripes. None is held
-//! while a client is waited for; those that keep changes apart are not held while data are made
-//! durable either, though the kernel may have a write wait for a disk meanwhile.
+//! The locks are a fixed number of stripes, selected by a hash of the handle: two files may share
+//! one, which costs time but is correct. Several are taken in the order of their stripes. None is
+//! held while waiting for a client; the locks of changes are not held while data are made durable
+//! either, although the kernel may make a write wait for a disk meanwhile.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,16 +24,16 @@ pub(super) struct FileLocks {
 #[derive(Default)]
 struct LockStripe {
     lock: Mutex<()>,
-    /// How often it was held together with others, as changes of names do. Rises before the lock is
-    /// free again: the Release there pairs with the Acquire of [`FileLocks::name_changes`] and of
-    /// whoever holds the lock next.
+    /// Number of times it was taken together with others, as changes of names do. Incremented
+    /// before the lock is released: the Release there pairs with the Acquire of
+    /// [`FileLocks::name_changes`] and of the next owner of the lock.
     name_changes: AtomicU32,
 }
 
-/// No change concerns more objects: two directories, what is moved and what it replaces.
+/// Maximum number of objects of a change: two directories, the renamed object and the replaced one.
 const TOGETHER_MAX: usize = 4;
 
-/// What keeps other changes away until it is dropped.
+/// Locks that prevent other changes until dropped.
 #[must_use]
 pub(super) struct HeldLocks<'a>(ArrayVec<(&'a LockStripe, MutexGuard<'a, ()>), TOGETHER_MAX>);
 
@@ -61,26 +61,26 @@ impl FileLocks {
         usize::try_from(hash).expect("it is below the number of stripes")
     }
 
-    /// Keeps other changes away from one object.
+    /// Locks one object.
     pub(super) fn hold(&self, handle: &NodeHandle) -> MutexGuard<'_, ()> {
         self.stripes[self.stripe(handle)].lock.lock()
     }
 
-    /// As [`FileLocks::hold`]; `None` where somebody changes it at this moment.
+    /// As [`FileLocks::hold`]; `None` if another thread holds the lock.
     pub(super) fn try_hold(&self, handle: &NodeHandle) -> Option<MutexGuard<'_, ()>> {
         self.stripes[self.stripe(handle)].lock.try_lock()
     }
 
-    /// A number that is another once somebody has changed names in a directory and let go of its
-    /// lock: while it is the same, what was found there since it was read is not changed by others
-    /// of these.
+    /// A counter that changes once another thread has changed names in a directory and released its
+    /// lock: while it is the same, results of earlier look-ups in the directory were not changed
+    /// through this tree.
     pub(super) fn name_changes(&self, directory: &NodeHandle) -> u32 {
         self.stripes[self.stripe(directory)]
             .name_changes
             .load(Ordering::Acquire)
     }
 
-    /// Keeps other changes away from several objects, of which there are at most four.
+    /// Locks several objects, at most four.
     pub(super) fn hold_all<'h>(&self, handles: impl IntoIterator<Item = &'h NodeHandle>) -> HeldLocks<'_> {
         let mut stripes: ArrayVec<usize, TOGETHER_MAX> =
             handles.into_iter().map(|handle| self.stripe(handle)).collect();
@@ -111,9 +111,9 @@ mod tests {
         let before = locks.name_changes(&directory);
         drop(locks.hold(&directory));
         drop(locks.try_hold(&directory));
-        let held = locks.hold_all([&directory, &file]);
+        let lock = locks.hold_all([&directory, &file]);
         assert_eq!(locks.name_changes(&directory), before);
-        drop(held);
+        drop(lock);
         assert_ne!(locks.name_changes(&directory), before);
     }
 

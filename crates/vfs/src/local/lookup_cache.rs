@@ -1,12 +1,13 @@
-//! A cache of the objects that names led to, so that a repeated LOOKUP costs one call for the
-//! attributes (which the reply needs anyway) and neither an open nor a request for the handle.
+//! A cache of the objects of names, so that a repeated LOOKUP costs one system call for the
+//! attributes (which the reply needs anyway), without an open or a request for the handle.
 //!
-//! A name is taken to lead to the same object if device, inode number and birth time are the same.
-//! A file system may reuse the inode of a removed file within the same step of its clock (ext4 of
-//! Linux 6.1 does; the handle then differs although all three are the same). So only objects that
-//! were some time old when they were seen are cached.
+//! A name refers to the same object if device, inode number and birth time are the same. A file
+//! system may reuse the inode of a removed file within the same step of its clock (ext4 of Linux
+//! 6.1 does; the handle then differs although all three are the same). So only objects that had a
+//! minimum age when they were seen are cached.
 //!
-//! Names that were looked up and names from listings are kept in two tables, so that listing a
+//! Names from LOOKUP and names from listings are in two tables, so that listing a large directory
+//! does not evict names that are looked up repeatedly.
 //! large directory does not evict names that are looked up again and again.
 
 use curt_sync::ClockCache;
@@ -16,11 +17,11 @@ use super::hashing::HandleHashBuilder;
 use super::stat::StatxResult;
 use crate::handle::NodeHandle;
 
-/// How many names are remembered that were asked for, and how many that listings have told.
+/// Maximum number of names in each of the two tables.
 const NAMES_MAX: usize = 32 << 10;
 
-/// How old an object has to be: more than any step of a file system's clock whose birth times have
-/// parts of a second, in nanoseconds.
+/// Minimum age of an object in nanoseconds: more than the step of any file system's clock whose
+/// birth times have fractions of a second.
 const AGE_MIN: i128 = 20_000_000;
 
 struct CachedLookup {
@@ -29,35 +30,35 @@ struct CachedLookup {
     object: CachedObject,
 }
 
-/// An object that a name led to.
+/// The object of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CachedObject {
     object: NodeHandle,
     birth: BirthStamp,
 }
 
-/// How a name came to be known.
+/// The source of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameSource {
-    /// It was asked for.
+    /// A LOOKUP.
     Lookup,
-    /// A listing told it.
+    /// A listing.
     Listing,
 }
 
 impl CachedObject {
-    /// Where the name led then.
+    /// The object's handle when it was seen.
     pub(super) const fn object(&self) -> &NodeHandle {
         &self.object
     }
 
-    /// The object's handle, if that is what has this status now.
+    /// The object's handle, if `now` is the status of the same object.
     pub(super) fn handle(&self, now: &StatxResult) -> Option<NodeHandle> {
         (BirthStamp::of(now) == Some(self.birth)).then_some(self.object)
     }
 }
 
-/// What tells an object from a later one at the same place.
+/// Distinguishes an object from a later one with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BirthStamp {
     fsid: u64,
@@ -88,11 +89,11 @@ impl NameLookupCache {
         }
     }
 
-    /// Where a name led when it was last seen; looked for first where `by` has it remembered.
+    /// The cached object of a name; the table of `by` is searched first.
     pub(super) fn find(&self, by: NameSource, directory: &NodeHandle, name: &[u8]) -> Option<CachedObject> {
-        let find = |known: &ClockCache<CachedLookup, HandleHashBuilder>| {
+        let find = |cached: &ClockCache<CachedLookup, HandleHashBuilder>| {
             let is = |child: &CachedLookup| child.is(directory, name);
-            known.read((directory, name), is, |child| child.object)
+            cached.read((directory, name), is, |child| child.object)
         };
         let (first, second) = match by {
             NameSource::Lookup => (&self.looked_up, &self.listed),
@@ -101,14 +102,15 @@ impl NameLookupCache {
         find(first).or_else(|| find(second))
     }
 
-    /// A name leads elsewhere now.
+    /// Removes a name whose object has changed.
     pub(super) fn forget(&self, directory: &NodeHandle, name: &[u8]) {
-        for known in [&self.looked_up, &self.listed] {
-            known.remove((directory, name), |child| child.is(directory, name));
+        for cached in [&self.looked_up, &self.listed] {
+            cached.remove((directory, name), |child| child.is(directory, name));
         }
     }
 
-    /// Remembers where a name led, if that is safe; `clock` is the time now, or was a moment ago.
+    /// Caches the object of a name, if this is safe; `clock` is the current time or slightly
+    /// earlier.
     pub(super) fn insert(
         &self,
         by: NameSource,
@@ -129,11 +131,11 @@ impl NameLookupCache {
                 birth,
             },
         };
-        let known = match by {
+        let cached = match by {
             NameSource::Lookup => &self.looked_up,
             NameSource::Listing => &self.listed,
         };
-        known.put((directory, name), |child| child.is(directory, name), child);
+        cached.put((directory, name), |child| child.is(directory, name), child);
     }
 
     pub(super) fn forget_all(&self) {
@@ -148,12 +150,12 @@ impl CachedLookup {
     }
 }
 
-/// Nanoseconds from one time to another.
+/// Nanoseconds between two times.
 fn age(from: Timestamp, to: Timestamp) -> i128 {
     i128::from(to.as_nanoseconds()) - i128::from(from.as_nanoseconds())
 }
 
-/// Whether a time is long enough ago that the clock of a file system must have moved on since.
+/// Whether a time is old enough that the clock of each file system has advanced since.
 pub(super) fn is_settled(time: Timestamp, clock: Timestamp) -> bool {
     age(time, clock) >= AGE_MIN
 }
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_20_ms_old_when_it_was_seen_is_believed_later() {
+    fn only_entries_that_were_20_ms_old_when_seen_are_valid_later() {
         for (birth, seen, believed) in [
             (0, 20, true),
             (0, 19, false),
@@ -230,13 +232,13 @@ mod tests {
     #[test]
     fn another_inode_birth_or_place_is_another_object() {
         let children = NameLookupCache::new();
-        let known = status(5, Some(at(0)));
+        let cached = status(5, Some(at(0)));
         children.insert(
             NameSource::Lookup,
             &handle(1),
             b"name",
             &handle(2),
-            &known,
+            &cached,
             at(1000),
         );
         assert_eq!(children.find(NameSource::Lookup, &handle(1), b"other"), None);
@@ -244,7 +246,7 @@ mod tests {
         let found = children
             .find(NameSource::Lookup, &handle(1), b"name")
             .expect("it was noted");
-        let mut elsewhere = known.clone();
+        let mut elsewhere = cached.clone();
         elsewhere.attributes.fsid = 8;
         for other in [
             status(6, Some(at(0))),
@@ -259,18 +261,25 @@ mod tests {
     }
 
     #[test]
-    fn a_large_listing_has_nothing_forgotten_that_was_asked_for_and_is_bounded() {
+    fn a_large_listing_evicts_no_used_entries_and_is_bounded() {
         let children = NameLookupCache::new();
-        let known = status(5, Some(at(0)));
+        let cached = status(5, Some(at(0)));
         let object = handle(2);
-        children.insert(NameSource::Lookup, &handle(1), b"name", &object, &known, at(1000));
+        children.insert(
+            NameSource::Lookup,
+            &handle(1),
+            b"name",
+            &object,
+            &cached,
+            at(1000),
+        );
         let names = || (0..4 * NAMES_MAX).map(|number| number.to_string().into_bytes());
         for name in names() {
-            children.insert(NameSource::Listing, &handle(1), &name, &object, &known, at(1000));
+            children.insert(NameSource::Listing, &handle(1), &name, &object, &cached, at(1000));
         }
         assert!(children.find(NameSource::Lookup, &handle(1), b"name").is_some());
-        let kept = names().filter(|name| children.find(NameSource::Lookup, &handle(1), name).is_some());
-        assert!((1..=NAMES_MAX).contains(&kept.count()));
+        let cached = names().filter(|name| children.find(NameSource::Lookup, &handle(1), name).is_some());
+        assert!((1..=NAMES_MAX).contains(&cached.count()));
         children.forget_all();
         assert!(names().all(|name| children.find(NameSource::Lookup, &handle(1), &name).is_none()));
     }

@@ -1,9 +1,9 @@
-//! Counts of losses of written data, which only grow: one for the tree, which tells clients to send
-//! uncommitted data again, and one for each file, which tells a writer that its own data may be
-//! among the lost ones.
+//! Counters of losses of written data: one for the tree, whose change makes clients send
+//! uncommitted data again, and one for each file, which shows a writer that its own data may be
+//! lost.
 //!
-//! A file's number is that of a stripe, which it may share with others: a loss of one of these
-//! counts for it as well, which costs its writer one more attempt and never hides anything.
+//! The counter of a file is that of a stripe, which it may share with others: a loss of another
+//! file then counts for it too, which costs its writer one more attempt and never hides a loss.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,19 @@ use crate::handle::NodeHandle;
 
 const STRIPES: usize = 1024;
 
-/// All numbers are SeqCst: who reads one after a sync that followed a loss sees it.
+/// All counters are SeqCst: a thread that reads one after a sync that followed a loss sees the
+/// loss.
 pub(super) struct LossCounters {
     tree: AtomicU64,
-    /// Losses of nobody knows which files.
+    /// Losses of unknown files.
     anywhere: AtomicU64,
     files: Box<[AtomicU64]>,
     hasher: HandleHashBuilder,
 }
 
 impl LossCounters {
-    /// The tree's number begins elsewhere each time, since nobody watched its files while it was
-    /// closed; far from the largest number.
+    /// The tree's counter has a new start value each time, because losses while the tree was closed
+    /// are unknown; the value is far from the maximum.
     pub(super) fn new() -> Self {
         Self {
             tree: AtomicU64::new(RandomState::new().hash_one(0) >> 8),
@@ -41,18 +42,18 @@ impl LossCounters {
         &self.files[usize::try_from(at).expect("it is below the number of stripes")]
     }
 
-    /// The tree's number.
+    /// The tree's counter.
     pub(super) fn of_tree(&self) -> u64 {
         self.tree.load(Ordering::SeqCst)
     }
 
-    /// A file's number.
+    /// A file's counter.
     pub(super) fn of(&self, file: &NodeHandle) -> u64 {
         let own = self.stripe(file).load(Ordering::SeqCst);
         own.wrapping_add(self.anywhere.load(Ordering::SeqCst))
     }
 
-    /// Counts a loss of data of this file, or, where nobody knows of which, of any.
+    /// Counts a loss of data of this file, or of an unknown file.
     pub(super) fn count(&self, file: Option<&NodeHandle>) {
         let of_file = file.map_or(&self.anywhere, |file| self.stripe(file));
         of_file.fetch_add(1, Ordering::SeqCst);
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_to_its_own_file_and_hardly_any_other() {
+    fn a_loss_is_reported_to_its_own_file_and_hardly_any_other() {
         let losses = LossCounters::new();
         let numbers = || {
             (0..200)
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_nobody_knows_what_is_told_to_all() {
+    fn a_loss_of_unknown_data_is_reported_to_all() {
         let losses = LossCounters::new();
         let (before, tree) = (losses.of(&file(1)), losses.of_tree());
         losses.count(None);

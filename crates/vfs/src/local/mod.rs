@@ -1,26 +1,26 @@
-//! A directory of this machine, served as a [`Vfs`](crate::Vfs).
+//! A local directory as a [`Vfs`](crate::Vfs).
 //!
-//! Objects are opened by handle with `O_PATH`; their type is known before anything opens them for
-//! I/O, so devices and FIFOs never are. Names are resolved one at a time, beneath the given
-//! directory, through no symbolic link and into no other file system. The kernel decides
-//! permissions for the caller's ids (`credentials`).
+//! Objects are opened by handle with `O_PATH`; their type is known before they are opened for I/O,
+//! so devices and FIFOs never are. Names are resolved one component at a time, below the given
+//! directory, without following symbolic links and without entering other file systems. The kernel
+//! decides permissions for the caller's ids (`credentials`).
 //!
 //! *Mount points* below the root show the directory that they cover, as with knfsd without
-//! `crossmnt`, because the tree is seen through a private copy of its mount that has no others on
-//! it. If this process lacks the right to make such a copy (CAP_SYS_ADMIN), looking up a mount
-//! point is refused with `EACCES`.
+//! `crossmnt`, because the tree is a private copy of its mount without other mounts on it. Without
+//! permission to make such a copy (CAP_SYS_ADMIN), looking up a mount point fails with `EACCES`.
 //!
-//! *A sub-directory as root:* no name and no `..` leads out of it, and handles are made only for
-//! what was found in it. What others move out of it keeps its handle while it stays on the file
-//! system. Binding handles to their place would cost a walk for each use; it is part of checking
-//! handles (see [`LocalVfs::is_within_root`]).
+//! *A sub-directory as root:* no name and no `..` leads out of it, and handles are created only for
+//! objects found in it. An object that a local process moves out of it keeps its handle while it
+//! stays on the file system. To bind handles to their location would cost a walk for each use; this
+//! is part of checking handles (see [`LocalVfs::is_within_root`]).
 //!
-//! *Descriptors:* objects stay open with `O_PATH` for a moment (`opath_cache`), which grants no
-//! right. Files stay open for I/O for a moment (`file_cache`), each for one caller and purpose,
-//! whose right is checked before each use (`open`). Names and access verdicts are cached too, and
-//! used only while the object's attributes agree (`lookup_cache`, `access_check_cache`).
+//! *Descriptors:* recently used objects stay open with `O_PATH` (`opath_cache`), which grants no
+//! right. Recently used files stay open for I/O (`file_cache`), each for one caller and access
+//! mode, whose permission is checked before each use (`open`). Names and results of access checks
+//! are cached too, and used only while the object's attributes agree (`lookup_cache`,
+//! `access_check_cache`).
 //!
-//! Serving threads have a umask of 0 of their own, because modes come from clients.
+//! Serving threads have their own umask of 0, because modes come from clients.
 
 mod access_check_cache;
 mod credentials;
@@ -83,30 +83,30 @@ use crate::error::Error;
 use crate::handle::{HandleScheme, NodeHandle};
 use crate::result::{PostOpResult, VfsNode, WccResult};
 
-/// Never through a symbolic link, never out of the directory, never into another mount.
+/// Without following symbolic links, leaving the directory, or entering another mount.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Opens the name of an object, and not the object.
+/// Opens with O_PATH.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory of this machine and what is below it.
+/// A local directory tree.
 pub struct LocalVfs {
-    /// The directory as it was given: keeps its file system from being unmounted.
+    /// The directory as given: keeps its file system from being unmounted.
     _given: OwnedFd,
     root: Arc<OwnedFd>,
-    /// What the root and all that is served is mounted by; `None` where the kernel does not tell.
+    /// The mount of the tree; `None` if the kernel does not return it.
     mount: Option<u64>,
     root_handle: NodeHandle,
     root_fileid: u64,
     root_fsid: u64,
     identity: FsIdentity,
     handles: HandleSource,
-    /// Held while an object changes. Before `syncing`, where both are.
+    /// Locked while an object changes. Lock order: before `syncing`.
     locks: FileLocks,
-    /// Held while a file is made durable and what comes of it is noted.
+    /// Locked while a file is made durable and the result is recorded.
     syncing: FileLocks,
     read_support: ReadSupport,
     lookup_cache: NameLookupCache,
@@ -114,8 +114,7 @@ pub struct LocalVfs {
     /// Dropped before the sweeper, which then ends.
     open_caches: Arc<OpenCaches>,
     sweeper: Sweeper,
-    /// Whether changes must be made durable one by one. Relaxed: a change of it is for requests to
-    /// come.
+    /// Whether each change must be made durable. Relaxed: a change applies to later requests.
     stable_metadata: AtomicBool,
     write_latency: WriteLatency,
     losses: LossCounters,
@@ -123,13 +122,13 @@ pub struct LocalVfs {
 }
 
 impl LocalVfs {
-    /// Who makes this tree's handles.
+    /// The scheme of this tree's handles.
     #[must_use]
     pub const fn handle_scheme(&self) -> HandleScheme {
         self.root_handle.scheme()
     }
 
-    /// The only user and group that can be served, where this process may not change its own.
+    /// The only user and group that can be served, if this process cannot change its ids.
     #[must_use]
     pub const fn only_user(&self) -> Option<(u32, u32)> {
         match self.identity {
@@ -138,21 +137,21 @@ impl LocalVfs {
         }
     }
 
-    /// When changes of names and attributes are stable, from now on. A tree that lives in memory
-    /// has nothing to make durable.
+    /// Sets when changes of names and attributes are stable. A tree in memory has nothing to make
+    /// durable.
     pub fn set_metadata_durability(&self, durability: MetadataDurability) {
         let stable =
             durability == MetadataDurability::Stable && self.write_latency.may_block != MayBlock::Never;
         self.stable_metadata.store(stable, Ordering::Relaxed);
     }
 
-    /// Opens (O_PATH) what a handle names, or finds it open.
+    /// Opens (O_PATH) the object of a handle, or returns the open one.
     fn resolve(&self, handle: &NodeHandle) -> Result<Arc<OwnedFd>, Error> {
         if *handle == self.root_handle {
             return Ok(Arc::clone(&self.root));
         }
-        if let Some(held) = self.open_caches.opath_cache.find(handle) {
-            return Ok(held);
+        if let Some(cached) = self.open_caches.opath_cache.find(handle) {
+            return Ok(cached);
         }
         let _stage = stages::enter(RequestStage::Open, "open_by_handle");
         let open = || {
@@ -160,7 +159,7 @@ impl LocalVfs {
                 .open(self.identity, self.root.as_fd(), &self.root_handle, handle)
         };
         let opened = match open() {
-            // What is held for speed must not be what descriptors are missing for.
+            // If descriptors run out, cached ones are closed.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
                 self.open_caches.release_all();
                 open()?
@@ -172,7 +171,7 @@ impl LocalVfs {
         Ok(opened)
     }
 
-    /// What fstat(2) tells of what a handle was resolved to; what is gone is not held any longer.
+    /// fstat(2) of a resolved handle; a removed object is dropped from the cache.
     fn getattr(&self, handle: &NodeHandle, fd: &OwnedFd) -> Result<Attributes, Error> {
         let attributes = attributes_of(fd.as_fd());
         if let Err(error) = attributes {
@@ -181,7 +180,7 @@ impl LocalVfs {
         attributes
     }
 
-    /// Keeps an object at hand for the requests that will follow.
+    /// Caches an open object for following requests.
     fn cache_object(&self, handle: &NodeHandle, opened: &Arc<OwnedFd>) {
         if self.open_caches.opath_cache.insert(handle, opened) {
             self.sweeper.wake();
@@ -193,7 +192,7 @@ impl LocalVfs {
         loop {
             match rustix::fs::openat2(directory, name, PATH, Mode::empty(), BENEATH) {
                 // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether it
-                // mattered.
+                // affected the walk.
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::XDEV) => return Err(Errno::ACCESS),
                 result => return result,
@@ -201,7 +200,7 @@ impl LocalVfs {
         }
     }
 
-    /// As [`LocalVfs::open_name`], but only if the kernel knows the name already; else `EAGAIN`.
+    /// As [`LocalVfs::open_name`], but only if the kernel has the name cached; otherwise `EAGAIN`.
     fn open_known_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         let resolve = BENEATH | ResolveFlags::CACHED;
         match rustix::fs::openat2(directory, name, PATH, Mode::empty(), resolve) {
@@ -211,15 +210,15 @@ impl LocalVfs {
         }
     }
 
-    /// The object behind a descriptor.
+    /// The object of a descriptor.
     fn node(&self, fd: BorrowedFd<'_>) -> Result<VfsNode, Error> {
         let attributes = attributes_of(fd)?;
         let handle = self.handles.of(fd)?;
         Ok(VfsNode { handle, attributes })
     }
 
-    /// Has the table of handles know where an object is that got a name: on its disk before this
-    /// returns, and with no lock held.
+    /// Records the location of an object with a new name in the handle table: on disk before this
+    /// returns, with no lock held.
     fn recorded<T>(
         &self,
         mut changed: WccResult<T>,
@@ -235,7 +234,7 @@ impl LocalVfs {
         changed
     }
 
-    /// Runs a question about the object that `handle` names, as `caller`.
+    /// Runs a read-only operation on the object of `handle`, as `caller`.
     fn ask<T>(
         &self,
         caller: &FsCred<'_>,
@@ -264,7 +263,7 @@ impl LocalVfs {
         }
     }
 
-    /// Runs a change of the object that `handle` names, as `caller`, under the object's lock.
+    /// Runs a change of the object of `handle`, as `caller`, under the object's lock.
     fn change<T>(
         &self,
         caller: &FsCred<'_>,
@@ -274,7 +273,7 @@ impl LocalVfs {
         self.change_with(caller, handle, [], change)
     }
 
-    /// As [`LocalVfs::change`], under the locks of others as well, which change with it.
+    /// As [`LocalVfs::change`], also under the locks of other objects that change with it.
     fn change_with<'h, T>(
         &self,
         caller: &FsCred<'_>,
@@ -325,7 +324,7 @@ impl LocalVfs {
         )
     }
 
-    /// As [`LocalVfs::change`], and what was changed is on stable storage before this returns.
+    /// As [`LocalVfs::change`]; the change is on stable storage before this returns.
     fn change_durably<T>(
         &self,
         caller: &FsCred<'_>,
@@ -336,7 +335,7 @@ impl LocalVfs {
         self.made_durable(changed, handle, fd)
     }
 
-    /// Makes durable what was changed, with no lock held.
+    /// Makes a change durable, with no lock held.
     fn made_durable<T>(
         &self,
         mut changed: WccResult<T>,
@@ -351,9 +350,9 @@ impl LocalVfs {
         changed
     }
 
-    /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file that
-    /// cannot be: the kernel tells once that data did not reach the disk, and if it tells here, no
-    /// commit will hear of it.
+    /// Makes a change of names or attributes durable. [`Error::Lost`] for a regular file if this
+    /// fails: the kernel reports once that data did not reach the disk, and a later commit would
+    /// not see it.
     fn make_durable(&self, handle: &NodeHandle, fd: BorrowedFd<'_>, kind: FileKind) -> Result<(), Error> {
         if !self.stable_metadata.load(Ordering::Relaxed) {
             return Ok(());
@@ -377,8 +376,8 @@ impl LocalVfs {
         }
     }
 
-    /// Makes durable whatever was changed before. Callers that come together share a sync, and a
-    /// loss that it tells of.
+    /// Makes all previous changes durable. Concurrent callers share a sync, and the loss that it
+    /// reports.
     fn sync_file_system(&self) -> Result<(), Error> {
         let _stage = stages::enter(RequestStage::FileSystem, "syncfs");
         self.syncs.wait(self.syncs.ticket(), || {
@@ -391,7 +390,7 @@ impl LocalVfs {
     }
 }
 
-/// What fstat(2) tells; an object that has no name left is stale.
+/// The result of fstat(2); an object without a name is stale.
 fn attributes_of(fd: BorrowedFd<'_>) -> Result<Attributes, Error> {
     let status = {
         let _stage = stages::enter(RequestStage::FileSystem, "fstat");

@@ -20,10 +20,10 @@ use crate::name::check_new_name;
 use crate::result::{CreatedNode, VfsNode, WccResult};
 use crate::{CreateMode, SpecialFile, verifier};
 
-/// How often a look-up or a create goes round when the name comes and goes under it.
+/// Maximum number of retries of a look-up or create while the name changes.
 const TRIES_MAX: usize = 16;
 
-/// The permission bits that an object is made with.
+/// The permission bits of a new object.
 pub(super) fn mode(set: &SetAttributes) -> Mode {
     Mode::from_raw_mode(set.mode.unwrap_or(0) & 0o7777)
 }
@@ -44,16 +44,16 @@ pub(super) fn mknod(
     rustix::fs::mknodat(parent, name, kind, mode, device)
 }
 
-/// How far a name may be looked for.
+/// Whether a look-up may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupWait {
-    /// A disk may be waited for.
+    /// It may wait for a disk.
     MayBlock,
-    /// Only what is in memory.
+    /// Only memory is accessed.
     NoWait,
 }
 
-/// The error for an object that has lost its name. It is not the directory that is stale.
+/// The error for an object without a name. The directory is not stale.
 fn without_name(error: Error) -> Error {
     match error {
         Error::STALE => Errno::NOENT.into(),
@@ -61,7 +61,7 @@ fn without_name(error: Error) -> Error {
     }
 }
 
-/// What MKNOD makes.
+/// The type of the object that MKNOD creates.
 pub(super) const fn kind(special: SpecialFile) -> FileKind {
     match special {
         SpecialFile::CharacterDevice(_) => FileKind::CharacterDevice,
@@ -72,7 +72,7 @@ pub(super) const fn kind(special: SpecialFile) -> FileKind {
 }
 
 impl LocalVfs {
-    /// Finds a name, `.` and `..` too, in a directory that the kernel lets the caller search.
+    /// Looks up a name, including `.` and `..`, in a directory that the caller may search.
     pub(super) fn find(
         &self,
         fd: BorrowedFd<'_>,
@@ -104,8 +104,8 @@ impl LocalVfs {
         }
     }
 
-    /// Finds a name that is not `.` or `..`: where it led lately if it still does, else by opening
-    /// it. `EAGAIN` for what is out of reach.
+    /// Looks up a name other than `.` and `..`: the cached object if it is still valid, otherwise
+    /// by opening it. `EAGAIN` if this may block.
     pub(super) fn find_child(
         &self,
         fd: BorrowedFd<'_>,
@@ -113,8 +113,8 @@ impl LocalVfs {
         name: &[u8],
         reach: LookupWait,
     ) -> Result<VfsNode, Error> {
-        // A look by name waits for nothing while the object is held: its inode is in memory, and so
-        // is the way to it.
+        // Access by name does not block while the object is open: its inode is in memory, and so is
+        // the path to it.
         let is_in_reach =
             |object: &NodeHandle| reach == LookupWait::MayBlock || self.is_inode_in_memory(object);
         let remembered = self.lookup_cache.find(NameSource::Lookup, directory, name);
@@ -139,7 +139,7 @@ impl LocalVfs {
             return Ok(node);
         }
         self.cache_object(&handle, &Arc::new(found));
-        // What a table knows has to be recorded each time.
+        // A handle table has to record each name.
         if handle.scheme() == HandleScheme::Kernel {
             self.lookup_cache
                 .insert(NameSource::Lookup, directory, name, &handle, &seen, now());
@@ -147,9 +147,9 @@ impl LocalVfs {
         Ok(node)
     }
 
-    /// Opens (`O_PATH`) what a name leads to. While something is renamed over the name, it leads
-    /// for a moment to an object that has no link any more: whoever looks then is told of that
-    /// object, as by the kernel, if looking again finds no other.
+    /// Opens (`O_PATH`) the object of a name. While an object is renamed over the name, the name
+    /// refers for a moment to an object without links. The second attempt then returns that object,
+    /// as the kernel does, if it does not find another.
     fn open_named(
         &self,
         fd: BorrowedFd<'_>,
@@ -169,8 +169,8 @@ impl LocalVfs {
         }
     }
 
-    /// Makes a regular file, or takes the one that is there. What was there and is gone before it
-    /// could be taken (something was renamed over it) does not count.
+    /// Creates a regular file, or uses the existing one. If the existing one is replaced before it
+    /// can be used (rename over it), this tries again.
     pub(super) fn create_file(
         &self,
         caller: &FsCred<'_>,
@@ -180,7 +180,7 @@ impl LocalVfs {
     ) -> WccResult<CreatedNode> {
         for _ in 1..TRIES_MAX {
             let changed = self.create_or_take(caller, directory, name, mode);
-            // It is not the directory that is stale.
+            // The directory is not stale.
             let passing = matches!(changed.value, Err(Error::STALE)) && changed.after.is_some();
             if !passing {
                 return changed;
@@ -222,8 +222,8 @@ impl LocalVfs {
             Err(Errno::EXIST.into())
         });
         let changed = self.recorded(changed, |created| created.node.handle, directory, name);
-        // The file before its name: what a name leads to has its times (an exclusive create's
-        // verifier) and its owner.
+        // The file before its name: a name refers to an object with its times (an exclusive
+        // create's verifier) and its owner.
         let changed = self.settled_object(changed, made.as_ref());
         let changed = self.made_durable(changed, directory, parent);
         match (&changed.value, mode) {
@@ -231,8 +231,7 @@ impl LocalVfs {
                 Ok(CreatedNode { node, new: false }),
                 CreateMode::Unchecked(SetAttributes { size: Some(size), .. }),
             ) => {
-                // Under the file's own lock, which must not be waited for while holding the
-                // directory's.
+                // Under the file's own lock, which must not be taken while holding the directory's.
                 let value = self.resize(caller, node.handle, *size);
                 WccResult { value, ..changed }
             }
@@ -240,7 +239,7 @@ impl LocalVfs {
         }
     }
 
-    /// Makes durable what was made, where there is anything beyond its name: `made`.
+    /// Makes the new object durable, if it has more than its name: `made`.
     fn settled_object(
         &self,
         mut changed: WccResult<CreatedNode>,
@@ -317,7 +316,7 @@ impl LocalVfs {
         Ok((CreatedNode { node, new: true }, file))
     }
 
-    /// Makes anything but a regular file.
+    /// Creates an object that is not a regular file.
     pub(super) fn make(
         &self,
         caller: &FsCred<'_>,
@@ -334,8 +333,7 @@ impl LocalVfs {
                 .with_capabilities(setting(caller), || make(parent))??;
             let made = self.open_name(parent, name)?;
             let mut node = self.node(made.as_fd()).map_err(without_name)?;
-            // Somebody on this machine has put something else there: what is to be set is not for
-            // that.
+            // A local process has replaced the object: the attributes are not for that one.
             if node.attributes.kind != kind {
                 return Err(Errno::NOENT.into());
             }
@@ -350,9 +348,9 @@ impl LocalVfs {
         self.made_durable(changed, directory, parent)
     }
 
-    /// Sets what making did not: owner (for the privileged), group, size and times. An owner or
-    /// group that the caller may not set stays as it is, as with other servers; the answer's
-    /// attributes say so. Whether there was anything to set.
+    /// Sets the remaining attributes: owner (if privileged), group, size and times. An owner or
+    /// group that the caller may not set remains unchanged, as with other servers; the attributes
+    /// of the result show this. Returns whether there was anything to set.
     fn set_rest(&self, caller: &FsCred<'_>, fd: BorrowedFd<'_>, set: &SetAttributes) -> Result<bool, Error> {
         let rest = SetAttributes {
             mode: None,
@@ -380,7 +378,7 @@ impl LocalVfs {
     }
 }
 
-/// Whether a create may take what exists.
+/// Whether a create may use the existing object.
 fn check_taking(attributes: &Attributes, mode: CreateMode<'_>) -> Result<(), Errno> {
     match mode {
         CreateMode::Guarded(_) => Err(Errno::EXIST),
@@ -445,7 +443,7 @@ mod tests {
         }
         let at_hand = || vfs.lookup_nowait(&FsCred::ROOT, &vfs.root(), b"file").is_some();
         let look_up = || vfs.lookup(&FsCred::ROOT, &vfs.root(), b"file").value.unwrap();
-        // The kernel forgets for others, too, who have it do so: some tries.
+        // Other processes' use may prevent the kernel from dropping it: several attempts.
         let comes_true = |happens: &dyn Fn() -> bool| (0..100).any(|_| happens());
         look_up();
         assert!(
@@ -465,7 +463,7 @@ mod tests {
         assert!(comes_true(&|| {
             look_up();
             vfs.open_caches.opath_cache.release_all();
-            // The kernel has it now: it is opened, and held.
+            // The kernel has it in memory now: it is opened and cached.
             at_hand()
         }));
     }

@@ -1,14 +1,12 @@
-//! Recently used objects, held open with `O_PATH` under their handles: opening by handle costs
-//! several system calls and two changes of capabilities; finding an object here costs none.
+//! Recently used objects, kept open with `O_PATH` and indexed by handle. Opening by handle costs
+//! several system calls and two changes of capabilities; a cache hit costs none.
 //!
-//! Such a descriptor grants no right: I/O opens the object with the caller's rights. While it is
-//! open it refers to the same object as the handle, whatever is renamed; a removed object is
-//! recognised by its link count, which every user checks. But it keeps the space of a file that
-//! somebody else removes. So an unused one is closed within two ticks, and one that is removed
-//! through us at once.
+//! Such a descriptor grants no right: I/O opens the object with the caller's permissions. It refers
+//! to the same object as the handle, even after renames; a removed object has a link count of 0,
+//! which each user checks. But it keeps the space of a file that another process removes. So an
+//! unused one is closed within two ticks, and one that is removed through the server at once.
 //!
-//! The number is bounded. The sweeper (`sweeper`), whose rounds are the ticks, closes those that
-//! are idle.
+//! The number is bounded. The sweeper (`sweeper`), whose rounds are the ticks, closes idle ones.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,9 +17,9 @@ use rustix::process::{Resource, getrlimit};
 use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
-/// No more than this, however many descriptors there may be.
+/// Maximum number, whatever the limit of descriptors.
 const HELD_MAX: u64 = 4096;
-/// The part of the process's descriptors that may be used here.
+/// The fraction of the process's descriptors for this cache.
 const DESCRIPTOR_SHARE: u64 = 4;
 
 struct OPathEntry {
@@ -34,20 +32,20 @@ pub(super) struct OPathCache {
 }
 
 impl OPathCache {
-    /// Room for `most` objects; 0 holds none.
+    /// A cache for at most `most` objects; 0 caches none.
     pub(super) fn new(most: usize) -> Self {
         Self {
             entries: ClockCache::new(most),
         }
     }
 
-    /// What a process with this one's limit of descriptors should hold.
+    /// The number of objects for this process's limit of descriptors.
     pub(super) fn room() -> usize {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         usize::try_from((limit / DESCRIPTOR_SHARE).min(HELD_MAX)).unwrap_or(0)
     }
 
-    /// Whether an object is held.
+    /// Whether an object is cached.
     pub(super) fn contains(&self, handle: &NodeHandle) -> bool {
         self.find(handle).is_some()
     }
@@ -57,7 +55,7 @@ impl OPathCache {
         self.entries.read(handle, is, |entry| Arc::clone(&entry.fd))
     }
 
-    /// Holds an object, in place of others if there is no room. Whether it is the first.
+    /// Caches an object, in place of others if necessary. Returns whether it is the first.
     pub(super) fn insert(&self, handle: &NodeHandle, fd: &Arc<OwnedFd>) -> bool {
         let is = |entry: &OPathEntry| entry.handle == *handle;
         let (handle, fd) = (*handle, Arc::clone(fd));
@@ -65,17 +63,18 @@ impl OPathCache {
         self.entries.put(handle, is, entry)
     }
 
-    /// Lets go of an object.
+    /// Removes an object.
     pub(super) fn release(&self, handle: &NodeHandle) {
         self.entries.remove(handle, |entry| entry.handle == *handle);
     }
 
-    /// Lets go of everything.
+    /// Removes all objects.
     pub(super) fn release_all(&self) {
         self.entries.clear();
     }
 
-    /// A tick has passed: lets go of what nobody used in it. Whether anything is still held.
+    /// Called at each tick: closes objects not used since the last one. Returns whether any is
+    /// left.
     pub(super) fn sweep(&self) -> bool {
         self.entries.sweep();
         !self.entries.is_empty()
@@ -98,17 +97,17 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_what_is_idle_goes_within_two_ticks() {
-        let held = OPathCache::new(1000);
+        let cache = OPathCache::new(1000);
         let (used, idle) = (descriptor(), descriptor());
-        assert!(held.insert(&handle(1), &used));
-        assert!(!held.insert(&handle(2), &idle));
+        assert!(cache.insert(&handle(1), &used));
+        assert!(!cache.insert(&handle(2), &idle));
         for _ in 0..5 {
-            assert!(held.find(&handle(1)).is_some());
-            assert!(held.sweep());
+            assert!(cache.find(&handle(1)).is_some());
+            assert!(cache.sweep());
         }
         assert_eq!((Arc::strong_count(&used), Arc::strong_count(&idle)), (2, 1));
-        assert!(!held.sweep());
+        assert!(!cache.sweep());
         assert_eq!(Arc::strong_count(&used), 1);
-        assert!(held.find(&handle(1)).is_none());
+        assert!(cache.find(&handle(1)).is_none());
     }
 }

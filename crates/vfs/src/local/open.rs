@@ -1,4 +1,4 @@
-//! Opening regular files for I/O, and the rights to files that are already open. Nothing else
+//! Opening regular files for I/O, and permissions on files that are already open. Only this module
 //! decides whether a caller may use a descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 
-/// An open file and what it is like, just before it is used.
+/// An open file and its attributes just before use.
 pub(super) type OpenedFile = (Arc<OpenLocalFile>, Attributes);
 
 /// Why there is none.
@@ -41,8 +41,8 @@ impl OpenFailure {
 }
 
 impl LocalVfs {
-    /// Has a regular file open for a caller, who has the right to it now, and this thread work as
-    /// the caller.
+    /// Opens a regular file, or finds it in the cache, for a caller with current permission, and
+    /// sets this thread's credentials to the caller.
     pub(super) fn open_file(
         &self,
         caller: &FsCred<'_>,
@@ -56,7 +56,7 @@ impl LocalVfs {
         }
     }
 
-    /// As [`LocalVfs::open_file`]; `None` where a disk might have to be waited for.
+    /// As [`LocalVfs::open_file`]; `None` if it might have to wait for a disk.
     pub(super) fn open_file_nowait(
         &self,
         caller: &FsCred<'_>,
@@ -68,7 +68,7 @@ impl LocalVfs {
             MayBlock::Always => None,
             MayBlock::Data => {
                 let _stage = stages::enter(RequestStage::Open, "open_file");
-                // Who opens it at this moment may wait for the disk.
+                // A thread that is opening it may be waiting for the disk.
                 match self.open_caches.file_cache.find_nowait(handle, purpose, caller)? {
                     FileCacheLookup::Open(file) => Some(self.use_open(caller, handle, purpose, file)),
                     FileCacheLookup::Missing(ticket) if self.is_inode_in_memory(handle) => {
@@ -80,8 +80,8 @@ impl LocalVfs {
         }
     }
 
-    /// Whether a look at an object waits for nothing: its inode is in memory, and the file system
-    /// is of this machine.
+    /// Whether access to an object does not block: its inode is in memory, and the file system is
+    /// local.
     pub(super) fn is_inode_in_memory(&self, handle: &NodeHandle) -> bool {
         match self.write_latency.may_block {
             MayBlock::Never => true,
@@ -149,9 +149,9 @@ impl LocalVfs {
         }
     }
 
-    /// Opens a regular file for I/O. The kernel decides for the caller's ids; beyond that its owner
-    /// may, whatever the mode (it may have opened it before the mode changed), and who may execute
-    /// may read, for a program is executed by reading it.
+    /// Opens a regular file for I/O. The kernel decides for the caller's ids. In addition its owner
+    /// may, whatever the mode (it may have opened it before the mode changed), and a caller with
+    /// execute permission may read, because executing a program reads it.
     pub(super) fn open_data(
         &self,
         caller: &FsCred<'_>,
@@ -165,7 +165,7 @@ impl LocalVfs {
             _ => return Err(Errno::INVAL.into()),
         }
         match self.open_as_caller(caller, fd, attributes, purpose) {
-            // What is kept for speed must not be what descriptors are missing for.
+            // If descriptors run out, cached ones are closed.
             Err(Error::Os(Errno::MFILE | Errno::NFILE)) => {
                 self.open_caches.release_all();
                 self.open_as_caller(caller, fd, attributes, purpose)
@@ -181,7 +181,7 @@ impl LocalVfs {
         attributes: &Attributes,
         purpose: OpenAccess,
     ) -> Result<OwnedFd, Error> {
-        // O_NONBLOCK: a lease that another process holds is an EAGAIN to be retried, not a wait.
+        // O_NONBLOCK: a lease of another process returns EAGAIN instead of blocking.
         let flags = OFlags::NONBLOCK
             | match purpose {
                 OpenAccess::Read => OFlags::RDONLY,
@@ -198,7 +198,7 @@ impl LocalVfs {
         }
     }
 
-    /// Whether a caller, as whom this thread works, could open a file that is open already.
+    /// Whether a caller, whose credentials this thread has, could open a file that is open already.
     fn check_right(
         &self,
         caller: &FsCred<'_>,
@@ -215,16 +215,16 @@ impl LocalVfs {
             Err(Errno::ACCESS) if may_override(caller, fd, attributes, purpose) => {}
             result => result?,
         }
-        // Opening one to write at some place is refused to everybody, and writing to one that is
-        // open is not.
+        // Opening one for writing at an offset fails for all callers, but writing through an open
+        // descriptor does not.
         if purpose == OpenAccess::Write && is_append_only(fd)? {
             return Err(Errno::PERM.into());
         }
         Ok(())
     }
 
-    /// Closes what is kept of an object that cannot be looked at. If somebody removed it, its space
-    /// is not to be kept from the others, whatever of it was not durable.
+    /// Closes cached descriptors of an object that is stale: if a process removed it, its space
+    /// should be freed, even if unstable data were not committed.
     pub(super) fn release_if_stale(&self, handle: &NodeHandle, error: Error) {
         self.open_caches.file_cache.release(handle);
         self.open_caches.opath_cache.release(handle);

@@ -28,15 +28,15 @@ use crate::MayBlock;
 use crate::caller::FsCred;
 
 impl LocalVfs {
-    /// Opens a directory to serve it, and finds out how: by the kernel's handles or by table, as
-    /// anybody or as this process's user alone. The calling thread's ids and capabilities stay as
-    /// they are.
+    /// Opens a directory to serve it, and determines the source of handles (kernel or table) and
+    /// the possible credentials (any, or only this process's user). Does not change the calling
+    /// thread's ids and capabilities.
     pub fn open(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
         std::thread::scope(|scope| scope.spawn(|| Self::open_here(path, options)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Trying out handles changes what this thread works as.
+    /// Runs on a new thread, because testing handles changes the thread's credentials.
     fn open_here(path: &Path, options: &LocalOptions) -> Result<Self, LocalError> {
         let failed = |source| LocalError::Open {
             path: path.to_owned(),
@@ -44,7 +44,7 @@ impl LocalVfs {
         };
         let identity = FsIdentity::of_process();
         if identity == FsIdentity::Anybody {
-            // The thread that started this one may have worked for somebody.
+            // The thread that started this one may have had other credentials.
             identity.switch_to(&FsCred::ROOT).map_err(failed)?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -53,7 +53,7 @@ impl LocalVfs {
         let reopened = data::reopen(root.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
         reopened.map_err(|errno| match errno {
             Errno::NOENT => LocalError::NoProc(errno),
-            // It is there, and not to be read by this process.
+            // It exists, but this process may not read it.
             other => failed(other),
         })?;
         let handles = HandleSource::choose(path, root.as_fd(), identity, options)?;
@@ -65,12 +65,12 @@ impl LocalVfs {
             OPathCaching::On => OPathCache::room(),
             OPathCaching::Off => 0,
         };
-        let kept = Arc::new(OpenCaches {
+        let open_caches = Arc::new(OpenCaches {
             opath_cache: OPathCache::new(room),
             file_cache: FileCache::new(options.file_caching == FileCaching::On),
             unstable_files: UnstableFiles::new(OPathCache::room() / 4),
         });
-        let sweeper = Sweeper::start(&kept);
+        let sweeper = Sweeper::start(&open_caches);
         Ok(Self {
             _given: given,
             mount: stat::mount_of(root.as_fd()),
@@ -85,7 +85,7 @@ impl LocalVfs {
             read_support: ReadSupport::new(),
             lookup_cache: NameLookupCache::new(),
             access_checks: AccessCheckCache::new(),
-            open_caches: kept,
+            open_caches,
             sweeper,
             stable_metadata: AtomicBool::new(stable_metadata),
             write_latency: WriteLatency::new(waits),
@@ -95,8 +95,7 @@ impl LocalVfs {
     }
 }
 
-/// The directory, seen through a mount of our own on which nothing else is mounted, if we may have
-/// one.
+/// The directory in a private mount without other mounts on it, if permitted.
 fn without_mounts(given: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;

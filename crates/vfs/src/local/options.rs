@@ -1,41 +1,41 @@
-//! How a local tree is to be served, and why it may not be.
+//! Options of a local tree, and errors of opening it.
 
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Who makes the handles of a local tree.
+/// The source of a tree's handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandleChoice {
-    /// The kernel where it can, else a table of our own.
+    /// The kernel if possible, otherwise a table.
     #[default]
     Auto,
-    /// The kernel alone: refused where it cannot.
+    /// Only the kernel: an error if this is not possible.
     Kernel,
-    /// The table, wherever.
+    /// Always the table.
     Table,
 }
 
 /// When a change of names or attributes is on stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetadataDurability {
-    /// Before it is answered, as RFC 1813 §4.8 wants it (`sync` in exports(5)).
+    /// Before the reply, as required by RFC 1813 section 4.8 (`sync` in exports(5)).
     #[default]
     Stable,
-    /// When the file system gets to it (`async`).
+    /// When the file system writes it (`async`).
     Eventual,
 }
 
-/// How a local tree is served.
+/// Options of a local tree.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {
-    /// Who makes handles.
+    /// The source of handles.
     pub handles: HandleChoice,
-    /// The file of the handle table, should it be needed; without one there is none.
+    /// The file of the handle table, if one is needed; without it there is no table.
     pub table: Option<PathBuf>,
     /// When changes are stable.
     pub metadata: MetadataDurability,
-    /// Whether objects that were used lately are held open under their handles.
+    /// Whether recently used objects stay open with `O_PATH`.
     pub opath_caching: OPathCaching,
     /// Whether files stay open for I/O between requests.
     pub file_caching: FileCaching,
@@ -44,22 +44,22 @@ pub struct LocalOptions {
 /// Whether files stay open for I/O between requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileCaching {
-    /// For up to two seconds after their last use, those open to write for half a second, as
-    /// descriptors allow.
+    /// For up to two seconds after their last use, half a second if open for writing, as far as
+    /// descriptors permit.
     #[default]
     On,
-    /// Each READ and WRITE opens its file anew.
+    /// Each READ and WRITE opens its file.
     Off,
 }
 
-/// Whether objects that were used lately are held open (`O_PATH`) under their handles.
+/// Whether recently used objects stay open with `O_PATH`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OPathCaching {
-    /// For up to two seconds after their last use, as many as a quarter of the process's
-    /// descriptors, and 4,096, allow.
+    /// For up to two seconds after their last use; at most a quarter of the process's descriptors,
+    /// and 4,096.
     #[default]
     On,
-    /// Not at all: each request finds its object anew.
+    /// No: each request opens its object.
     Off,
 }
 
@@ -72,13 +72,13 @@ pub enum LocalError {
     Open {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Errno,
     },
-    /// /proc/self/fd does not work: without it no object can be opened that was found by handle.
+    /// /proc/self/fd does not work: it is needed to open objects found by handle.
     #[error("/proc is not mounted, or hidden from this process: {0}")]
     NoProc(Errno),
-    /// Neither the kernel nor a table gives handles.
+    /// Neither the kernel nor a table provides handles.
     #[error("{path}: no file handles: {kernel}; {table}", path = path.display())]
     NoHandles {
         /// The directory.

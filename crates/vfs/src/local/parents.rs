@@ -1,5 +1,4 @@
-//! The path up from a directory, which ends at the root of the tree: nothing above or beside it is
-//! ever exposed.
+//! The path from a directory to the root of the tree: objects outside the root are never exposed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +11,7 @@ use super::stat::{self, StatxResult, status};
 use super::{LocalVfs, PATH};
 use crate::error::Error;
 
-/// The way to the parent, its parent, and so on: as far as it is looked at by name.
+/// A relative path to ancestors: the number of levels that are checked by name.
 const UPWARDS: &[u8] = b"../../../../../../../../";
 
 impl LocalVfs {
@@ -26,7 +25,7 @@ impl LocalVfs {
             return Ok(rustix::io::fcntl_dupfd_cloexec(directory, 0)?);
         }
         let parent = match rustix::fs::openat(directory, c"..", PATH | OFlags::DIRECTORY, Mode::empty()) {
-            // The kernel knows by itself that it lies outside of the root's mount.
+            // The kernel detects that it is outside of the root's mount.
             Err(Errno::NOENT) => return Err(Error::STALE),
             parent => parent?,
         };
@@ -41,7 +40,7 @@ impl LocalVfs {
         attributes.fileid == self.root_fileid && attributes.fsid == self.root_fsid
     }
 
-    /// Whether a directory is the root or lies below it, whoever may search the way up.
+    /// Whether a directory is the root or below it, independent of search permissions.
     fn is_within_root(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         self.identity
             .with_capabilities(CapabilitySet::DAC_READ_SEARCH, || {
@@ -61,8 +60,8 @@ impl LocalVfs {
             })?
     }
 
-    /// Whether the parent of a directory, which has these attributes, is the root or lies below it,
-    /// by looks at those above it and with the caller's rights. `false`: that is not known.
+    /// Whether the parent of a directory, with these attributes, is the root or below it,
+    /// checked by name with the caller's permissions. `false` if unknown.
     pub(super) fn has_above(&self, directory: BorrowedFd<'_>, parent: &Attributes) -> bool {
         let mut here = *parent;
         for level in 2.. {
@@ -92,7 +91,7 @@ mod tests {
     use crate::handle::NodeHandle;
     use crate::{FsCred, LocalOptions, ReaddirDetail, Vfs, Visit};
 
-    /// What a listing tells of a directory's parent.
+    /// The parent of a directory as returned by a listing.
     fn listed_parent(vfs: &LocalVfs, directory: &NodeHandle) -> Option<NodeHandle> {
         let mut parent = None;
         let listed = vfs.read_directory(&FsCred::ROOT, directory, 0, ReaddirDetail::Nodes, &mut |entry| {
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_parent_is_told_only_while_it_is_the_parent_and_in_the_tree() {
+    fn a_cached_parent_is_valid_only_while_it_is_the_parent_and_in_the_tree() {
         let beside = tempfile::tempdir().unwrap();
         let at = |path: &str| beside.path().join(path);
         for path in ["tree/above/below", "tree/other", "elsewhere"] {

@@ -1,10 +1,10 @@
-//! Reading: small amounts are copied from the page cache, large ones returned as pieces of a file
-//! for sendfile(2).
+//! Reading: small amounts are copied from the page cache, large ones are returned as a range of the
+//! file for sendfile(2).
 //!
-//! The attributes of an answer are taken before the data. If the file changes in between, the
-//! reader has newer data with an older time, and will notice; the other way round it would not. A
-//! read that must not wait asks the kernel whether the data are in memory (`RWF_NOWAIT`,
-//! cachestat(2)); a file system that cannot say so is remembered, and counts as slow.
+//! The attributes of a result are read before the data. If the file changes in between, the reader
+//! has newer data with an older time, and will notice; in the other order it would not. A read that
+//! must not wait checks whether the data are in memory (`RWF_NOWAIT`, cachestat(2)); a file system
+//! without support for this is recorded, and counts as slow.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{FetchOptions, FetchResult, FileRange, PostOpResult, ReadResult};
 
-/// From this size on a piece is cheaper than a copy, in bytes.
+/// Minimum size in bytes for which a range is cheaper than a copy.
 const PIECE_MIN: u64 = 16 << 10;
 
-/// Which ways the file system has to say whether data are in memory.
+/// The methods that show whether data are in memory.
 #[derive(Debug)]
 pub(super) struct ReadSupport {
-    /// How large a page of the page cache is, in bytes: asked for when a tree is opened, for a
-    /// serving thread may not ask.
+    /// Page size in bytes: read when a tree is opened, because the seccomp filter of serving
+    /// threads forbids it.
     page: u64,
-    /// It has no reads that never wait. Relaxed, as the others: whoever sees it late asks once
-    /// more.
+    /// The file system does not support RWF_NOWAIT. Relaxed, like the others: a thread that sees it
+    /// late tries once more.
     without_nowait: AtomicBool,
     /// The kernel has no cachestat(2).
     without_cachestat: AtomicBool,
-    /// A piece of a file could not be sent.
-    pub(super) without_pieces: Arc<AtomicBool>,
+    /// A range of a file could not be sent.
+    pub(super) without_ranges: Arc<AtomicBool>,
 }
 
 impl ReadSupport {
@@ -49,13 +49,12 @@ impl ReadSupport {
             page: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
             without_nowait: AtomicBool::new(false),
             without_cachestat: AtomicBool::new(false),
-            without_pieces: Arc::default(),
+            without_ranges: Arc::default(),
         }
     }
 }
 
-/// Where a read begins, how much it may bring at most, and whether that reaches the end of the
-/// file.
+/// The range of a read, and whether it reaches the end of the file.
 struct ReadRange {
     offset: u64,
     count: u32,
@@ -108,7 +107,7 @@ impl LocalVfs {
         value.transpose().map(|value| PostOpResult { attributes, value })
     }
 
-    /// Reads from an open file that had `size` bytes a moment ago.
+    /// Reads from an open file that had `size` bytes just before.
     fn fetch_open(
         &self,
         file: &OpenLocalFile,
@@ -120,10 +119,10 @@ impl LocalVfs {
     ) -> Result<Option<FetchResult>, Error> {
         let span = ReadRange::of(offset, count, size);
         let wait = how.wait || self.write_latency.may_block == MayBlock::Never;
-        let piece = how.sendfile
+        let as_range = how.sendfile
             && u64::from(span.count) >= PIECE_MIN
-            && !self.read_support.without_pieces.load(Ordering::Relaxed);
-        if piece {
+            && !self.read_support.without_ranges.load(Ordering::Relaxed);
+        if as_range {
             if !wait && !self.all_cached(file.as_fd(), &span) {
                 return Ok(None);
             }
@@ -133,7 +132,7 @@ impl LocalVfs {
                     count: span.count,
                     eof: span.eof,
                 },
-                failed: Arc::clone(&self.read_support.without_pieces),
+                failed: Arc::clone(&self.read_support.without_ranges),
             })));
         }
         if wait || span.count == 0 {
@@ -143,7 +142,7 @@ impl LocalVfs {
         self.read_cached(file.as_fd(), &span, data)
     }
 
-    /// Reads from the page cache; `None` where any of the data are not there.
+    /// Reads from the page cache; `None` if any of the data are not there.
     fn read_cached(
         &self,
         file: BorrowedFd<'_>,
@@ -174,7 +173,7 @@ impl LocalVfs {
         }
     }
 
-    /// Whether every page of a span is in the page cache, as far as can be told.
+    /// Whether all pages of a range are in the page cache, as far as known.
     fn all_cached(&self, file: BorrowedFd<'_>, span: &ReadRange) -> bool {
         if self.read_support.without_cachestat.load(Ordering::Relaxed) {
             return false;
@@ -208,7 +207,7 @@ fn answer<T>(
     }
 }
 
-/// Reads from an open file that had `size` bytes a moment ago.
+/// Reads from an open file that had `size` bytes just before.
 fn read_open(
     file: BorrowedFd<'_>,
     size: u64,
@@ -222,8 +221,8 @@ fn read_open(
     let wanted = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     let _stage = stages::enter(RequestStage::FileSystem, "pread");
     let got = read_append(file, offset, wanted, data)?;
-    // More than the size a moment ago was read of a file that grows; nothing was, if nothing was
-    // asked for.
+    // The file has grown if more was read than its previous size; nothing is read if nothing was
+    // requested.
     let end = got < wanted || offset + got as u64 == size || (wanted == 0 && offset > size);
     Ok(ReadResult {
         count: u32::try_from(got).unwrap_or(count),

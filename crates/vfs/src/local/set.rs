@@ -1,6 +1,5 @@
-//! SETATTR: what the kernel does in one step takes a system call for each attribute here. The
-//! owner's rights are checked before the first of them, so that what fails for want of permission
-//! has changed nothing.
+//! SETATTR: the kernel needs a system call for each attribute. The owner's permissions are checked
+//! before the first, so that a call that fails for lack of permission has changed nothing.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -17,7 +16,7 @@ use crate::error::Error;
 use crate::mode::revoke;
 
 impl LocalVfs {
-    /// Sets what is asked for, as the caller that this thread works as.
+    /// Sets attributes, with the credentials of this thread.
     pub(super) fn set(
         &self,
         caller: &FsCred<'_>,
@@ -26,7 +25,7 @@ impl LocalVfs {
         set: &SetAttributes,
     ) -> Result<(), Error> {
         check_owner(caller, before, set)?;
-        // Opened before anything changes: it may be refused.
+        // Opened before anything changes: this may fail.
         let file = match set.size {
             Some(_) => Some(self.open_data(caller, fd, before, OpenAccess::Write)?),
             None => None,
@@ -93,14 +92,15 @@ impl LocalVfs {
         if owner || explicit(set) {
             return Ok(change()?);
         }
-        // utimensat(2) lets who may write set both times to now, and NFS either of them.
+        // utimensat(2) lets a caller with write permission set both times to now, NFS also one of
+        // them.
         check_access(fd, libc::W_OK)?;
         Ok(self.identity.with_capabilities(CapabilitySet::FOWNER, change)??)
     }
 }
 
-/// What setting needs beyond the caller's rights: without it root's own chmod and chown would lose
-/// the setgid bit of files of groups that it is not in.
+/// Capabilities that SETATTR needs beyond the caller's: without them root's chmod and chown would
+/// clear the setgid bit of files of groups that root is not in.
 pub(super) fn setting(caller: &FsCred<'_>) -> CapabilitySet {
     if caller.privileged {
         CapabilitySet::FSETID
@@ -145,7 +145,7 @@ fn exact(time: Timestamp) -> Timespec {
     }
 }
 
-/// Sets the mtime and the atime of a file that was made just now.
+/// Sets the mtime and the atime of a new file.
 pub(super) fn set_both_times(fd: impl AsFd, mtime: Timestamp, atime: Timestamp) -> Result<(), Errno> {
     let times = Timestamps {
         last_access: exact(atime),

@@ -1,13 +1,12 @@
-//! The sync of a whole file system, which all who want one at the same moment share.
+//! Shared syncs of a whole file system.
 //!
-//! Symbolic links, FIFOs, sockets and devices have no descriptor that fsync(2) takes, so a change
-//! of their attributes is made durable by syncfs(2), which writes what everybody else has unwritten
-//! as well. A sync of the directory would not do in its place: ext4 and XFS then write the log only
-//! up to the last change of the directory itself.
+//! Symbolic links, FIFOs, sockets and devices have no descriptor for fsync(2), so a change of their
+//! attributes is made durable by syncfs(2), which also writes all other unwritten data. A sync of
+//! the directory is not sufficient: ext4 and XFS then write the log only up to the last change of
+//! the directory itself.
 //!
 //! Invariants: at most one sync is in progress; a request is served by a sync that began after it,
-//! so by the second from then at the latest, and gets that sync's failure even if a later one
-//! succeeds.
+//! so at the latest by the second one, and fails with that sync even if a later one succeeds.
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -21,29 +20,29 @@ pub(super) struct SharedSync {
     ended: Condvar,
 }
 
-/// Syncs are numbered from 1 on.
+/// Syncs are numbered from 1.
 #[derive(Default)]
 struct SyncRounds {
     begun: u64,
     ended: u64,
-    /// The last one that failed, and of what.
+    /// The number and error of the last failed sync.
     failed: Option<(u64, Error)>,
 }
 
-/// The first sync that covers what was changed before it was taken.
+/// The number of the first sync that covers earlier changes.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct SyncTicket(u64);
 
 impl SharedSync {
-    /// To be taken after the change that is to be made durable.
+    /// To be called after the change that is to be made durable.
     pub(super) fn ticket(&self) -> SyncTicket {
-        // The one under way may have passed by what was changed.
+        // The sync in progress may have missed the change.
         SyncTicket(self.rounds.lock().begun + 1)
     }
 
-    /// Returns once a sync of the ticket's number or a later one has ended; `sync` is called if it
-    /// falls to this thread, without any lock held.
+    /// Returns once a sync with the ticket's number or a later one has ended; `sync` is called if
+    /// this thread has to do it, without any lock held.
     pub(super) fn wait(
         &self,
         ticket: SyncTicket,
@@ -71,7 +70,7 @@ impl SharedSync {
     }
 }
 
-/// The sync under way. Dropping it ends it, as a failure if it came to no end.
+/// The sync in progress. Dropping it ends it, as a failure if it did not complete.
 struct SyncRound<'a> {
     of: &'a SharedSync,
     outcome: Result<(), Error>,
@@ -114,7 +113,7 @@ mod tests {
                 })
             });
             assert_eq!(begins.recv(), Ok(()));
-            // What each of them changed was changed after the first sync began.
+            // Their changes are later than the start of the first sync.
             let tickets = [(); LATE].map(|()| shared.ticket());
             let late = tickets.map(|ticket| {
                 let sync = || {
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_heard_by_all_whom_it_concerns_and_by_nobody_else() {
+    fn a_failure_is_reported_to_all_affected_callers_and_to_no_others() {
         let shared = SharedSync::default();
         let before = [shared.ticket(), shared.ticket()];
         let failed = Err(Error::Lost(Errno::IO));

@@ -1,4 +1,4 @@
-//! Converting the system's attributes into ours.
+//! Conversion of the system's attributes.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +7,7 @@ use curt_types::{Attributes, Device, FileKind, Timestamp};
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-/// The attributes that stat(2) told.
+/// The attributes from stat(2).
 pub(super) fn attributes(stat: &Stat) -> Attributes {
     Attributes {
         kind: kind(FileType::from_raw_mode(stat.st_mode)),
@@ -30,7 +30,7 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
     }
 }
 
-/// The attributes that statx(2) told, all of the basic ones having been asked for.
+/// The attributes from statx(2) with all basic attributes.
 pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
     let time = |time: &StatxTimestamp| Timestamp::new(time.tv_sec, time.tv_nsec);
     let mode = u32::from(status.stx_mode);
@@ -55,19 +55,19 @@ pub(super) fn attributes_of_statx(status: &Statx) -> Attributes {
     }
 }
 
-/// What statx(2) tells.
+/// The result of statx(2).
 #[derive(Clone, Debug)]
 pub(super) struct StatxResult {
     pub(super) attributes: Attributes,
-    /// When the object was made; none where the file system does not know.
+    /// The birth time; `None` if the file system has none.
     pub(super) birth: Option<Timestamp>,
 }
 
-/// Looks at a name in a directory, or, with an empty one, at what `fd` stands for. Follows no link
-/// and mounts nothing.
+/// The status of a name in a directory, or, with an empty name, of `fd`. Follows no link and
+/// triggers no automount.
 pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<StatxResult, Errno> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
-    // Not where there is a name: the kernel would look twice whether there is.
+    // Not with a name: the kernel would check twice whether it is empty.
     let flags = if name.is_empty() {
         flags | AtFlags::EMPTY_PATH
     } else {
@@ -79,29 +79,29 @@ pub(super) fn status(fd: BorrowedFd<'_>, name: &[u8]) -> Result<StatxResult, Err
 }
 
 impl StatxResult {
-    /// What was told, all of the basic attributes and the time of birth having been asked for.
+    /// From statx(2) with all basic attributes and the birth time.
     pub(super) fn of(found: &Statx) -> Self {
-        let known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         Self {
             attributes: attributes_of_statx(found),
-            birth: known.then(|| time(found.stx_btime.tv_sec, found.stx_btime.tv_nsec.into())),
+            birth: has_birth.then(|| time(found.stx_btime.tv_sec, found.stx_btime.tv_nsec.into())),
         }
     }
 }
 
-/// What the object behind a descriptor is mounted by; `None` where the kernel does not tell.
+/// The mount of a descriptor's object; `None` if the kernel does not return it.
 pub(super) fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
     let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
 }
 
-/// Whether data can only be appended to a file (chattr +a).
+/// Whether the file is append-only (chattr +a).
 pub(super) fn is_append_only(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MODE)?;
     Ok(found.stx_attributes.contains(StatxAttributes::APPEND))
 }
 
-/// The time now, by the clock that file systems use.
+/// The current time of the clock that file systems use.
 pub(super) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     time(now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0))
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_system_calls_tell_the_same() {
+    fn both_system_calls_return_the_same() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), [7; 5000]).unwrap();
         std::os::unix::fs::symlink("nowhere", directory.path().join("link")).unwrap();

@@ -1,5 +1,4 @@
-//! The thread that closes what is idle. It sleeps while there is nothing to close, and ends with
-//! the tree.
+//! The thread that closes idle descriptors. It sleeps while there are none, and ends with the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -12,38 +11,37 @@ use super::opath_cache::OPathCache;
 use super::unstable::UnstableFiles;
 use crate::error::Error;
 
-/// How often it looks for open files that are idle.
+/// Interval of the sweeps of the file cache.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Every how many of these it looks for objects and watched files that are idle: once a second.
+/// Objects and watched files are swept in each fourth of these: once a second.
 const SLOW: u32 = 4;
 
-/// How often it looks whether a file is gone that has data which are not durable, where there is
-/// nothing else to do.
+/// Interval of the checks for removed files with unstable data, if there is nothing else to do.
 const RARE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// When the sweeper looks next.
+/// When the next sweep is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextSweep {
     Soon,
-    /// Only files are left that wait for somebody to make their data durable.
+    /// Only files with unstable data are left.
     Later,
     /// There is nothing to close.
     WhenWoken,
 }
 
-/// What is kept open for the next request.
+/// Descriptors kept open for following requests.
 pub(super) struct OpenCaches {
-    /// Objects, opened for nothing.
+    /// Objects, opened with O_PATH.
     pub(super) opath_cache: OPathCache,
     /// Files, opened for I/O.
     pub(super) file_cache: FileCache,
-    /// Files with data that are not durable, and those that lately had some.
+    /// Files with unstable data, and those that recently had some.
     pub(super) unstable_files: UnstableFiles,
 }
 
 impl OpenCaches {
-    /// Closes what is idle.
+    /// Closes idle descriptors.
     fn sweep(&self, round: u32) -> NextSweep {
         let files = self.file_cache.sweep();
         if !round.is_multiple_of(SLOW) {
@@ -60,7 +58,7 @@ impl OpenCaches {
         }
     }
 
-    /// Closes whatever is not in use and stands for no data that could be lost.
+    /// Closes all descriptors that are not in use and protect no unstable data.
     pub(super) fn release_all(&self) {
         self.file_cache.release_all();
         self.opath_cache.release_all();
@@ -72,8 +70,8 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    pub(super) fn start(kept: &Arc<OpenCaches>) -> Self {
-        let weak = Arc::downgrade(kept);
+    pub(super) fn start(open_caches: &Arc<OpenCaches>) -> Self {
+        let weak = Arc::downgrade(open_caches);
         let sweeping = std::thread::Builder::new()
             .name("idle files".into())
             .spawn(move || sweep_until_gone(&weak));
@@ -88,7 +86,7 @@ impl Sweeper {
         }
     }
 
-    /// There is something to close later.
+    /// Called when there is something to close later.
     pub(super) fn wake(&self) {
         if let Some(thread) = &self.thread {
             thread.unpark();
@@ -102,16 +100,16 @@ impl Drop for Sweeper {
     }
 }
 
-fn sweep_until_gone(kept: &Weak<OpenCaches>) {
+fn sweep_until_gone(open_caches: &Weak<OpenCaches>) {
     let mut round = 0_u32;
-    while let Some(kept) = kept.upgrade() {
-        let next = kept.sweep(round);
-        drop(kept);
+    while let Some(open_caches) = open_caches.upgrade() {
+        let next = open_caches.sweep(round);
+        drop(open_caches);
         round = round.wrapping_add(1);
         match next {
             NextSweep::Soon => std::thread::park_timeout(INTERVAL),
             NextSweep::Later => {
-                // The round that comes then looks at everything.
+                // The next round sweeps everything.
                 round = 0;
                 std::thread::park_timeout(RARE_INTERVAL);
             }
@@ -127,19 +125,19 @@ mod tests {
 
     #[test]
     fn the_sweeper_ends_with_what_it_sweeps() {
-        let kept = Arc::new(OpenCaches {
+        let open_caches = Arc::new(OpenCaches {
             opath_cache: OPathCache::new(1000),
             file_cache: FileCache::new(true),
             unstable_files: UnstableFiles::new(16),
         });
-        let sweeper = Sweeper::start(&kept);
+        let sweeper = Sweeper::start(&open_caches);
         let handle = NodeHandle::new(HandleScheme::Kernel, 1, &[1]).expect("it is short");
         let root = std::fs::File::open("/").expect("the root can be opened");
-        if kept.opath_cache.insert(&handle, &Arc::new(root.into())) {
+        if open_caches.opath_cache.insert(&handle, &Arc::new(root.into())) {
             sweeper.wake();
         }
-        let weak = Arc::downgrade(&kept);
-        drop(kept);
+        let weak = Arc::downgrade(&open_caches);
+        drop(open_caches);
         drop(sweeper);
         while weak.strong_count() > 0 {
             std::thread::yield_now();

@@ -1,9 +1,9 @@
-//! The system calls that rustix does not offer: handles, the thread's file-system ids, and access
+//! System calls that rustix does not support: handles, the thread's file-system ids, and access
 //! checks by descriptor.
 //!
 //! JUSTIFICATION: there is no safe binding for name_to_handle_at, open_by_handle_at, setfsuid,
-//! setfsgid, cachestat and faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls would
-//! change every thread of the process; only the raw calls change one.
+//! setfsgid, cachestat and faccessat2 with AT_EMPTY_PATH. glibc's wrappers of the id calls change
+//! all threads of the process; only the raw calls change one.
 #![allow(unsafe_code, reason = "system calls without a safe binding")]
 
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::handle::HANDLE_BYTES_MAX;
 
-/// The kernel's `struct file_handle`, with as many bytes as a handle of ours can carry.
+/// The kernel's `struct file_handle`, with the maximum size of a handle here.
 #[repr(C)]
 struct RawHandle {
     bytes: u32,
@@ -21,22 +21,22 @@ struct RawHandle {
     data: [u8; HANDLE_BYTES_MAX],
 }
 
-/// The kernel's name of an object.
+/// A handle of the kernel.
 pub(super) struct KernelHandle {
     pub(super) kind: u8,
     pub(super) bytes: [u8; HANDLE_BYTES_MAX],
     pub(super) length: usize,
-    /// The mount that the object was found by, as statx(2) numbers it (`STATX_MNT_ID`).
+    /// The mount of the object, as in statx(2) (`STATX_MNT_ID`).
     pub(super) mount: u64,
 }
 
-/// The name of the object behind `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or
-/// a kind above 255; `EOPNOTSUPP`: the file system has no such names.
+/// The handle of the object of `fd`. `EOVERFLOW`: it has more than [`HANDLE_BYTES_MAX`] bytes, or a
+/// type above 255; `EOPNOTSUPP`: the file system has no handles.
 pub(super) fn name_to_handle(fd: BorrowedFd<'_>) -> Result<KernelHandle, Errno> {
     name_to_handle_at(fd, c"", libc::AT_EMPTY_PATH)
 }
 
-/// The same of what `name` leads to in a directory; of a symbolic link itself.
+/// The same for `name` in a directory; for a symbolic link itself.
 pub(super) fn name_to_handle_of(directory: BorrowedFd<'_>, name: &CStr) -> Result<KernelHandle, Errno> {
     name_to_handle_at(directory, name, 0)
 }
@@ -49,8 +49,8 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
         data: [0; HANDLE_BYTES_MAX],
     };
     let mut mount: libc::c_int = 0;
-    // SAFETY: `raw` is laid out as `struct file_handle` with `bytes` bytes of room, the path is a C
-    // string, and all pointers are to values that outlive the call.
+    // SAFETY: `raw` has the layout of `struct file_handle` with space for `bytes` bytes, the path
+    // is a C string, and all pointers are to values that outlive the call.
     let status = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -75,8 +75,7 @@ fn name_to_handle_at(fd: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> Res
     })
 }
 
-/// Opens (O_PATH) what a handle names, on the file system of `mount`. `ESTALE` for whatever names
-/// nothing there.
+/// Opens (O_PATH) the object of a handle, on the file system of `mount`. `ESTALE` if there is none.
 pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let mut data = [0; HANDLE_BYTES_MAX];
     data.get_mut(..bytes.len())
@@ -99,27 +98,27 @@ pub(super) fn open_by_handle(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> R
         )
     };
     let fd = i32::try_from(done(status)?).map_err(|_| Errno::BADF)?;
-    // SAFETY: the kernel returned a new descriptor, which nobody else owns.
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets the uid that file accesses of this thread have, and says which it was. There is no error:
-/// ask again to see.
+/// Sets the thread's file-system uid, and returns the previous one. There is no error: call it
+/// again to check.
 pub(super) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: the call takes a number and has no memory effects.
     let before = unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) };
     id(before)
 }
 
-/// Sets the gid that file accesses of this thread have, and says which it was.
+/// Sets the thread's file-system gid, and returns the previous one.
 pub(super) fn set_fs_gid(gid: u32) -> u32 {
     // SAFETY: the call takes a number and has no memory effects.
     let before = unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) };
     id(before)
 }
 
-/// Whether this thread may do all of `rights` (R_OK, W_OK, X_OK) with the object behind `fd`, as
-/// its file-system ids and capabilities are now.
+/// Whether this thread has all of `rights` (R_OK, W_OK, X_OK) on the object of `fd`, by its current
+/// file-system ids and capabilities.
 pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
     // SAFETY: the path is an empty C string; the rest are numbers.
@@ -127,8 +126,7 @@ pub(super) fn check_access(fd: BorrowedFd<'_>, rights: libc::c_int) -> Result<()
     done(status).map(|_| ())
 }
 
-/// Appends up to `count` bytes from `offset` of a file to `data`, as many as there are until the
-/// end.
+/// Appends up to `count` bytes from `offset` of a file to `data`, fewer at the end of the file.
 pub(super) fn read_append(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -149,15 +147,15 @@ pub(super) fn read_append(
             break;
         }
         got += now;
-        // SAFETY: the kernel filled the first `now` bytes of the spare capacity, which lies right
-        // behind the length.
+        // SAFETY: the kernel filled the first `now` bytes of the spare capacity, which follows the
+        // length.
         unsafe { data.set_len(data.len() + now) };
     }
     Ok(got)
 }
 
-/// Appends what of up to `count` bytes from `offset` the page cache has, up to the first that is
-/// not there. `EAGAIN`: that is nothing; `EOPNOTSUPP`: the file system cannot tell.
+/// Appends up to `count` bytes from `offset` that are in the page cache, up to the first that is
+/// not. `EAGAIN`: there are none; `EOPNOTSUPP`: the file system does not support this.
 pub(super) fn read_append_cached(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -166,17 +164,17 @@ pub(super) fn read_append_cached(
 ) -> Result<usize, Errno> {
     data.reserve(count);
     let room = &mut data.spare_capacity_mut()[..count];
-    let piece = libc::iovec {
+    let buffer = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
         iov_len: count,
     };
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the one piece is spare capacity of `data`, which nobody else sees.
-    let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const piece, 1, offset, libc::RWF_NOWAIT) };
+    // SAFETY: the range is spare capacity of `data`, which is not visible elsewhere.
+    let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const buffer, 1, offset, libc::RWF_NOWAIT) };
     let got = done(i64::try_from(got).unwrap_or(-1))?;
     let got = usize::try_from(got).unwrap_or(0);
-    // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which lies right
-    // behind the length.
+    // SAFETY: the kernel filled the first `got` bytes of the spare capacity, which follows the
+    // length.
     unsafe { data.set_len(data.len() + got) };
     Ok(got)
 }
@@ -202,26 +200,27 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-/// How many pages of `length` bytes from `offset` of a file are in the page cache (Linux 6.5).
-/// `ENOSYS` before; `EPERM` for who neither owns the file nor may write it.
+/// Number of pages of `length` bytes from `offset` of a file that are in the page cache (Linux
+/// 6.5). `ENOSYS` on older kernels; `EPERM` for a caller that neither owns the file nor may write
+/// it.
 pub(super) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {
     let range = CachestatRange { offset, length };
     let mut state = Cachestat::default();
-    // SAFETY: both pointers are to values that are laid out as the kernel's and outlive the call;
-    // the last argument is 0.
+    // SAFETY: both pointers are to values with the kernel's layout that outlive the call; the last
+    // argument is 0.
     let status = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut state, 0) };
     done(status).map(|_| state.cached)
 }
 
-/// Gives this thread a umask (and a working directory) of its own, which no other thread sees.
+/// Gives this thread its own umask (and working directory).
 pub(super) fn own_umask() -> Result<(), Errno> {
-    // SAFETY: only what file names and modes are relative to is no longer shared; memory and
-    // descriptors stay as they are.
+    // SAFETY: only the working directory, root and umask are no longer shared; memory and
+    // descriptors are not affected.
     let status = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FS) };
     done(status).map(|_| ())
 }
 
-/// An id from the low 32 bits of what the kernel returns, which may be sign-extended.
+/// An id from the low 32 bits of the kernel's result, which may be sign-extended.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

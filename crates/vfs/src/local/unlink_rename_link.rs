@@ -1,13 +1,12 @@
-//! Removing, renaming and linking names. What loses or gets a name changes with its directory (its
-//! ctime, its number of names): so its lock is held as well, and a write to it at the same moment
-//! tells of nothing but itself.
+//! Removing, renaming and linking names. An object that loses or gets a name changes together with
+//! its directory (its ctime and link count). So its lock is taken as well, and the attributes
+//! around a concurrent write include only the write.
 //!
-//! The object behind a name is found before the locks are held, which are taken in one order, and
-//! has to be the same once they are; if it is not, all of it begins again. Where nobody changed
-//! names in the directory through us meanwhile it is the same: others on this machine are kept away
-//! by no lock, neither before the name is looked at again nor after. It is found by its handle and
-//! kept open only if it is large: then it is closed, and its blocks are freed, when no lock is held
-//! any more.
+//! The object of a name is looked up before the locks are taken, which are taken in a fixed order,
+//! and must be the same afterwards; otherwise all of this starts again. If no name in the directory
+//! was changed through this tree meanwhile, it is the same. Changes by local processes are not
+//! prevented by these locks at any time. The object is found by its handle and kept open only if it
+//! is large: it is then closed, and its blocks are freed, after the locks are released.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,24 +24,27 @@ use crate::handle::NodeHandle;
 use crate::name::check_new_name;
 use crate::result::{LinkResult, RenameResult, WccResult};
 
-/// From so many bytes on a file is held open while its name is removed: freeing its blocks takes a
-/// while.
+/// Minimum size of a file that is kept open while its name is removed: freeing its blocks takes
+/// time.
 const HELD_OPEN_MIN: u64 = 1 << 20;
 
-/// How often a change goes round when its names come to stand for other objects before their locks
-/// are held.
+/// Maximum number of retries of a change while its names change to other objects before their locks
+/// are taken.
 const NAME_TRIES_MAX: usize = 16;
 
 impl LocalVfs {
-    /// What a name stands for, for a caller who may search the directory.
+    /// The object of a name, for a caller who may search the directory.
     fn resolve_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Option<NamedObject> {
         let handle = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
         let handle = handle.ok()?;
-        let held = match self.open_caches.opath_cache.find(&handle) {
+        let opened = match self.open_caches.opath_cache.find(&handle) {
             None if self.is_large(directory, name) => self.open_name(directory, name).ok().map(Arc::new),
-            held => held,
+            opened => opened,
         };
-        Some(NamedObject { handle, _held: held })
+        Some(NamedObject {
+            handle,
+            _opened: opened,
+        })
     }
 
     fn is_large(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
@@ -50,7 +52,7 @@ impl LocalVfs {
         found.is_ok_and(|status| status.stx_blocks.saturating_mul(512) >= HELD_OPEN_MIN)
     }
 
-    /// Whether a name stands for what it stood for. None: for nothing.
+    /// Whether a name refers to the same object as before. `None`: it did not exist.
     fn is_unchanged(&self, directory: BorrowedFd<'_>, name: &[u8], named: Option<&NamedObject>) -> bool {
         let now = name.into_with_c_str(|name| self.handles.handle_of_name(directory, name));
         now.ok().as_ref() == named.map(|named| &named.handle)
@@ -67,7 +69,7 @@ impl LocalVfs {
         loop {
             let last = tries.next().is_none();
             let turns = self.locks.name_changes(directory);
-            // It changes as well, so it is locked, too.
+            // It changes as well, so it is locked too.
             let victim = self.peek(caller, directory, name);
             let others = victim.iter().map(|victim| &victim.handle);
             let (changed, parent) = self.change_with(caller, directory, others, |parent, _| {
@@ -92,7 +94,7 @@ impl LocalVfs {
         }
     }
 
-    /// As [`LocalVfs::resolve_name`], before any lock is held.
+    /// As [`LocalVfs::resolve_name`], before any lock is taken.
     fn peek(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> Option<NamedObject> {
         check_new_name(name).ok()?;
         let parent = self.resolve(directory).ok()?;
@@ -100,18 +102,18 @@ impl LocalVfs {
         self.resolve_name(parent.as_fd(), name)
     }
 
-    /// Lets go of what was kept for an object that had this name.
+    /// Releases cached state of an object that had this name.
     fn after_unlink(&self, victim: &NamedObject, directory: &NodeHandle, name: &[u8]) {
         self.handles.forget(&victim.handle, directory, name);
         self.open_caches.file_cache.release(&victim.handle);
-        let kept = [
+        let cached = [
             self.open_caches.opath_cache.find(&victim.handle),
             self.open_caches.unstable_files.watched(&victim.handle),
         ];
-        // Any other failure does not say that it is gone: what is kept serves those who still have
-        // a name of it.
+        // Other errors do not prove that it is gone: cached descriptors serve callers that use
+        // another name of it.
         let is_gone = |fd: &Arc<OwnedFd>| attributes_of(fd.as_fd()) == Err(Error::STALE);
-        if kept.iter().flatten().next().is_some_and(is_gone) {
+        if cached.iter().flatten().next().is_some_and(is_gone) {
             self.open_caches.opath_cache.release(&victim.handle);
             self.open_caches.unstable_files.forget(&victim.handle);
         }
@@ -129,8 +131,7 @@ impl LocalVfs {
             check_new_name(name)?;
             let object = or_why_not(&object)?;
             attributes_of(object.as_fd())?;
-            // By way of /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. It is the object
-            // itself that is linked.
+            // By /proc: AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH. The object itself is linked.
             let path = proc_path(object.as_fd());
             rustix::fs::linkat(CWD, path.as_str(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
             Ok(())
@@ -161,10 +162,11 @@ impl LocalVfs {
             let moved = self.peek(caller, from, from_name);
             let replaced = self.peek(caller, to, to_name);
             let others = moved.iter().chain(&replaced).map(|named| &named.handle);
-            let held = self.locks.hold_all([from, to].into_iter().chain(others));
+            let opened = self.locks.hold_all([from, to].into_iter().chain(others));
             let before = [(from, &source), (to, &target)]
                 .map(|(handle, directory)| self.getattr(handle, or_why_not(directory)?));
-            // What is gone but is still open counts as gone, whatever the kernel would say first.
+            // A removed object that is still open counts as removed, whatever the kernel's first
+            // error would be.
             let are_there = before.iter().try_for_each(|found| or_why_not(found).map(|_| ()));
             let value = are_there.and(assumed).and_then(|()| {
                 let (source, target) = (or_why_not(&source)?, or_why_not(&target)?);
@@ -176,13 +178,13 @@ impl LocalVfs {
                 if !last && !is_same {
                     return Ok(None);
                 }
-                // Whatever failed above, the kernel says it again, and what comes first for it.
+                // If something failed above, the kernel returns the same error, in its own order.
                 rustix::fs::renameat(source, from_name, target, to_name)?;
                 let moved = moved.or_else(|| self.resolve_name(target.as_fd(), to_name));
                 Ok(Some((moved, replaced)))
             });
             let after = [&source, &target].map(attributes_if_open);
-            drop(held);
+            drop(opened);
             if let Some(value) = value.transpose() {
                 break (before, value, after);
             }
@@ -220,7 +222,7 @@ impl LocalVfs {
                 .as_ref()
                 .is_some_and(|named| named.handle == moved.handle)
         };
-        // Two names of one file stay both.
+        // If both are names of one file, both remain.
         if moved.as_ref().is_some_and(is_replaced) {
             return Ok(());
         }
@@ -235,9 +237,9 @@ impl LocalVfs {
     }
 }
 
-/// The directories of a rename in the order in which they are made durable: first the one that got
-/// the name. Where the file system does not write both as one, the object then has two names after
-/// a loss of power between, and not none. One is synced once.
+/// The directories of a rename in the order in which they are made durable: the one with the new
+/// name first. If the file system does not write both at once, the object then has two names after
+/// a power failure in between, and not none. If both are the same, it is synced once.
 fn in_order_of_syncs<'a, D>(
     from: (&'a NodeHandle, D),
     to: (&'a NodeHandle, D),
@@ -246,10 +248,10 @@ fn in_order_of_syncs<'a, D>(
     [to].into_iter().chain(other)
 }
 
-/// What a name stood for.
+/// The object of a name.
 struct NamedObject {
     handle: NodeHandle,
-    _held: Option<Arc<OwnedFd>>,
+    _opened: Option<Arc<OwnedFd>>,
 }
 
 fn or_why_not<T>(found: &Result<T, Error>) -> Result<&T, Error> {

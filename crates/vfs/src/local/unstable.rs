@@ -1,11 +1,11 @@
-//! Files that were written to and are watched until their data are durable. Each is kept open from
-//! before the first write (for reading, so that it hinders nobody), because the kernel remembers a
-//! failure of write-back only while the inode is in use, and reports it to each descriptor that was
-//! open before. A watched file whose data are durable stays for a while, so that the next write
-//! need not open it again.
+//! Files that were written and are watched until their data are durable. Each is kept open from
+//! before the first write (for reading, so that the file can be executed), because the kernel
+//! remembers a write-back error only while the inode is in use, and reports it to each descriptor
+//! that was open before. A watched file whose data are durable stays open for some time, so that
+//! the next write need not open it again.
 //!
-//! The number is bounded; who makes room for another file must sync what falls out, if it has data
-//! that are not durable.
+//! The number is bounded; a thread that adds a file must sync the evicted one, if that has unstable
+//! data.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -18,7 +18,7 @@ use super::hashing::HandleHashBuilder;
 use crate::handle::NodeHandle;
 
 const SHARDS: usize = 16;
-/// At least so many in each shard, and at most.
+/// Minimum size of a shard.
 const PER_SHARD_MIN: usize = 4;
 const PER_SHARD_MAX: usize = 64;
 
@@ -26,9 +26,9 @@ struct UnstableFile {
     fd: Arc<OwnedFd>,
     /// Whether there may be data that no commit has made durable.
     dirty: bool,
-    /// Whether it was written to since the sweeper's last look.
+    /// Whether it was written since the last sweep.
     used: bool,
-    /// When it came, in files of its shard.
+    /// Its sequence number in the shard.
     number: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct UnstableFiles {
 }
 
 impl UnstableFiles {
-    /// Room for about `most` files.
+    /// For about `most` files.
     pub(super) fn new(most: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -59,8 +59,8 @@ impl UnstableFiles {
         &self.shards[usize::try_from(at).expect("it is below the number of shards")]
     }
 
-    /// To be called before a file is written to: whether it is watched already. From now on it has
-    /// data that are not durable.
+    /// Called before a file is written; returns whether it is watched already. From now on it has
+    /// unstable data.
     pub(super) fn is_watched(&self, handle: &NodeHandle) -> bool {
         let mut shard = self.shard(handle).lock();
         let Some(watched) = shard.files.get_mut(handle) else {
@@ -71,7 +71,7 @@ impl UnstableFiles {
         true
     }
 
-    /// Whether a file is watched, or can be without another one having to be synced to make room.
+    /// Whether a file is watched, or can be without syncing another one.
     pub(super) fn has_room(&self, handle: &NodeHandle) -> bool {
         let shard = self.shard(handle).lock();
         shard.files.len() < self.per_shard_max
@@ -79,8 +79,8 @@ impl UnstableFiles {
             || shard.files.values().any(|watched| !watched.dirty)
     }
 
-    /// Watches a file that is about to be written to, and returns another one that has to be synced
-    /// if there was no room.
+    /// Watches a file that is about to be written, and returns another one that has to be synced if
+    /// there was no room.
     #[must_use]
     pub(super) fn watch(&self, handle: &NodeHandle, fd: Arc<OwnedFd>) -> Option<(NodeHandle, Arc<OwnedFd>)> {
         let mut shard = self.shard(handle).lock();
@@ -94,16 +94,15 @@ impl UnstableFiles {
             used: true,
             number: shard.next,
         };
-        // Two writers may have found it unwatched: either descriptor is from before the data were
-        // written back.
+        // Two writers may have found it unwatched: both descriptors are from before the write-back.
         shard.files.insert(*handle, watched);
         fallen
             .filter(|(_, watched)| watched.dirty)
             .map(|(handle, watched)| (handle, watched.fd))
     }
 
-    /// The descriptor of a watched file whose data are about to be made durable. What is written
-    /// from now on is not among them.
+    /// The descriptor of a watched file that is about to be synced. Later writes make it dirty
+    /// again.
     pub(super) fn begin_sync(&self, handle: &NodeHandle) -> Option<Arc<OwnedFd>> {
         let mut shard = self.shard(handle).lock();
         let watched = shard.files.get_mut(handle)?;
@@ -117,7 +116,7 @@ impl UnstableFiles {
         shard.files.get(handle).map(|watched| Arc::clone(&watched.fd))
     }
 
-    /// Forgets a file that has no name left.
+    /// Removes a file that has no name left.
     pub(super) fn forget(&self, handle: &NodeHandle) {
         let forgotten = self.shard(handle).lock().files.remove(handle);
         drop(forgotten);
@@ -131,8 +130,8 @@ impl UnstableFiles {
         }
     }
 
-    /// Lets go of files whose data are durable and that nobody wrote to since the last look.
-    /// Whether any is left.
+    /// Closes files whose data are durable and that were not written since the last sweep. Returns
+    /// whether any is left.
     pub(super) fn sweep(&self) -> bool {
         let mut more = false;
         for shard in &self.shards {
@@ -142,7 +141,7 @@ impl UnstableFiles {
                 .extract_if(|_, watched| !std::mem::take(&mut watched.used) && !watched.dirty)
                 .map(|(_, watched)| watched)
                 .collect();
-            // What is dirty stays for as long as it takes, and nobody need look at it so often.
+            // Dirty files remain, and need no frequent sweeps.
             more |= shard.files.values().any(|watched| !watched.dirty);
             drop(shard);
             drop(idle);
@@ -150,21 +149,21 @@ impl UnstableFiles {
         more
     }
 
-    /// Lets go of files that have data which are not durable and no name any more: others removed
-    /// them, nobody will ask for the data, and their space is not to be kept. Whether any file is
-    /// left that this may be true of later.
+    /// Closes files with unstable data that have no name any more: another process removed them, no
+    /// client will read the data, and their space should be freed. Returns whether any file is left
+    /// for later checks.
     pub(super) fn sweep_removed(&self, is_gone: impl Fn(&OwnedFd) -> bool) -> bool {
         let mut more = false;
         for shard in &self.shards {
-            let known: Vec<_> = shard
+            let unstable_files: Vec<_> = shard
                 .lock()
                 .files
                 .iter()
                 .map(|(handle, watched)| (*handle, Arc::clone(&watched.fd)))
                 .collect();
-            more |= !known.is_empty();
-            // Looked at without the lock: a file system may take its time.
-            for (handle, fd) in known {
+            more |= !unstable_files.is_empty();
+            // Checked without the lock: a file system may be slow.
+            for (handle, fd) in unstable_files {
                 if is_gone(&fd) {
                     self.forget(&handle);
                 }
@@ -174,7 +173,7 @@ impl UnstableFiles {
     }
 }
 
-/// Takes the oldest of those whose data are durable, else the oldest.
+/// Removes the oldest file whose data are durable, otherwise the oldest.
 fn take_one(
     files: &mut HashMap<NodeHandle, UnstableFile, HandleHashBuilder>,
 ) -> Option<(NodeHandle, UnstableFile)> {
@@ -208,9 +207,9 @@ mod tests {
             handed_back += usize::from(unstable.watch(&handle(number), descriptor()).is_some());
             assert!(unstable.is_watched(&handle(number)));
         }
-        let kept: usize = unstable.shards.iter().map(|shard| shard.lock().files.len()).sum();
-        assert!(kept <= SHARDS * PER_SHARD_MAX);
-        assert_eq!(kept + handed_back, 2000);
+        let left: usize = unstable.shards.iter().map(|shard| shard.lock().files.len()).sum();
+        assert!(left <= SHARDS * PER_SHARD_MAX);
+        assert_eq!(left + handed_back, 2000);
     }
 
     #[test]
@@ -224,19 +223,18 @@ mod tests {
             } else {
                 dirty.push(number);
             }
-            // A shard has room for four: as long as one of them is durable it is that one which
-            // goes.
+            // A shard has room for four: the durable one is evicted first.
             if number < 8 {
                 assert!(fallen.is_none());
             }
         }
-        let kept = dirty
+        let left = dirty
             .iter()
             .filter(|number| unstable.is_watched(&handle(**number)))
             .count();
         assert!(
-            kept >= SHARDS * (PER_SHARD_MIN - 1),
-            "{kept} of those with data are left"
+            left >= SHARDS * (PER_SHARD_MIN - 1),
+            "{left} of those with data are left"
         );
     }
 

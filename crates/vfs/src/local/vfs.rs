@@ -1,4 +1,4 @@
-//! The [`Vfs`] of a local tree: each operation finds its object, takes on the caller's identity,
+//! The [`Vfs`] of a local tree: each operation resolves its object, sets the caller's credentials,
 //! and calls its module.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,7 +46,7 @@ impl Vfs for LocalVfs {
             }
             self.set(caller, fd, before, set)
         });
-        // Whatever became of it: some of it may have been done.
+        // Whatever the result is: a part may have been done.
         let rights = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
         if rights {
             self.open_caches.file_cache.release(node);
@@ -68,7 +68,7 @@ impl Vfs for LocalVfs {
         name: &[u8],
     ) -> Option<PostOpResult<VfsNode>> {
         match self.write_latency.may_block {
-            // The table's file may be on a disk, wherever the tree is.
+            // The table's file may be on a disk, even if the tree is not.
             _ if self.handle_scheme() == HandleScheme::Table => None,
             MayBlock::Never => Some(self.lookup(caller, directory, name)),
             MayBlock::Always => None,
@@ -100,8 +100,8 @@ impl Vfs for LocalVfs {
                 };
             }
         };
-        let known = self.access_checks.find(caller, node, &attributes, asked);
-        let value = match known {
+        let cached = self.access_checks.find(caller, node, &attributes, asked);
+        let value = match cached {
             Some(granted) => Ok(granted),
             None => self.identity.switch_to(caller).map_err(Error::from).map(|()| {
                 let granted = limits::granted(fd.as_fd(), &attributes, asked);
@@ -155,7 +155,7 @@ impl Vfs for LocalVfs {
 
     fn may_block(&self) -> MayBlock {
         match (self.write_latency.may_block, self.handle_scheme()) {
-            // What is made has to be in the table, whose file is on a disk.
+            // New objects must be recorded in the table, whose file is on a disk.
             (MayBlock::Never, HandleScheme::Table) => MayBlock::Data,
             (waits, _) => waits,
         }

@@ -1,9 +1,9 @@
 //! Writing and committing data.
 //!
 //! A file is watched (`unstable`) from before its first unstable write until a commit. When the
-//! kernel reports that data did not reach the disk, the number of losses changes while other syncs
-//! of the same file still wait: a sync that then succeeds sees the new number, so that no reply
-//! hides a loss.
+//! kernel reports that data did not reach the disk, the loss counter changes while other syncs of
+//! the same file still wait: a sync that then succeeds sees the new value, so that no reply hides a
+//! loss.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::result::{WccResult, WriteResult};
 
-/// What of a file is made durable.
+/// The part of a file that is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SyncExtent {
     Data,
@@ -34,7 +34,7 @@ enum SyncExtent {
 }
 
 impl SyncExtent {
-    /// What makes it durable.
+    /// The system call that makes it durable.
     const fn system_call(self) -> &'static str {
         match self {
             Self::Data => "fdatasync",
@@ -43,9 +43,9 @@ impl SyncExtent {
     }
 }
 
-/// Whether failures to write a file back will be heard of.
+/// Whether write-back errors of a file will be seen.
 enum WritebackWatch {
-    /// They will; another file may have had to make room.
+    /// They will; another file may have been evicted.
     Watched(Option<(NodeHandle, Arc<OwnedFd>)>),
     /// They will not.
     Not,
@@ -61,13 +61,13 @@ impl LocalVfs {
         data: &[u8],
         stability: Stability,
     ) -> WccResult<WriteResult> {
-        let held = self.locks.hold(handle);
+        let lock = self.locks.hold(handle);
         let opened = self.open_file(caller, handle, OpenAccess::Write);
-        self.write_opened(handle, held, opened, offset, data, stability)
+        self.write_opened(handle, lock, opened, offset, data, stability)
     }
 
-    /// As [`LocalVfs::write_data`] of unstable data; `None` where something might have to be waited
-    /// for: a disk, or somebody who changes the same file and waits for one himself.
+    /// As [`LocalVfs::write_data`] of unstable data; `None` if it might have to wait for a disk, or
+    /// for another change of the same file that does.
     pub(super) fn write_data_nowait(
         &self,
         caller: &FsCred<'_>,
@@ -75,26 +75,26 @@ impl LocalVfs {
         offset: u64,
         data: &[u8],
     ) -> Option<WccResult<WriteResult>> {
-        let held = match self.write_latency.may_block {
-            // Nobody holds it for long.
+        let lock = match self.write_latency.may_block {
+            // It is never held for long.
             MayBlock::Never => self.locks.hold(handle),
             MayBlock::Always => return None,
             MayBlock::Data if self.write_latency.writes_are_slow() || !self.is_inode_in_memory(handle) => {
                 return None;
             }
-            // What has to make room for this file would have to be made durable.
+            // An evicted file would have to be synced.
             MayBlock::Data if !self.open_caches.unstable_files.has_room(handle) => return None,
             MayBlock::Data => self.locks.try_hold(handle)?,
         };
         let opened = self.open_file_nowait(caller, handle, OpenAccess::Write)?;
-        Some(self.write_opened(handle, held, opened, offset, data, Stability::Unstable))
+        Some(self.write_opened(handle, lock, opened, offset, data, Stability::Unstable))
     }
 
-    /// Writes to a file that is open, whose lock is `held` until the data are written.
+    /// Writes to an open file, whose lock `lock` is released after the write.
     fn write_opened(
         &self,
         handle: &NodeHandle,
-        held: MutexGuard<'_, ()>,
+        lock: MutexGuard<'_, ()>,
         opened: Result<OpenedFile, OpenFailure>,
         offset: u64,
         data: &[u8],
@@ -122,16 +122,16 @@ impl LocalVfs {
         if let Some(after) = &after {
             file.update_after_own_write(PermissionStamp::of(&before), after);
         }
-        drop(held);
+        drop(lock);
         let extent = match (stability, watch) {
             (Stability::Unstable, WritebackWatch::Watched(None)) => None,
             (Stability::Unstable, WritebackWatch::Watched(Some((fallen, fd)))) => {
-                // Its loss is no failure of this write: those who wrote it see the number of
-                // losses.
-                let _told = self.sync(&fallen, fd.as_fd(), SyncExtent::Everything);
+                // An error does not fail this write: writers of the evicted file see the loss
+                // counter.
+                let _reported = self.sync(&fallen, fd.as_fd(), SyncExtent::Everything);
                 None
             }
-            // What cannot be watched is made durable now.
+            // A file that cannot be watched is made durable now.
             (Stability::Unstable, WritebackWatch::Not) | (Stability::FileSync, _) => {
                 Some(SyncExtent::Everything)
             }
@@ -151,7 +151,7 @@ impl LocalVfs {
         }
     }
 
-    /// Has a file watched that is about to be written to. Under its lock.
+    /// Watches a file that is about to be written. Called under its lock.
     fn watch(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> WritebackWatch {
         if self.open_caches.unstable_files.is_watched(handle) {
             return WritebackWatch::Watched(None);
@@ -172,20 +172,20 @@ impl LocalVfs {
                 FileKind::Directory => return Err(Errno::ISDIR.into()),
                 _ => return Err(Errno::INVAL.into()),
             }
-            // Under the file's lock: what is written later is dirty again.
+            // Under the file's lock: later writes make it dirty again.
             Ok(self.open_caches.unstable_files.begin_sync(handle))
         });
         let WccResult { before, after, value } = changed;
         let value = value.and_then(|watched| {
-            // A descriptor from before the data were written back hears of errors that others were
-            // told of, too.
+            // A descriptor opened before the write-back gets errors even if they were reported to
+            // others.
             let file = match (watched, fd) {
                 (Some(watched), _) => watched,
                 (None, Some(fd)) => Arc::new(self.open_to_sync(fd.as_fd())?),
                 (None, None) => return Err(Error::STALE),
             };
             let synced = self.sync(handle, file.as_fd(), SyncExtent::Everything);
-            // What was watched may be let go of some time from now.
+            // Watched files may be closed some time from now.
             self.sweeper.wake();
             synced
         });
@@ -193,8 +193,8 @@ impl LocalVfs {
     }
 
     /// As [`LocalVfs::sync`], for a stable write, whose data the client will not send again;
-    /// `losses` is the file's number of losses before the write. The descriptor is shared: if the
-    /// loss of these data was reported to another user of it, the kernel would not report it here.
+    /// `losses` is the file's loss counter before the write. The descriptor is shared: if the
+    /// kernel reported the loss of these data to another user of it, it would not report it here.
     /// So this fails after any loss of this file.
     fn sync_written(
         &self,
@@ -204,7 +204,7 @@ impl LocalVfs {
         losses: u64,
     ) -> Result<(), Error> {
         self.sync(handle, file, extent)?;
-        // Those of others were counted under the lock that the sync above was made under.
+        // Other losses were counted under the lock of the sync above.
         if self.losses.of(handle) == losses {
             Ok(())
         } else {
@@ -212,10 +212,9 @@ impl LocalVfs {
         }
     }
 
-    /// Makes a file durable by a descriptor of it. [`Error::Lost`] when that fails: the kernel
-    /// tells a descriptor once that data did not reach the disk, and nobody else may hear of it.
-    /// One at a time for each file, so that who comes second finds the loss noted that the first
-    /// was told of.
+    /// Syncs a file by a descriptor. [`Error::Lost`] if that fails: the kernel reports to a
+    /// descriptor once that data did not reach the disk. Only one sync of a file runs at a time, so
+    /// that the second finds the recorded loss that was reported to the first.
     fn sync(&self, handle: &NodeHandle, file: BorrowedFd<'_>, extent: SyncExtent) -> Result<(), Error> {
         let _stage = stages::enter(RequestStage::FileSystem, extent.system_call());
         let _held = self.syncing.hold(handle);
@@ -226,21 +225,21 @@ impl LocalVfs {
         retry(sync).map_err(|errno| self.lost(Some(handle), errno))
     }
 
-    /// As [`LocalVfs::sync`], all of the file.
+    /// As [`LocalVfs::sync`], for the whole file.
     pub(super) fn sync_file(&self, handle: &NodeHandle, file: BorrowedFd<'_>) -> Result<(), Error> {
         self.sync(handle, file, SyncExtent::Everything)
     }
 
-    /// Notes that data written to a file, or to an unknown file, may be lost, before any other sync
-    /// is reported as successful.
+    /// Records that data written to a file, or to an unknown file, may be lost, before any other
+    /// sync returns successfully.
     pub(super) fn lost(&self, file: Option<&NodeHandle>, errno: Errno) -> Error {
         self.losses.count(file);
         tracing::error!(%errno, "written data may be lost: clients will send uncommitted data again");
         Error::Lost(errno)
     }
 
-    /// Opens a regular file to make it durable. For reading, whoever the caller is: while a
-    /// descriptor is open for writing nobody can execute the file.
+    /// Opens a regular file to sync it. For reading, whoever the caller is: while a descriptor is
+    /// open for writing the file cannot be executed.
     fn open_to_sync(&self, fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let open = || reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK);
         Ok(self
@@ -249,7 +248,7 @@ impl LocalVfs {
     }
 }
 
-/// Writes as much as there is room for; an error only if that is nothing.
+/// Writes as much as there is room for; an error only if nothing was written.
 fn write_all(file: BorrowedFd<'_>, offset: u64, data: &[u8]) -> Result<usize, Errno> {
     if offset
         .checked_add(data.len() as u64)
@@ -281,7 +280,7 @@ mod tests {
     use super::*;
     use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
 
-    /// A tree on a disk with a file that was just looked up; none where there is no disk or this is
+    /// A tree on a disk with a file that was just looked up; `None` without a disk or if this is
     /// not root.
     fn on_disk() -> Option<(tempfile::TempDir, LocalVfs, NodeHandle)> {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -296,7 +295,7 @@ mod tests {
         Some((directory, vfs, found.handle))
     }
 
-    /// What a graph shows of a request that does this.
+    /// The call graph of a request that does this.
     fn shown(work: impl Fn()) -> Vec<String> {
         const NUMBER: u32 = 7;
         let times = StageTimes::default();
@@ -358,9 +357,9 @@ mod tests {
             return;
         };
         let write = || vfs.write_nowait(&FsCred::ROOT, &file, 0, b"data");
-        let held = vfs.locks.hold(&file);
+        let lock = vfs.locks.hold(&file);
         assert!(write().is_none());
-        drop(held);
+        drop(lock);
         let written = write().map(|changed| changed.value.map(|written| written.count));
         assert_eq!(written, Some(Ok(4)));
     }
@@ -373,7 +372,7 @@ mod tests {
         let fd = vfs.open_to_sync(vfs.resolve(&file).unwrap().as_fd()).unwrap();
         let fd = Arc::new(fd);
         let other = |number: u32| NodeHandle::new(file.scheme(), 1, &number.to_be_bytes()).unwrap();
-        // Until all have had to make room for others.
+        // Until all have evicted others.
         let mut number = 0;
         while vfs.open_caches.unstable_files.has_room(&file) {
             let _fallen = vfs

@@ -1,22 +1,22 @@
-//! How long a file system may make its callers wait, by its type and by what was observed.
+//! How long a file system may block its callers, by its type and by observation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::MayBlock;
 
-/// A write to the page cache that takes longer waited for a disk.
+/// A write to the page cache that takes longer than this waited for a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(2);
 
-/// How long writes are taken to be slow after one was.
+/// The time for which writes count as slow after a slow one.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct WriteLatency {
     pub(super) may_block: MayBlock,
     opened: Instant,
-    /// Until when writes are slow, in microseconds after `opened`. Relaxed: it decides who waits,
-    /// not what is written.
+    /// The end of the slow period, in microseconds since `opened`. Relaxed: it decides which thread
+    /// waits, not what is written.
     slow_until: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl WriteLatency {
         }
     }
 
-    /// When a write begins; none where nothing can be learnt from it.
+    /// The start of a write; `None` if it is not measured.
     pub(super) fn write_begins(&self) -> Option<Instant> {
         (self.may_block == MayBlock::Data).then(Instant::now)
     }
@@ -44,7 +44,7 @@ impl WriteLatency {
     }
 
     /// Whether writes to the page cache were slow recently: the kernel throttles them when the disk
-    /// does not keep up.
+    /// cannot keep up.
     pub(super) fn writes_are_slow(&self) -> bool {
         let until = self.slow_until.load(Ordering::Relaxed);
         until > 0 && micros(self.opened.elapsed()) < until

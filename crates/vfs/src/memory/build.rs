@@ -1,4 +1,4 @@
-//! Trees of tens of thousands of files at once, without a request for each.
+//! Trees of tens of thousands of files, without a request for each.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::directory::MemoryDirectory;
 use super::tree::{InodeBody, MemoryInode, MemoryTree, ROOT};
 use super::{MemoryOptions, MemoryVfs};
 
-/// Fills a tree before it is served. Paths are relative to the root, without a leading `/`;
-/// directories on the way are made as they are needed. A tree built from the same calls with the
-/// same options has the same handles.
+/// Builds a tree before it is served. Paths are relative to the root, without a leading `/`;
+/// missing directories are created. The same calls with the same options result in the same
+/// handles.
 pub struct MemoryTreeBuilder {
     vfs: MemoryVfs,
     formula: Arc<dyn ContentFormula>,
@@ -23,7 +23,7 @@ pub struct MemoryTreeBuilder {
 }
 
 impl MemoryTreeBuilder {
-    /// A tree whose files get their bytes from `formula`, and everything in it the time `time`.
+    /// A tree whose files get their bytes from `formula`, and all times `time`.
     #[must_use]
     pub fn new(options: MemoryOptions, formula: Arc<dyn ContentFormula>, time: Timestamp) -> Self {
         let vfs = MemoryVfs::new(options);
@@ -38,19 +38,19 @@ impl MemoryTreeBuilder {
         }
     }
 
-    /// What is added from now on belongs to them.
+    /// Sets the owner of objects that are added later.
     pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
         self.owner = (uid, gid);
         self
     }
 
-    /// What is added from now on has these permission bits.
+    /// Sets the permission bits of objects that are added later.
     pub fn modes(&mut self, directory: u32, file: u32) -> &mut Self {
         (self.directory_mode, self.file_mode) = (directory & 0o7777, file & 0o7777);
         self
     }
 
-    /// Adds a directory, unless it is there.
+    /// Adds a directory, unless it exists.
     pub fn directory(&mut self, path: &[u8]) -> Result<(), Errno> {
         let mut tree = self.vfs.tree.write();
         self.reach(&mut tree, path).map(|_| ())
@@ -74,7 +74,7 @@ impl MemoryTreeBuilder {
         self.add(path, InodeBody::Symlink(target.into()), 0o777)
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub fn build(self) -> MemoryVfs {
         self.vfs

@@ -1,20 +1,19 @@
-//! The bytes of a file in memory: pages that were written over a formula that needs no memory, and
-//! holes.
+//! The bytes of a file in memory: written pages over a formula that needs no memory, and holes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that follow from a file's path and the offset alone.
+/// Bytes that depend only on a file's path and the offset.
 pub trait ContentFormula: Send + Sync {
     /// Fills `buffer` with the bytes from `offset` of the file at `path` (relative to the tree,
     /// without a leading `/`).
     fn fill(&self, path: &[u8], offset: u64, buffer: &mut [u8]);
 }
 
-/// The unit in which space is taken, in bytes.
+/// The unit of space in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// What lies under the pages: the formula's bytes up to `end`, zeroes beyond.
+/// The bytes below the pages: those of the formula up to `end`, zeros beyond.
 #[derive(Clone)]
 struct FormulaContent {
     formula: Arc<dyn ContentFormula>,
@@ -47,12 +46,12 @@ impl FileContent {
         self.size
     }
 
-    /// The bytes that the pages take.
+    /// Size of the pages in bytes.
     pub(super) fn used(&self) -> u64 {
         (self.pages.len() * PAGE_BYTES) as u64
     }
 
-    /// The bytes that `used` says of files by formula, as if they were on a disk.
+    /// The value of `used` for files with a formula, as if they were on a disk.
     pub(super) fn shown_used(&self) -> u64 {
         let base = self
             .base
@@ -61,7 +60,7 @@ impl FileContent {
         base.max(self.used())
     }
 
-    /// How many more bytes a write there would take.
+    /// Additional space that a write needs.
     pub(super) fn growth(&self, offset: u64, count: usize) -> u64 {
         if count == 0 {
             return 0;
@@ -70,7 +69,7 @@ impl FileContent {
         (pages.filter(|page| !self.pages.contains_key(page)).count() * PAGE_BYTES) as u64
     }
 
-    /// Appends what lies from `offset` to the end, `count` bytes at most.
+    /// Appends the bytes from `offset` to the end, at most `count`.
     pub(super) fn read(&self, offset: u64, count: u32, data: &mut Vec<u8>) -> u32 {
         let count = u32::try_from(self.size.saturating_sub(offset).min(u64::from(count))).unwrap_or(count);
         let start = data.len();
@@ -121,7 +120,7 @@ impl FileContent {
         Arc::make_mut(shared)
     }
 
-    /// Cuts or grows; what grows reads as zeroes.
+    /// Truncates or extends; the extension reads as zeros.
     pub(super) fn resize(&mut self, size: u64) {
         if size < self.size {
             if let Some(base) = &mut self.base {

@@ -1,12 +1,12 @@
-//! The names of a directory in memory, in an order that never changes: each name keeps its cookie
-//! for as long as it exists (a rename within the directory too), and no cookie is used again. So a
-//! listing that goes on after any cookie sees each name that stays exactly once.
+//! The names of a directory in memory, in a fixed order: each name keeps its cookie while it exists
+//! (also after a rename within the directory), and cookies are not reused. So a listing that
+//! continues after any cookie returns each name that exists throughout exactly once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The cookie of `.`; also the first that is not "from the start".
+/// The cookie of `.`; also the first one that is not the start.
 pub(super) const DOT_COOKIE: u64 = 1;
 /// The cookie of `..`.
 pub(super) const DOT_DOT_COOKIE: u64 = 2;
@@ -48,7 +48,7 @@ impl MemoryDirectory {
         self.names.len()
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that does not exist.
     pub(super) fn add(&mut self, name: &[u8], fileid: u64) {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
@@ -68,7 +68,7 @@ impl MemoryDirectory {
         Some(place.fileid)
     }
 
-    /// Gives the entry `from` another name, which is not there.
+    /// Renames the entry `from` to a name that does not exist.
     pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) {
         if let Some(place) = self.names.remove(from) {
             self.order.remove(&place.cookie);
@@ -76,7 +76,7 @@ impl MemoryDirectory {
         }
     }
 
-    /// Whether a listing can have given `cookie`.
+    /// Whether a listing can have returned `cookie`.
     pub(super) fn is_valid_cookie(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }

@@ -1,4 +1,4 @@
-//! Errors on demand, for tests of what a server or a client does when a disk fails.
+//! Injected errors, for tests of a server or a client when a disk fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// What an injected fault strikes.
+/// The operations that an injected fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultPoint {
-    /// Asking for attributes.
+    /// Reading attributes.
     Attributes,
     /// Looking up a name.
     Lookup,
@@ -25,11 +25,11 @@ pub enum FaultPoint {
     Change,
 }
 
-/// Which operations fail next.
+/// The faults to inject.
 #[derive(Default)]
 pub(super) struct InjectedFaults {
     waiting: Mutex<Vec<(FaultPoint, Error, u32)>>,
-    /// How many of those that struck lost data.
+    /// Number of injected faults with lost data.
     losses: AtomicU64,
 }
 

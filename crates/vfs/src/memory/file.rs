@@ -1,4 +1,4 @@
-//! Rights on a node and the writing of data.
+//! Access rights of a node, and writing data.
 
 use curt_types::{Access, FileKind, Stability};
 use rustix::io::Errno;
@@ -10,11 +10,11 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::result::WriteResult;
 
-/// No file can be larger: an offset is a signed 64-bit number.
+/// Maximum file size: an offset is a signed 64-bit number.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl MemoryVfs {
-    /// Every right that the caller has.
+    /// All rights of the caller.
     pub(super) fn granted(&self, caller: &FsCred<'_>, inode: &MemoryInode) -> Access {
         let allows = |wanted| inode.owned().allows(caller, wanted);
         let mut granted = Access::default();

@@ -1,10 +1,10 @@
 //! A tree in memory: for tests, demonstrations, and workloads whose files' bytes follow from a
 //! formula.
 //!
-//! It decides permissions as a Linux kernel would from mode bits (no access control lists), gives
-//! stable cookies, and keeps ctime strictly increasing per object while its time step is 1 ns, so
-//! that no change can hide. Reading does not set atime. One lock guards the whole tree: every
-//! operation is one atomic step, and WCC attributes with it. It must not know the system's clock:
+//! It decides permissions like a Linux kernel from mode bits (no access control lists), has stable
+//! cookies, and increases the ctime of an object at each change while its time step is 1 ns, so
+//! that each change is visible. Reading does not set atime. One lock protects the whole tree: each
+//! operation is one atomic step, including its WCC attributes. It does not read the system's clock:
 //! time comes from a [`TimeSource`].
 
 mod build;
@@ -39,21 +39,20 @@ pub use self::build::MemoryTreeBuilder;
 pub use self::content::ContentFormula;
 pub use self::fault::FaultPoint;
 
-/// What a tree in memory is like.
+/// Options of a tree in memory.
 pub struct MemoryOptions {
-    /// Where the time comes from.
+    /// The source of time.
     pub time: Arc<dyn TimeSource>,
-    /// The step in which times are kept: 1 ns, or coarser to be like some file systems.
+    /// The step of times: 1 ns, or longer to simulate some file systems.
     pub time_step: Duration,
-    /// How many bytes can be written in all (`ENOSPC` beyond); bytes by formula take none.
+    /// Maximum number of written bytes (`ENOSPC` beyond); bytes of a formula do not count.
     pub bytes_max: u64,
-    /// How many objects there can be (`ENOSPC` beyond).
+    /// Maximum number of objects (`ENOSPC` beyond).
     pub files_max: u64,
-    /// How many bytes certain users can have written (`EDQUOT` beyond, unless the writer is
+    /// Maximum number of bytes written by each user (`EDQUOT` beyond, unless the writer is
     /// privileged).
     pub quotas: HashMap<u32, u64>,
-    /// Part of every handle: a tree with another number, or built otherwise, must not be given the
-    /// same.
+    /// Part of each handle: must differ between trees.
     pub instance: u64,
     /// The root directory's permission bits.
     pub root_mode: u32,
@@ -105,18 +104,18 @@ impl MemoryVfs {
         }
     }
 
-    /// From now on changes are refused with `EROFS`, or no longer.
+    /// Sets whether changes fail with `EROFS`.
     pub fn set_read_only(&self, read_only: bool) {
         self.read_only
             .store(read_only, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The next `times` operations of that kind fail with `error` and do nothing.
+    /// The next `times` operations of that kind fail with `error` and have no effect.
     pub fn fail_next(&self, point: FaultPoint, error: Error, times: u32) {
         self.faults.add(point, error, times);
     }
 
-    /// Takes away all data that no commit or stable write has made durable, as a power cut would.
+    /// Drops all data that no commit or stable write has made durable, like a power failure.
     pub fn lose_unstable_data(&self) {
         let mut tree = self.tree.write();
         let fileids: Vec<u64> = tree.inodes.keys().copied().collect();
@@ -133,7 +132,7 @@ impl MemoryVfs {
         }
     }
 
-    /// The time to note for a change of an object whose ctime was `before`.
+    /// The time of a change of an object whose ctime was `before`.
     fn change_time(&self, before: Timestamp) -> Timestamp {
         let now = self.stamp();
         if self.options.time_step > Duration::from_nanos(1) || now > before {
@@ -142,7 +141,7 @@ impl MemoryVfs {
         Timestamp::from_nanoseconds(before.as_nanoseconds().saturating_add(1))
     }
 
-    /// The time now, in the tree's step.
+    /// The current time, in the tree's step.
     fn stamp(&self) -> Timestamp {
         in_steps(self.options.time.now(), self.options.time_step)
     }
@@ -152,7 +151,7 @@ impl MemoryVfs {
         if read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
-    /// Runs a change of the object that `handle` names, between its attributes before and after.
+    /// Runs a change of the object of `handle`, and returns its attributes before and after.
     fn change<T>(
         &self,
         handle: &NodeHandle,
@@ -179,7 +178,7 @@ impl MemoryVfs {
         }
     }
 
-    /// Runs a question about the object that `handle` names.
+    /// Runs a read-only operation on the object of `handle`.
     fn ask<T>(
         &self,
         handle: &NodeHandle,
@@ -237,7 +236,7 @@ struct OwnedDirEntry {
     node: Option<VfsNode>,
 }
 
-/// The last whole step of `step` before or at `time`.
+/// `time` rounded down to a multiple of `step`.
 fn in_steps(time: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_nanos()).unwrap_or(i64::MAX).max(1);
     let nanoseconds = time.as_nanoseconds();

@@ -1,5 +1,5 @@
-//! Making, removing, renaming and linking names. Checks come in the order of the kernel's, so that
-//! the error is the same where more than one is due.
+//! Creating, removing, renaming and linking names. Checks are in the order of the kernel's, so that
+//! the error is the same if several apply.
 
 use curt_types::{FileKind, SetAttributes, Timestamp};
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ impl MemoryVfs {
         }
     }
 
-    /// Makes an object with one name, which must not exist.
+    /// Creates an object with one name, which must not exist.
     pub(super) fn make(
         &self,
         tree: &mut MemoryTree,
@@ -107,7 +107,7 @@ impl MemoryVfs {
             return Err(Errno::NOSPC.into());
         }
         let is_directory = matches!(body, InodeBody::Directory(_));
-        // mkdir(2) takes no suid and sgid bits.
+        // mkdir(2) ignores suid and sgid bits.
         let settable = if is_directory { 0o1777 } else { 0o7777 };
         let (gid, mode) = parent.inherit(caller, set.mode.unwrap_or(0) & settable, is_directory);
         let now = self.stamp();
@@ -131,8 +131,8 @@ impl MemoryVfs {
         })
     }
 
-    /// Sets what making did not: owner (for the privileged), group, size and times. What the caller
-    /// may not set stays as it is, as with other servers.
+    /// Sets the remaining attributes: owner (if privileged), group, size and times. Attributes that
+    /// the caller may not set remain unchanged, as with other servers.
     fn set_rest(&self, tree: &mut MemoryTree, caller: &FsCred<'_>, fileid: u64, set: &SetAttributes) {
         let uid = set.uid.filter(|_| caller.privileged);
         let size = set
@@ -161,7 +161,7 @@ impl MemoryVfs {
         Ok(())
     }
 
-    /// Takes a name away, and says what it named.
+    /// Removes a name, and returns its object.
     fn take_name(&self, tree: &mut MemoryTree, directory: u64, name: &[u8]) -> Result<u64, Errno> {
         let changed = self.change_time(tree.inode(directory).ctime);
         let parent = tree.inode_mut(directory);
@@ -281,7 +281,7 @@ impl MemoryVfs {
     }
 }
 
-/// What `name` names in a directory that the caller must be allowed to search.
+/// The object of `name` in a directory that the caller must be allowed to search.
 fn search(tree: &MemoryTree, caller: &FsCred<'_>, directory: u64, name: &[u8]) -> Result<Option<u64>, Errno> {
     let inode = tree.inode(directory);
     let names = inode.directory()?;
@@ -289,7 +289,7 @@ fn search(tree: &MemoryTree, caller: &FsCred<'_>, directory: u64, name: &[u8]) -
     Ok(names.find(name))
 }
 
-/// Whether the kind of `victim` is the one that its name is removed as, and it is empty.
+/// Whether `victim` has the required type, and is empty.
 fn check_replaceable(victim: &MemoryInode, directories: bool) -> Result<(), Errno> {
     match (&victim.body, directories) {
         (InodeBody::Directory(names), true) if names.is_empty() => Ok(()),
@@ -331,8 +331,8 @@ fn check_rename(
     })
 }
 
-/// The kernel's rule for other people's files (`fs.protected_hardlinks`): only what the caller can
-/// read and write, and nothing that gives rights.
+/// The kernel's rule for files of other owners (`fs.protected_hardlinks`): only files that the
+/// caller can read and write, and no set-id files.
 fn may_link(caller: &FsCred<'_>, inode: &MemoryInode) -> Result<(), Errno> {
     let owned = inode.owned();
     let gives_rights = owned.mode & SET_UID != 0 || owned.mode & (SET_GID | 0o010) == SET_GID | 0o010;

@@ -1,4 +1,4 @@
-//! What mode bits allow, as a Linux kernel without access control lists decides it. Pure.
+//! Permissions by mode bits, as decided by a Linux kernel without access control lists. Pure.
 
 use rustix::io::Errno;
 
@@ -13,7 +13,7 @@ pub(super) const SET_GID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Whose an object is, and its bits.
+/// An object's owner, group and mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ownership {
     pub(super) mode: u32,
@@ -46,7 +46,7 @@ impl Ownership {
         }
     }
 
-    /// For READ: the owner always may, and who may execute.
+    /// For READ: permitted for the owner, and with execute permission.
     pub(super) fn check_read(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if caller.uid == self.uid || self.allows(caller, EXECUTE) {
             return Ok(());
@@ -54,7 +54,7 @@ impl Ownership {
         self.check(caller, READ)
     }
 
-    /// For WRITE and truncation: the owner always may.
+    /// For WRITE and truncation: permitted for the owner.
     pub(super) fn check_write(self, caller: &FsCred<'_>) -> Result<(), Errno> {
         if caller.uid == self.uid {
             Ok(())
@@ -71,7 +71,7 @@ impl Ownership {
         }
     }
 
-    /// For a directory: whether the caller may remove the entry that names `victim`.
+    /// For a directory: whether the caller may remove the entry of `victim`.
     pub(super) fn check_remove(self, caller: &FsCred<'_>, victim: Self) -> Result<(), Errno> {
         self.check(caller, WRITE | EXECUTE)?;
         let sticky = self.mode & STICKY != 0;
@@ -81,7 +81,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// For a directory: the group and the mode of what the caller makes in it.
+    /// For a directory: the group and the mode of a new object of the caller.
     pub(super) fn inherit(self, caller: &FsCred<'_>, mode: u32, directory: bool) -> (u32, u32) {
         if self.mode & SET_GID == 0 {
             return (caller.gid, mode);
@@ -94,7 +94,7 @@ impl Ownership {
         (self.gid, if strip { mode & !SET_GID } else { mode })
     }
 
-    /// The mode that a chmod to `wanted` leaves: no setgid bit for a group that the caller is not
+    /// The resulting mode of a chmod to `wanted`: no setgid bit for a group that the caller is not
     /// in.
     pub(super) fn chmod(self, caller: &FsCred<'_>, wanted: u32) -> u32 {
         let keeps = caller.privileged || caller.in_group(self.gid);
@@ -105,18 +105,18 @@ impl Ownership {
         }
     }
 
-    /// The mode that a write or a truncation leaves of a file: root's, too, has no privileges here.
+    /// The resulting mode of a write or a truncation: root has no privileges here either.
     pub(super) fn after_write(self, caller: &FsCred<'_>) -> u32 {
         self.without_privileges(caller.in_group(self.gid))
     }
 
-    /// The mode that a new owner or group leaves.
+    /// The resulting mode of a change of owner or group.
     pub(super) fn after_chown(self, caller: &FsCred<'_>) -> u32 {
         self.without_privileges(caller.privileged || caller.in_group(self.gid))
     }
 
-    /// setgid without group execution says something else (mandatory locks, once), and stays for
-    /// who could set it.
+    /// setgid without group execution has another meaning (formerly mandatory locks), and remains
+    /// for a caller who could set it.
     fn without_privileges(self, could_set: bool) -> u32 {
         let mode = self.mode & !SET_UID;
         let drop = mode & GROUP_EXECUTE != 0 || !could_set;
@@ -135,8 +135,8 @@ impl Ownership {
         let owner = caller.uid == self.uid;
         let uid_stays = uid.is_none_or(|uid| uid == self.uid);
         let gid_is_own = gid.is_none_or(|gid| gid == self.gid || caller.in_group(gid));
-        let asked = uid.is_some() || gid.is_some();
-        if !asked || (owner && uid_stays && gid_is_own) {
+        let changes_owner = uid.is_some() || gid.is_some();
+        if !changes_owner || (owner && uid_stays && gid_is_own) {
             Ok(())
         } else {
             Err(Errno::PERM)

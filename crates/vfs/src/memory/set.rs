@@ -74,7 +74,7 @@ impl MemoryVfs {
             && let Ok(content) = inode.content_mut()
         {
             content.resize(size);
-            // A truncation is an attribute's change: durable when it is answered.
+            // A truncation changes attributes: it is durable before the reply.
             inode.make_durable();
             inode.mtime = changed;
         }

@@ -1,4 +1,4 @@
-//! The inodes of a tree in memory, and the space they take.
+//! The inodes of a tree in memory, and the space that they use.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::result::VfsNode;
 
 /// The fileid of the root directory.
 pub(super) const ROOT: u64 = 2;
-/// How many names a file can have.
+/// Maximum number of names of a file.
 pub(super) const NAMES_MAX: u32 = 65_000;
 
-/// What an inode is.
+/// The contents of an inode.
 pub(super) enum InodeBody {
     Regular {
         content: FileContent,
-        /// What would be left if the machine stopped now; none when that is `content`.
+        /// The contents after a power failure; `None` if equal to `content`.
         durable: Option<FileContent>,
     },
     Directory(MemoryDirectory),
@@ -29,7 +29,7 @@ pub(super) enum InodeBody {
     Special(FileKind, Device),
 }
 
-/// An object. One that has no name left is not kept.
+/// An object. It is dropped with its last name.
 pub(super) struct MemoryInode {
     pub(super) body: InodeBody,
     pub(super) mode: u32,
@@ -61,7 +61,7 @@ impl MemoryInode {
         }
     }
 
-    /// The bytes that it takes of the space there is.
+    /// Number of bytes that it uses.
     pub(super) fn used(&self) -> u64 {
         match &self.body {
             InodeBody::Regular { content, .. } => content.used(),
@@ -83,7 +83,7 @@ impl MemoryInode {
         }
     }
 
-    /// The bytes of a regular file; `EISDIR` for a directory, `EINVAL` for everything else.
+    /// The bytes of a regular file; `EISDIR` for a directory, `EINVAL` for other objects.
     pub(super) fn content(&self) -> Result<&FileContent, Errno> {
         match &self.body {
             InodeBody::Regular { content, .. } => Ok(content),
@@ -92,7 +92,7 @@ impl MemoryInode {
         }
     }
 
-    /// As [`MemoryInode::content`], to change it: what was durable is put aside first.
+    /// As [`MemoryInode::content`], for a change: the durable contents are saved first.
     pub(super) fn content_mut(&mut self) -> Result<&mut FileContent, Errno> {
         match &mut self.body {
             InodeBody::Regular { content, durable } => {
@@ -106,7 +106,7 @@ impl MemoryInode {
         }
     }
 
-    /// What there is now is what will be left.
+    /// Makes the current contents durable.
     pub(super) fn make_durable(&mut self) {
         if let InodeBody::Regular { durable, .. } = &mut self.body {
             *durable = None;
@@ -130,9 +130,9 @@ impl MemoryInode {
 pub(super) struct MemoryTree {
     pub(super) inodes: HashMap<u64, MemoryInode>,
     next: u64,
-    /// Tells this tree's handles from those of another one.
+    /// Distinguishes this tree's handles from those of others.
     instance: u64,
-    /// Bytes taken, in all and by user.
+    /// Used bytes, in total and by user.
     pub(super) used: u64,
     pub(super) used_by: HashMap<u32, u64>,
 }
@@ -156,7 +156,7 @@ impl MemoryTree {
         NodeHandle::new(HandleScheme::Memory, 0, &bytes).expect("16 bytes are less than 44")
     }
 
-    /// The fileid that a handle stands for; the inode exists.
+    /// The fileid of a handle; the inode exists.
     pub(super) fn resolve(&self, handle: &NodeHandle) -> Result<u64, Error> {
         let bytes: [u8; 16] = handle.bytes().try_into().map_err(|_| Error::BadHandle)?;
         if handle.scheme() != HandleScheme::Memory || handle.kind() != 0 {
@@ -220,8 +220,7 @@ impl MemoryTree {
         fileid
     }
 
-    /// Takes one name from an inode; the last one takes the inode along. `changed` is its new
-    /// ctime.
+    /// Removes one name of an inode, and the inode with the last one. `changed` is its new ctime.
     pub(super) fn unlink(&mut self, fileid: u64, changed: Timestamp) {
         let inode = self.inode_mut(fileid);
         inode.ctime = changed;
@@ -237,7 +236,7 @@ impl MemoryTree {
         }
     }
 
-    /// Notes that what `uid` uses went from `before` to `after` bytes.
+    /// Records that the usage of `uid` changed from `before` to `after` bytes.
     pub(super) fn charge(&mut self, uid: u32, before: u64, after: u64) {
         self.used = self.used - before + after;
         let by = self.used_by.entry(uid).or_default();

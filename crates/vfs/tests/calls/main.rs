@@ -1,5 +1,5 @@
-//! How many system calls listings take. Needs nothing but a directory; where tracing is not allowed
-//! it says so and ends.
+//! Number of system calls of listings. Needs only a directory; without permission to trace it
+//! prints this and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may end in a panic")]
 
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use curt_vfs::{FsCred, LocalOptions, LocalVfs, NodeHandle, ReaddirDetail, Vfs, Visit};
 
-/// Says that this process is the one to be counted.
+/// Marks the process whose calls are counted.
 const COUNTED: &str = "CURT_COUNTED";
 const NAMES: u64 = 2000;
-/// A directory two levels below, and its names.
+/// A directory two levels below the root, and its names.
 const BELOW: [&str; 2] = ["above", "below"];
 const NAMES_BELOW: u64 = 100;
-/// Names that a reply of 32 KiB with attributes has room for.
+/// Number of names with attributes in a reply of 32 KiB.
 const NAMES_PER_REPLY: usize = 190;
 
 fn main() -> ExitCode {
@@ -46,8 +46,8 @@ fn main() -> ExitCode {
     let &[first, again, changing, first_changing, plain, below] = counts.as_slice() else {
         panic!("{counts:?}");
     };
-    // What comes to each reply beside its names: a look at the directory, opened, read twice,
-    // closed (a debug build asks of what it closes), and three looks at what is above it.
+    // Additional calls of each reply: stat of the directory, open, two reads, close (a debug build
+    // checks the descriptor), and three for the directories above it.
     let rows = [
         ("with attributes", first, 2.2, NAMES),
         ("once more", again, 1.1, NAMES),
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Lists the directory once it is not young any more, in each way between marks.
+/// Lists the directory once it is old enough, in each way, between marks.
 fn list(directory: &Path) {
     let vfs = LocalVfs::open(directory, &LocalOptions::default()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -96,7 +96,7 @@ fn list(directory: &Path) {
     assert_eq!(counted(ReaddirDetail::Nodes), NAMES + 4);
     list_changing(directory, mark);
     let names = pass(&vfs, &root, ReaddirDetail::Names, &mut || ());
-    // What is done once is none of a name's costs.
+    // One-time calls are not part of a name's cost.
     assert_eq!(counted(ReaddirDetail::Names), names);
     let below = BELOW.iter().fold(root, |at, name| {
         let found = vfs.lookup(&FsCred::ROOT, &at, name.as_bytes());
@@ -109,7 +109,7 @@ fn list(directory: &Path) {
     mark();
 }
 
-/// Lists it with nothing remembered, while a file is made with every 40th name.
+/// Lists it with empty caches, and creates a file for every 40th name.
 fn list_changing(directory: &Path, mark: impl Fn()) {
     let vfs = LocalVfs::open(directory, &LocalOptions::default()).unwrap();
     let (mut until, mut made) = (0, 0);

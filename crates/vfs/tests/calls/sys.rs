@@ -1,24 +1,23 @@
 //! Counts the system calls of a process by tracing it.
 //!
-//! JUSTIFICATION: ptrace has no safe binding; the kernel counts calls nowhere that any process may
-//! read.
+//! JUSTIFICATION: ptrace has no safe binding; the kernel has no other counter of system calls that
+//! each process may read.
 #![allow(unsafe_code, reason = "ptrace, and a child that asks to be traced")]
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// By this call the process says that counting begins or ends.
+/// The process calls this to mark begin and end of counting.
 pub(crate) const MARK: u64 = libc::SYS_getppid as u64;
 
-/// Runs `command` to its end and returns how many system calls it made between each two marks, and
-/// whether it succeeded.
+/// Runs `command` and returns the numbers of system calls between marks, and whether it succeeded.
 pub(crate) fn count(command: &mut Command) -> io::Result<(Vec<u64>, bool)> {
     let ask = || {
-        // SAFETY: the call takes no memory; it is the only one between fork and exec.
+        // SAFETY: the call accesses no memory; it is the only one between fork and exec.
         done(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) })
     };
-    // SAFETY: `ask` makes one system call and touches no memory of the parent's.
+    // SAFETY: `ask` makes one system call and accesses no memory of the parent.
     let child = unsafe { command.pre_exec(ask) }.spawn()?;
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let (mut counts, mut count) = (Vec::new(), None);
@@ -53,9 +52,9 @@ pub(crate) fn count(command: &mut Command) -> io::Result<(Vec<u64>, bool)> {
     Ok((counts, libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0))
 }
 
-/// The call that the process has just begun; `None` if it ends one.
+/// The system call that the process has just entered; `None` at an exit.
 fn entered(pid: libc::pid_t) -> io::Result<Option<u64>> {
-    // SAFETY: the structure is plain numbers, for which zeros are values.
+    // SAFETY: zero is valid for all fields of this structure of integers.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::ptrace_syscall_info>();
     // SAFETY: the kernel writes at most `size` bytes to `info`, which outlives the call.

@@ -1,4 +1,4 @@
-//! Attributes: what they tell, and setting them.
+//! Reading and setting attributes.
 
 use curt_types::{Access, FileKind, SetAttributes, SetTime, Stability, Timestamp};
 use curt_vfs::{Error, FsCred, HandleChoice, SpecialFile};
@@ -25,7 +25,7 @@ fn a_guard_that_does_not_match_changes_nothing() {
 }
 
 #[test]
-fn times_are_kept_to_the_nanosecond_or_come_from_the_server() {
+fn times_have_nanoseconds_or_come_from_the_server() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         let atime = Timestamp::new(1_000_000_001, 123_456_789);
@@ -147,12 +147,12 @@ fn a_setgid_directory_gives_its_group_and_its_bit() {
             .node
             .attributes;
         assert_eq!((below.uid, below.gid, below.mode), (OTHER.uid, OWNER.gid, 0o2755));
-        let kept = tree
+        let stored = tree
             .guarded(&ROOT, &directory, "kept", 0o2755)
             .unwrap()
             .node
             .attributes;
-        assert_eq!((kept.gid, kept.mode), (OWNER.gid, 0o2755));
+        assert_eq!((stored.gid, stored.mode), (OWNER.gid, 0o2755));
     });
 }
 
@@ -177,7 +177,7 @@ fn access_answers_what_makes_sense_for_the_kind() {
 }
 
 #[test]
-fn each_kind_of_object_tells_what_it_is() {
+fn each_kind_of_object_reports_its_type() {
     everywhere(|tree| {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o640);
@@ -214,7 +214,7 @@ fn each_kind_of_object_tells_what_it_is() {
 }
 
 #[test]
-fn a_symlink_tells_its_target_and_keeps_its_mode() {
+fn a_symlink_returns_its_target_and_its_mode_stays() {
     everywhere(|tree| {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o640);
@@ -249,7 +249,7 @@ fn a_symlink_tells_its_target_and_keeps_its_mode() {
 }
 
 #[test]
-fn limits_and_space_are_told() {
+fn limits_and_space_are_reported() {
     everywhere(|tree| {
         let limits = tree.vfs.limits(&tree.root()).value.unwrap();
         assert_eq!(limits.name_max, 255);
@@ -261,8 +261,8 @@ fn limits_and_space_are_told() {
     });
 }
 
-/// An access control list (acl(5)) as the kernel takes it: version 2, then tag, rights and id of
-/// each entry.
+/// An access control list (acl(5)) in the kernel's format: version 2, then tag, permissions and id
+/// of each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {
@@ -283,7 +283,7 @@ fn access_control_lists_count_as_the_kernel_counts_them() {
         let root = tree.root();
         let shared = tree.file(&root, "shared", 0o640).handle;
         let path = tree.place.as_ref().unwrap().served.join("shared");
-        // The owner rw, user 2000 rw, the group nothing, at most rw, others r.
+        // The owner rw, user 2000 rw, the group nothing, the mask rw, others r.
         let list = acl(&[
             (1, 6, NOBODY),
             (2, 6, OTHER.uid),

@@ -25,9 +25,9 @@ fn what_is_written_is_read_with_holes_as_zeroes() {
     });
 }
 
-/// What need not wait says the same as what may, or nothing at all and leaves the buffer alone.
+/// Methods that do not wait return the same as those that do, or nothing with an unchanged buffer.
 #[test]
-fn a_read_of_nothing_tells_whether_there_is_more() {
+fn a_read_of_nothing_reports_whether_there_is_more() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         assert_eq!(tree.write(&OWNER, &file, 0, b"12345"), Ok(5));
@@ -72,10 +72,10 @@ fn a_read_that_never_waits_is_the_same_read() {
                 (&b"kept"[..], &expected.0[..], expected.1),
                 "{count} at {offset}"
             );
-            let known = answer
+            let attributes = answer
                 .attributes
                 .map(|attributes| (attributes.size, attributes.ctime));
-            assert_eq!(known, Some((20_000, tree.attributes(&file).ctime)));
+            assert_eq!(attributes, Some((20_000, tree.attributes(&file).ctime)));
         }
         assert!(answered >= 4, "what was just written is in the cache");
         let refused = tree
@@ -86,7 +86,8 @@ fn a_read_that_never_waits_is_the_same_read() {
     });
 }
 
-/// A piece of a file says what a read would have brought, and only where that is worth it.
+/// A range of a file has the bytes that a read would return, and is returned only above a minimum
+/// size.
 #[test]
 fn a_piece_is_the_same_read() {
     everywhere(|tree| {
@@ -110,17 +111,17 @@ fn a_piece_is_the_same_read() {
             let answer = tree.vfs.fetch(&OWNER, &file, offset, count, how, &mut data);
             let answer = answer.expect("it may wait");
             assert_eq!(answer.attributes.map(|attributes| attributes.size), Some(100_000));
-            let (read, piece) = match answer.value.unwrap() {
+            let (read, range) = match answer.value.unwrap() {
                 FetchResult::Copied(read) => (read, false),
-                FetchResult::FileRange(piece) => {
+                FetchResult::FileRange(range) => {
                     assert_eq!(data, b"kept");
-                    data.resize(4 + piece.read.count as usize, 0);
-                    let got = rustix::io::pread(&piece.file, &mut data[4..], offset);
-                    assert_eq!(got, Ok(piece.read.count as usize));
-                    (piece.read, true)
+                    data.resize(4 + range.read.count as usize, 0);
+                    let got = rustix::io::pread(&range.file, &mut data[4..], offset);
+                    assert_eq!(got, Ok(range.read.count as usize));
+                    (range.read, true)
                 }
             };
-            assert_eq!(piece, large && local, "{count} at {offset}");
+            assert_eq!(range, large && local, "{count} at {offset}");
             let expected = tree.read(&file, offset, count);
             assert_eq!(
                 (&data[4..], read.eof),
@@ -134,7 +135,7 @@ fn a_piece_is_the_same_read() {
     });
 }
 
-/// Whoever could not send a piece says so, and gets bytes from then on.
+/// After a range could not be sent, bytes are returned.
 #[test]
 fn no_pieces_are_offered_once_one_could_not_be_sent() {
     everywhere(|tree| {
@@ -146,8 +147,8 @@ fn no_pieces_are_offered_once_one_could_not_be_sent() {
         };
         let fetch = || tree.vfs.fetch(&OWNER, &file, 0, 50_000, how, &mut Vec::new());
         let first = fetch().expect("it may wait").value.unwrap();
-        if let FetchResult::FileRange(piece) = first {
-            piece.failed.store(true, std::sync::atomic::Ordering::SeqCst);
+        if let FetchResult::FileRange(range) = first {
+            range.failed.store(true, std::sync::atomic::Ordering::SeqCst);
         }
         let second = fetch().expect("it may wait").value.unwrap();
         assert!(matches!(second, FetchResult::Copied(read) if read.count == 50_000));
@@ -201,7 +202,7 @@ fn a_big_write_is_whole_and_a_sparse_file_uses_little() {
 }
 
 #[test]
-fn each_stability_is_given_as_asked_and_commit_takes_a_range() {
+fn each_stability_is_returned_as_requested_and_commit_accepts_a_range() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o644).handle;
         for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
@@ -246,7 +247,7 @@ fn a_write_answers_with_what_was_just_before_and_just_after() {
 fn writers_of_one_file_never_see_each_other_between_before_and_after() {
     everywhere(|tree| {
         let file = tree.file(&tree.root(), "file", 0o666).handle;
-        // Each write makes the file one byte longer: sizes around it differ by exactly one.
+        // Each write extends the file by one byte: sizes before and after it differ by exactly one.
         std::thread::scope(|scope| {
             for caller in [OWNER, OTHER] {
                 scope.spawn(move || {
@@ -333,7 +334,7 @@ fn only_regular_files_have_data() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_loses_nothing() {
+fn a_full_file_system_is_reported_and_loses_nothing() {
     use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
     let options = MemoryOptions {
         bytes_max: 8192,
@@ -364,7 +365,7 @@ fn a_full_file_system_is_told_and_loses_nothing() {
 }
 
 #[test]
-fn a_power_cut_takes_what_was_not_committed_and_a_failed_commit_is_told() {
+fn a_power_cut_loses_uncommitted_data_and_a_failed_commit_is_reported() {
     use curt_vfs::{FaultPoint, MemoryOptions, MemoryVfs, Vfs};
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o644);

@@ -1,4 +1,4 @@
-//! File systems that are full, read-only or broken, in mount namespaces of the tests' own.
+//! File systems that are full, read-only or faulty, in separate mount namespaces.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,7 @@ use tempfile::TempDir;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, is_root};
 
-/// Runs `test` with a directory, on a thread whose mounts nobody else sees and that take nothing
-/// along when it ends.
+/// Runs `test` with a directory, on a thread with its own mount namespace.
 fn with_private_mounts(test: impl FnOnce(&Path) + Send) {
     if !is_root() {
         return;
@@ -53,7 +52,7 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_was_written_stays() {
+fn a_full_disk_is_reported_and_written_data_stay() {
     with_private_mounts(|directory| {
         let point = small_tmpfs(directory, "small", c"size=1m,nr_inodes=5");
         let vfs = LocalVfs::open(&point, &LocalOptions::default()).unwrap();
@@ -133,11 +132,11 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
     });
 }
 
-/// Runs `test` with a tree on a disk that did not take what was written to a file, after somebody
-/// else's sync found out. The file's handle and where it is mounted come with it.
+/// Runs `test` with a tree on a disk that did not accept data of a file, after another process's
+/// sync got the error. Also passes the file's handle and the mount point.
 fn with_lost_data(test: impl FnOnce(&LocalVfs, &NodeHandle, &Path) + Send) {
     with_private_mounts(|directory| {
-        // A disk that says it has 64 MiB and has 8.
+        // A disk that reports 64 MiB and has 8.
         let behind = small_tmpfs(directory, "behind", c"size=8m");
         let image = behind.join("image");
         std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
@@ -170,9 +169,9 @@ fn is_lost<T>(result: &Result<T, Error>) -> bool {
 
 // SEMANTICS: serve-7.
 #[test]
-fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_file_open() {
+fn data_that_the_disk_refused_are_reported_at_commit_even_when_nobody_has_the_file_open() {
     with_lost_data(|vfs, file, point| {
-        // The kernel is made to forget files that nobody uses.
+        // Makes the kernel drop unused inodes.
         let opened = std::fs::File::open(point.join("file")).unwrap();
         rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         drop(opened);
@@ -182,10 +181,11 @@ fn data_that_the_disk_did_not_take_are_told_at_commit_even_when_nobody_has_the_f
     });
 }
 
-/// Two commits at once: the kernel tells one of them, and the other one's answer must not hide it.
+/// Two concurrent commits: the kernel reports the error to one of them, and the other one's result
+/// must not hide it.
 // SEMANTICS: serve-7.
 #[test]
-fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
+fn a_commit_during_a_loss_reports_it() {
     with_lost_data(|vfs, file, _| {
         let before = vfs.losses();
         let begin = std::sync::Barrier::new(4);
@@ -194,17 +194,17 @@ fn whoever_commits_beside_a_loss_sees_that_there_was_one() {
             let committed = vfs.commit(&OWNER, file, 0, 0).value;
             (committed.is_ok(), vfs.losses())
         };
-        let told: Vec<(bool, u64)> = std::thread::scope(|scope| {
+        let results: Vec<(bool, u64)> = std::thread::scope(|scope| {
             let commits = [(); 4].map(|()| scope.spawn(commit));
             commits.map(|commit| commit.join().unwrap()).into()
         });
-        assert!(told.iter().all(|(_, losses)| *losses > before), "{told:?}");
-        assert!(told.iter().any(|(went_well, _)| !went_well), "{told:?}");
+        assert!(results.iter().all(|(_, losses)| *losses > before), "{results:?}");
+        assert!(results.iter().any(|(went_well, _)| !went_well), "{results:?}");
     });
 }
 
-/// Writes that must be durable, at once and by one descriptor: the kernel tells one of them, and no
-/// other may be answered that its data are on the disk, for such data nobody sends again.
+/// Stable writes, concurrently by one descriptor: the kernel reports the error to one of them, and
+/// no other may return success, because clients do not send such data again.
 #[test]
 fn no_durable_write_beside_a_loss_goes_well() {
     const WRITERS: u64 = 4;
@@ -217,19 +217,19 @@ fn no_durable_write_beside_a_loss_goes_well() {
                 begin.wait();
                 vfs.write(&OWNER, file, offset, &data, Stability::FileSync).value
             };
-            let told: Vec<_> = std::thread::scope(|scope| {
+            let results: Vec<_> = std::thread::scope(|scope| {
                 let write = &write;
                 let writes: Vec<_> = (0..WRITERS)
                     .map(|writer| scope.spawn(move || write(writer)))
                     .collect();
                 writes.into_iter().map(|write| write.join().unwrap()).collect()
             });
-            assert!(told.iter().all(Result::is_err), "round {round}: {told:?}");
+            assert!(results.iter().all(Result::is_err), "round {round}: {results:?}");
         }
     });
 }
 
-/// The kernel tells of lost data once: what does not write anything is not to hear of it.
+/// The kernel reports lost data once: operations that write nothing must not consume the report.
 #[test]
 fn a_durable_write_that_fails_makes_nothing_durable() {
     with_lost_data(|vfs, file, _| {
@@ -242,16 +242,15 @@ fn a_durable_write_that_fails_makes_nothing_durable() {
     });
 }
 
-/// A file that has to make room for another one is synced; that its data are lost is no failure of
-/// the other's write.
+/// A file that is evicted for another one is synced; the loss of its data does not fail the write
+/// to the other.
 // SEMANTICS: serve-7.
 #[test]
-fn a_write_is_not_told_of_the_loss_of_another_file() {
+fn a_write_does_not_report_the_loss_of_another_file() {
     with_lost_data(|vfs, _, _| {
         let before = vfs.losses();
         let set = SetAttributes::with_mode(0o666);
-        // More files than can be watched, on a disk that takes no data any more but still has
-        // inodes.
+        // More files than can be watched, on a disk that accepts no data but has free inodes.
         for number in 0..1100 {
             let name = format!("file{number}");
             let made = vfs.create(&ROOT, &vfs.root(), name.as_bytes(), CreateMode::Guarded(&set));
@@ -266,7 +265,7 @@ fn a_write_is_not_told_of_the_loss_of_another_file() {
 }
 
 #[test]
-fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
+fn a_commit_reports_lost_data_that_another_process_was_told_of() {
     with_lost_data(|vfs, file, point| {
         let local = std::fs::File::open(point.join("file")).unwrap().sync_all();
         assert!(local.is_err());
@@ -275,8 +274,8 @@ fn a_commit_hears_of_lost_data_that_another_process_was_told_of() {
     });
 }
 
-/// A tree that was closed meanwhile, as by two reloads of the exports, knows nothing of what became
-/// of unstable data.
+/// If a tree was closed meanwhile, as by two reloads of the exports, losses of unstable data are
+/// unknown.
 #[test]
 fn a_tree_that_is_opened_again_has_another_number_of_losses() {
     let directory = TempDir::new_in(disk()).unwrap();
@@ -287,30 +286,30 @@ fn a_tree_that_is_opened_again_has_another_number_of_losses() {
     assert_ne!(losses(), losses());
 }
 
-/// The kernel tells of lost data once: if a change of attributes is what it tells, the next commit
-/// hears nothing.
+/// The kernel reports lost data once: if a change of attributes gets the report, the next commit
+/// does not.
 #[test]
-fn a_change_of_attributes_that_hears_of_lost_data_says_so() {
+fn a_setattr_that_finds_lost_data_reports_it() {
     with_lost_data(|vfs, file, _| {
         let changed = vfs.set_attributes(&ROOT, file, &SetAttributes::with_mode(0o600), None);
         assert!(is_lost(&changed.value), "{:?}", changed.value);
     });
 }
 
-/// A retry after a crash is answered by what the file's inode says, which is elsewhere on the disk
-/// than its name.
+/// A retransmission after a crash depends on the file's inode, which is in another block on the
+/// disk than its name.
 #[test]
 fn an_exclusive_create_is_recognised_by_what_is_on_the_disk_when_it_is_answered() {
     with_private_mounts(|directory| {
         let memory = small_tmpfs(directory, "memory", c"size=64m");
         let (image, crashed) = (memory.join("image"), memory.join("crashed"));
         std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-        // Without a journal, which would have all of it written together.
+        // Without a journal, which would write both together.
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &path(&image)]);
         let [before, after] = ["before", "after"].map(|name| mount_point(directory, name));
         run("mount", &["-o", "loop", &path(&image), &path(&before)]);
-        // So many that the new inode and the directory's own are in different blocks.
+        // Enough files that the new inode and the directory's own are in different blocks.
         for number in 0..100 {
             std::fs::write(before.join(number.to_string()), "").unwrap();
         }

@@ -1,4 +1,4 @@
-//! Handles: the same after a restart, and never anything but what they were given for.
+//! Handles: the same after a restart, and valid only for their object.
 
 use std::os::fd::AsFd;
 
@@ -119,7 +119,7 @@ fn a_new_file_under_an_old_name_has_another_handle() {
 }
 
 #[test]
-fn without_the_capability_the_table_serves_and_without_a_table_the_refusal_says_why() {
+fn without_the_capability_the_table_is_used_and_without_a_table_the_error_names_the_reason() {
     if !is_root() {
         return;
     }
@@ -227,7 +227,7 @@ fn directories_that_are_swapped_for_symlinks_meanwhile_lead_nowhere_else() {
     std::thread::scope(|scope| {
         let (vfs, served, done) = (&vfs, &place.served, &done);
         scope.spawn(move || {
-            // Bounded, should the other thread fail.
+            // Bounded, in case the other thread fails.
             for _ in 0..1_000_000 {
                 if done.load(order) {
                     break;
@@ -264,7 +264,7 @@ fn a_mount_point_shows_the_directory_that_it_covers() {
     std::fs::write(point.join("covered"), "covered").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A mount namespace of this thread's own, so that nothing is left behind.
+            // In its own mount namespace, so that no mount remains.
             let private = rustix::thread::UnshareFlags::NEWNS | rustix::thread::UnshareFlags::FS;
             #[expect(
                 deprecated,

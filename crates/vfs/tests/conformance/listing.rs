@@ -81,7 +81,7 @@ fn entries_bring_handles_and_attributes_on_demand() {
                 .read_directory(&ROOT, &node, 0, ReaddirDetail::Nodes, &mut |entry| {
                     let name = String::from_utf8(entry.name.to_vec()).unwrap();
                     let found = entry.node.clone().unwrap();
-                    // Listing itself sets the directory's atime.
+                    // Listing sets the directory's atime.
                     let looked_up = tree.lookup(&node, &name).unwrap();
                     let expected = Attributes {
                         atime: found.attributes.atime,
@@ -188,7 +188,7 @@ fn cookies_hold_after_a_restart_and_when_the_name_they_came_with_is_gone() {
         let (first, _) = tree.names(&root, 0, 20);
         let (last, cookie) = first.last().unwrap().clone();
         tree.vfs.remove(&ROOT, &root, last.as_bytes()).value.unwrap();
-        // A table of handles is one server's at a time; the cookies are the file system's.
+        // Only one server can use a handle table at a time; the cookies are the file system's.
         let again = tree
             .place
             .as_ref()
@@ -207,7 +207,7 @@ fn cookies_hold_after_a_restart_and_when_the_name_they_came_with_is_gone() {
     });
 }
 
-/// Says that it is over when the test is, however that ends.
+/// Sets the flag at the end of the test, also on a panic.
 struct Over<'a>(&'a std::sync::atomic::AtomicBool);
 
 impl Drop for Over<'_> {

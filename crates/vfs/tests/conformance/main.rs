@@ -1,6 +1,5 @@
-//! What every `Vfs` must do, claimed once and tried on each: memory, a local directory by the
-//! kernel's handles and by table, on the disk's file system and on tmpfs. Local trees need root, as
-//! a server that changes users does.
+//! Tests of each `Vfs`: in memory, and local directories with the kernel's handles and with a
+//! table, on a disk and on tmpfs. Local trees need root, like a server that changes credentials.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 mod attributes;

@@ -1,6 +1,5 @@
-//! Random operations by random callers, on memory and on a local tree at once: every answer must be
-//! the same. Memory is the model of the kernel, and the kernel of memory. A local tree is restarted
-//! now and then.
+//! Random operations by random callers, on a tree in memory and on a local tree: all results must
+//! be the same. Each is the model of the other. The local tree is restarted from time to time.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,7 +23,7 @@ const CALLERS: [FsCred<'static>; 4] = [
     },
 ];
 
-/// Which of the objects that were ever seen.
+/// Selects one of the objects seen so far.
 type Which = prop::sample::Index;
 
 #[derive(Clone, Debug)]
@@ -85,7 +84,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What both trees must tell alike of an object.
+/// Attributes that both trees must return alike.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     kind: FileKind,
@@ -110,11 +109,11 @@ impl Shown {
     }
 }
 
-/// What an operation answered.
+/// The result of an operation.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     value: Result<Told, Error>,
-    /// The attributes after it, of each object that it is about.
+    /// The attributes of each object of the operation afterwards.
     after: Vec<Option<Shown>>,
 }
 
@@ -223,12 +222,12 @@ impl Side {
             _ => unreachable!("it makes nothing"),
         };
         let mut after = vec![value.after.as_ref().map(Shown::of)];
-        let told = value.value.map(|created| {
+        let value = value.value.map(|created| {
             self.see(created.node.handle);
             after.push(Some(Shown::of(&created.node.attributes)));
             Told::Made(created.new)
         });
-        Answer { value: told, after }
+        Answer { value, after }
     }
 
     fn name(&self, caller: &FsCred<'_>, operation: &Operation) -> Answer {
@@ -273,7 +272,7 @@ impl Side {
         let (value, after) = match operation {
             Operation::Read(which, offset, count) => {
                 let file = self.at(which);
-                // On a disk reading sets the atime, and an exclusive create's verifier with it.
+                // Reading from a disk sets the atime, and with it an exclusive create's verifier.
                 if vfs.attributes(&file).is_ok_and(|attributes| attributes.size == 0) {
                     return Answer {
                         value: Ok(Told::Nothing),
@@ -449,7 +448,7 @@ fn explore(cases: u32, parent: &Path, choice: HandleChoice) {
     };
     let operations = prop::collection::vec((0..CALLERS.len(), operation()), 1..200);
     let explored = TestRunner::new(config).run(&operations, |operations| {
-        // On a thread of its own: it changes whom the thread works as.
+        // On its own thread, because it changes the thread's credentials.
         let place = Place::new(parent, choice);
         std::thread::scope(|scope| scope.spawn(|| run(&place, &operations)).join().unwrap())
     });

@@ -1,4 +1,4 @@
-//! Making, finding, removing, renaming and linking names.
+//! Creating, looking up, removing, renaming and linking names.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -120,14 +120,14 @@ fn guarded_refuses_and_unchecked_takes_what_exists_and_sets_its_size_alone() {
             .create(&OWNER, &root, b"file", CreateMode::Guarded(&set))
             .value;
         assert_eq!(errno(guarded), Some(Errno::EXIST));
-        let taken = tree
+        let created = tree
             .vfs
             .create(&OWNER, &root, b"file", CreateMode::Unchecked(&set))
             .value
             .unwrap();
-        assert_eq!((taken.new, taken.node.handle), (false, file));
+        assert_eq!((created.new, created.node.handle), (false, file));
         assert_eq!(
-            (taken.node.attributes.size, taken.node.attributes.mode),
+            (created.node.attributes.size, created.node.attributes.mode),
             (3, 0o644)
         );
         let refused = tree
@@ -193,7 +193,7 @@ fn an_exclusive_create_is_answered_again_until_somebody_touches_the_file() {
 }
 
 #[test]
-fn a_create_sets_what_was_asked_and_leaves_what_may_not_be_set() {
+fn a_create_sets_the_requested_attributes_and_leaves_those_that_may_not_be_set() {
     everywhere(|tree| {
         let root = tree.directory(&tree.root(), "directory", 0o777).handle;
         let time = Timestamp::new(1_000_000_000, 5);
@@ -431,10 +431,10 @@ fn a_symlink_is_an_object_and_is_not_followed() {
     });
 }
 
-/// Whatever is renamed over a name, the name is there all the time, and so is the directory.
+/// While objects are renamed over a name, the name and its directory are found all the time.
 // SEMANTICS: serve-5.
 #[test]
-fn a_name_that_is_being_replaced_is_found_and_taken() {
+fn a_name_that_is_being_replaced_is_found_and_removed() {
     for (name, parent, choice) in [
         ("disk", disk(), HandleChoice::Auto),
         ("tmpfs", tmpfs(), HandleChoice::Auto),
@@ -457,11 +457,11 @@ fn a_name_that_is_being_replaced_is_found_and_taken() {
             for round in 0..2_000 {
                 let found = tree.lookup(&root, "a").map(|_| ());
                 assert_eq!(found, Ok(()), "{name}: LOOKUP {round}");
-                let taken = tree
+                let created = tree
                     .vfs
                     .create(&ROOT, &root, b"a", CreateMode::Unchecked(&set))
                     .value;
-                assert_eq!(taken.map(|_| ()), Ok(()), "{name}: CREATE {round}");
+                assert_eq!(created.map(|_| ()), Ok(()), "{name}: CREATE {round}");
                 let refused = tree
                     .vfs
                     .create(&ROOT, &root, b"a", CreateMode::Guarded(&set))
@@ -476,7 +476,7 @@ fn a_name_that_is_being_replaced_is_found_and_taken() {
     }
 }
 
-/// Sets a flag at the end of its scope, by a panic too.
+/// Sets a flag at the end of its scope, also on a panic.
 struct AtTheEnd<'f>(&'f AtomicBool);
 
 impl Drop for AtTheEnd<'_> {

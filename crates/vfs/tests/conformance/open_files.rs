@@ -1,5 +1,5 @@
-//! What a local tree keeps open between requests: nobody's rights, nobody's space, and nothing that
-//! is in the way.
+//! Cached open files of a local tree: they grant no permission, keep no space, and block no other
+//! operation.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
@@ -15,14 +15,13 @@ use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, Place, ROOT, Tree, all, disk, errno, is_root, tmpfs};
 
-/// As fdinfo shows it.
+/// As in fdinfo.
 const O_PATH: u32 = 0o10_000_000;
 
-/// How long a descriptor may stay that is in nobody's use, and more.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than an unused descriptor may stay open.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Tries a claim on each kind of local tree, on all of them at once: some wait for what takes
-/// seconds.
+/// Runs a test on each kind of local tree, on all of them concurrently: some wait for seconds.
 fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     let trees = all();
     std::thread::scope(|scope| {
@@ -37,15 +36,14 @@ fn on_disk(claim: impl Fn(&Tree, &Path) + Sync) {
     });
 }
 
-/// What tells a file from all others: a file system soon gives a removed file's number to another
-/// one.
+/// Identifies a file: a file system may soon give a removed file's inode number to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct FileIdentity {
     number: (u64, u64),
     born: SystemTime,
 }
 
-impl Known {
+impl FileIdentity {
     fn of(path: &Path) -> std::io::Result<Self> {
         let status = std::fs::metadata(path)?;
         Ok(Self {
@@ -55,13 +53,13 @@ impl Known {
     }
 }
 
-/// How this process has a file open for I/O: once for each descriptor, whether it can be written
-/// to.
-fn descriptors(known: &Known) -> Vec<bool> {
+/// The descriptors of a file open for I/O in this process; `true` if open for writing.
+fn descriptors(identity: &FileIdentity) -> Vec<bool> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let opened = entries.filter_map(|entry| {
         let number = entry.ok()?.file_name();
-        let is_it = Known::of(&Path::new("/proc/self/fd").join(&number)).is_ok_and(|found| found == *known);
+        let is_it =
+            FileIdentity::of(&Path::new("/proc/self/fd").join(&number)).is_ok_and(|found| found == *identity);
         if !is_it {
             return None;
         }
@@ -76,15 +74,14 @@ fn descriptors(known: &Known) -> Vec<bool> {
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} never came true");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Does something past the tree, as root: this thread works as the last caller until it has
-/// another.
+/// Runs `work` as root without the tree: this thread may have the last caller's credentials.
 fn past<T>(tree: &Tree, work: impl FnOnce() -> T) -> T {
     assert!(tree.vfs.lookup(&ROOT, &tree.root(), b".").value.is_ok());
     work()
@@ -96,13 +93,13 @@ fn read(tree: &Tree, caller: &FsCred<'_>, handle: &NodeHandle) -> Result<Vec<u8>
     read.value.map(|_| data)
 }
 
-/// A file of [`OWNER`]'s that is open to read and, if that is asked for, to write.
-fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Known) {
+/// A file of [`OWNER`] that is open for reading and, if requested, for writing.
+fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, FileIdentity) {
     let node = tree.file(&tree.root(), name, 0o644);
     let place = tree.place.as_ref().unwrap();
-    let known = past(tree, || Known::of(&place.served.join(name)).unwrap());
+    let identity = past(tree, || FileIdentity::of(&place.served.join(name)).unwrap());
     let expected: &[bool] = if write { &[false, true] } else { &[false] };
-    // On a busy machine a descriptor may be idle for too long before this thread comes to look.
+    // On a busy machine a descriptor may be closed before this thread checks.
     eventually("it is open", || {
         let written = tree
             .vfs
@@ -112,9 +109,9 @@ fn opened(tree: &Tree, name: &str, write: bool) -> (NodeHandle, Known) {
             tree.vfs.release_all();
         }
         assert_eq!(read(tree, &OWNER, &node.handle).unwrap(), b"content");
-        descriptors(&known) == expected
+        descriptors(&identity) == expected
     });
-    (node.handle, known)
+    (node.handle, identity)
 }
 
 // SEMANTICS: serve-3.
@@ -126,9 +123,9 @@ fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
         let mut closes = |what: &str, change: &dyn Fn(&str, &NodeHandle)| {
             number += 1;
             let name = format!("file{number}");
-            let (handle, known) = opened(tree, &name, true);
+            let (handle, identity) = opened(tree, &name, true);
             change(&name, &handle);
-            assert_eq!(descriptors(&known), [false; 0], "{what}");
+            assert_eq!(descriptors(&identity), [false; 0], "{what}");
         };
         closes("remove", &|name, _| {
             vfs.remove(&ROOT, &root, name.as_bytes()).value.unwrap()
@@ -162,16 +159,16 @@ fn what_is_removed_replaced_or_changes_hands_is_closed_before_the_answer() {
 fn what_changes_a_name_alone_leaves_a_file_open() {
     on_disk(|tree, _| {
         let (vfs, root) = (&tree.vfs, tree.root());
-        // If this thread is not too late to see it.
+        // If this thread is in time to see it.
         let mut number = 0;
         eventually("a name's change closes nothing", || {
             number += 1;
             let (name, moved) = (format!("stays{number}"), format!("moved{number}"));
-            let (handle, known) = opened(tree, &name, true);
+            let (handle, identity) = opened(tree, &name, true);
             let renamed = vfs.rename(&ROOT, &root, name.as_bytes(), &root, moved.as_bytes());
             renamed.value.unwrap();
             let _answered = vfs.access(&OWNER, &handle, Access::READ);
-            descriptors(&known) == [false, true]
+            descriptors(&identity) == [false, true]
         });
     });
 }
@@ -180,13 +177,13 @@ fn what_changes_a_name_alone_leaves_a_file_open() {
 #[test]
 fn idle_descriptors_close_by_themselves_and_those_to_write_first() {
     on_disk(|tree, _| {
-        let (_, known) = opened(tree, "file", true);
-        eventually("the writer is closed", || !descriptors(&known).contains(&true));
-        eventually("the reader is closed", || descriptors(&known).is_empty());
+        let (_, identity) = opened(tree, "file", true);
+        eventually("the writer is closed", || !descriptors(&identity).contains(&true));
+        eventually("the reader is closed", || descriptors(&identity).is_empty());
     });
 }
 
-/// A file that was just copied can be executed: at once where its mode was set afterwards, else
+/// A file that was just copied can be executed: at once if its mode was set afterwards, otherwise
 /// half a second later.
 // SEMANTICS: serve-2.
 #[test]
@@ -194,7 +191,7 @@ fn what_was_written_can_be_executed() {
     if !is_root() {
         return;
     }
-    // The temporary directory of the machine may forbid executing, as /dev/shm often does.
+    // The temporary directory may be mounted noexec, like /dev/shm often is.
     let tree = crate::trees::local("disk by handle", disk(), curt_vfs::HandleChoice::Kernel);
     let place = tree.place.as_ref().unwrap();
     std::fs::set_permissions(place.served.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -259,35 +256,35 @@ fn a_right_that_others_take_back_is_gone_with_the_next_request() {
 #[test]
 fn what_others_remove_is_stale_and_its_space_is_given_back() {
     on_disk(|tree, served| {
-        let (handle, known) = opened(tree, "file", true);
+        let (handle, identity) = opened(tree, "file", true);
         past(tree, || std::fs::remove_file(served.join("file"))).unwrap();
         assert_eq!(errno(read(tree, &OWNER, &handle)), Some(Errno::STALE));
-        assert_eq!(descriptors(&known), [false; 0]);
-        // Nor do data that nobody committed hold it.
-        let (handle, known) = opened(tree, "unstable", true);
+        assert_eq!(descriptors(&identity), [false; 0]);
+        // Uncommitted data do not keep it open either.
+        let (handle, identity) = opened(tree, "unstable", true);
         tree.write(&OWNER, &handle, 0, b"uncommitted").unwrap();
         past(tree, || std::fs::remove_file(served.join("unstable"))).unwrap();
         assert_eq!(
             errno(tree.vfs.commit(&OWNER, &handle, 0, 0).value),
             Some(Errno::STALE)
         );
-        assert_eq!(descriptors(&known), [false; 0]);
-        let (handle, known) = opened(tree, "second", true);
+        assert_eq!(descriptors(&identity), [false; 0]);
+        let (handle, identity) = opened(tree, "second", true);
         past(tree, || std::fs::remove_file(served.join("second"))).unwrap();
         assert_eq!(errno(tree.write(&OWNER, &handle, 0, b"x")), Some(Errno::STALE));
-        assert_eq!(descriptors(&known), [false; 0]);
-        // Nobody asks for these any more.
-        let (_, known) = opened(tree, "third", false);
+        assert_eq!(descriptors(&identity), [false; 0]);
+        // No client will commit these.
+        let (_, identity) = opened(tree, "third", false);
         past(tree, || std::fs::remove_file(served.join("third"))).unwrap();
-        eventually("it is closed", || descriptors(&known).is_empty());
-        let (handle, known) = opened(tree, "fourth", true);
+        eventually("it is closed", || descriptors(&identity).is_empty());
+        let (handle, identity) = opened(tree, "fourth", true);
         tree.write(&OWNER, &handle, 0, b"uncommitted").unwrap();
         past(tree, || std::fs::remove_file(served.join("fourth"))).unwrap();
-        eventually("nobody waits for a commit", || descriptors(&known).is_empty());
+        eventually("nobody waits for a commit", || descriptors(&identity).is_empty());
     });
 }
 
-/// Who has such a file open may write anywhere in it: it is the opening that is refused.
+/// A caller that has such a file open may write anywhere in it: only the open fails.
 #[test]
 fn a_file_that_may_only_grow_from_now_on_is_not_written_to() {
     on_disk(|tree, served| {
@@ -308,7 +305,7 @@ fn a_file_that_may_only_grow_from_now_on_is_not_written_to() {
     });
 }
 
-/// A name that leads to another file of the same inode number is never taken for the old one.
+/// A name of another file with the same inode number is never mistaken for the old one.
 // SEMANTICS: serve-4.
 #[test]
 fn a_name_that_is_made_anew_leads_to_the_new_file() {
@@ -318,7 +315,7 @@ fn a_name_that_is_made_anew_leads_to_the_new_file() {
         for round in 0..300_u32 {
             let mut new = None;
             past(tree, || std::fs::write(&path, round.to_be_bytes())).unwrap();
-            // Twice: the second may come from what the first remembered.
+            // Twice: the second result may be from the cache.
             for _ in 0..2 {
                 let found = tree.vfs.lookup(&OWNER, &tree.root(), b"name").value.unwrap();
                 assert_eq!(found.attributes.fileid, std::fs::metadata(&path).unwrap().ino());
@@ -361,7 +358,7 @@ fn a_remembered_name_is_looked_at_each_time() {
         past(tree, || std::fs::write(&path, b"longer")).unwrap();
         let second = look_up(&OTHER).unwrap();
         assert_eq!((second.handle, second.attributes.size), (first.handle, 6));
-        // Who may not search the directory any more finds nothing in it.
+        // A caller without search permission finds nothing in it.
         past(tree, || {
             std::fs::set_permissions(served, PermissionsExt::from_mode(0o700))
         })
@@ -405,7 +402,7 @@ fn a_verdict_holds_only_for_the_file_as_it_was() {
     });
 }
 
-/// LINK and REMOVE change the file's own times: none of that shows between the attributes before
+/// LINK and REMOVE change the file's own times: this is not visible between the attributes before
 /// and after a WRITE.
 #[test]
 fn names_that_come_and_go_do_not_show_in_a_write() {
@@ -435,7 +432,7 @@ fn names_that_come_and_go_do_not_show_in_a_write() {
                 let changed = tree.vfs.write(&OWNER, &file, 0, b"data", Stability::Unstable);
                 changed.value.unwrap();
                 let after = changed.after.unwrap();
-                // A write sets both alike, a name alone the one.
+                // A write sets both alike, a change of names only the ctime.
                 assert_eq!(after.ctime, after.mtime);
             }
         });
@@ -462,21 +459,21 @@ fn a_tree_that_keeps_nothing_open_keeps_nothing_open() {
                 CreateMode::Guarded(&SetAttributes::with_mode(0o600)),
             );
             let node = made.value.unwrap().node;
-            let known = Known::of(&place.served.join("file")).unwrap();
+            let identity = FileIdentity::of(&place.served.join("file")).unwrap();
             for _ in 0..3 {
                 let written = vfs.write(&ROOT, &node.handle, 0, b"x", Stability::FileSync);
                 written.value.unwrap();
-                assert_eq!(descriptors(&known), [false; 0]);
+                assert_eq!(descriptors(&identity), [false; 0]);
             }
             let counters = vfs.file_cache().unwrap();
-            let asked = (counters.hits, counters.misses);
-            assert_eq!((asked, counters.uncached, counters.entries), ((0, 3), 3, 0));
+            let lookups = (counters.hits, counters.misses);
+            assert_eq!((lookups, counters.uncached, counters.entries), ((0, 3), 3, 0));
         });
     });
 }
 
 #[test]
-fn a_tree_says_what_may_have_to_be_waited_for() {
+fn a_tree_reports_which_calls_may_block() {
     on_disk(|tree, served| {
         let in_memory = served.starts_with(tmpfs());
         let by_table = tree.name.ends_with("table");

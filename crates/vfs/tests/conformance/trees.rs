@@ -1,4 +1,4 @@
-//! The trees that claims are tried on, and short words for what claims do with them.
+//! The trees that are tested, and short forms of operations on them.
 
 use std::path::{Path, PathBuf};
 
@@ -24,14 +24,14 @@ pub(crate) const OTHER: FsCred<'static> = FsCred {
     privileged: false,
 };
 
-/// A tree, and where it is on disk.
+/// A tree, and its directory on disk.
 pub(crate) struct Tree {
     pub(crate) name: &'static str,
     pub(crate) vfs: Box<dyn Vfs>,
     pub(crate) place: Option<Place>,
 }
 
-/// A directory that is served, and beside it what serving it again needs.
+/// A directory to serve, and the options to serve it again.
 pub(crate) struct Place {
     pub(crate) served: PathBuf,
     pub(crate) choice: HandleChoice,
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Serves it, for the first time or after a restart.
+    /// Opens it, for the first time or after a restart.
     pub(crate) fn serve(&self) -> LocalVfs {
         let options = LocalOptions {
             handles: self.choice,
@@ -66,8 +66,8 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// A thread that has worked for somebody cannot remove what others made: it works as root
-    /// again.
+    /// A thread with another caller's credentials may not be able to remove the files: it becomes
+    /// root again.
     fn drop(&mut self) {
         if let Ok(vfs) = LocalVfs::open(self.beside.path(), &LocalOptions::default()) {
             let as_root = vfs.lookup(&ROOT, &vfs.root(), b".");
@@ -110,7 +110,7 @@ pub(crate) fn local(name: &'static str, parent: &Path, choice: HandleChoice) -> 
     }
 }
 
-/// A fresh tree of each kind.
+/// A new tree of each kind.
 pub(crate) fn all() -> Vec<Tree> {
     let mut trees = vec![memory()];
     if is_root() {
@@ -122,7 +122,8 @@ pub(crate) fn all() -> Vec<Tree> {
     trees
 }
 
-/// Tries a claim on each kind of tree, on a thread of its own: it changes whom the thread works as.
+/// Runs a test on each kind of tree, on its own thread, because it changes the thread's
+/// credentials.
 pub(crate) fn everywhere(claim: impl Fn(&Tree) + Sync) {
     for tree in all() {
         std::thread::scope(|scope| {
@@ -149,7 +150,7 @@ impl Tree {
         self.vfs.attributes(handle).unwrap()
     }
 
-    /// A regular file, made by root for [`OWNER`].
+    /// A regular file, created by root for [`OWNER`].
     pub(crate) fn file(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes {
             mode: Some(mode),
@@ -162,7 +163,7 @@ impl Tree {
         self.give_away(&node.handle, mode)
     }
 
-    /// A directory, made by root for [`OWNER`].
+    /// A directory, created by root for [`OWNER`].
     pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes::with_mode(mode);
         let made = self.vfs.make_directory(&ROOT, directory, name.as_bytes(), &set);
@@ -230,7 +231,7 @@ impl Tree {
             .value
     }
 
-    /// All names from `cookie` on, at most `count` a call, with their cookies.
+    /// All names after `cookie`, at most `count` per call, with their cookies.
     pub(crate) fn names(
         &self,
         directory: &NodeHandle,
@@ -241,7 +242,7 @@ impl Tree {
     }
 }
 
-/// At most `count` names behind `cookie` with their cookies, and whether the directory ends with
+/// At most `count` names after `cookie` with their cookies, and whether the directory ends with
 /// them.
 pub(crate) fn names(
     vfs: &dyn Vfs,

@@ -1,5 +1,5 @@
-//! One pass through the directory: `ls -f` on a fresh mount behind the relay, every name checked,
-//! with or without a second client that makes files.
+//! One pass through the directory: `ls -f` on a new mount behind the relay, with each name checked,
+//! with or without a second client that creates files.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,65 +13,65 @@ use curt_bench::processes::{CountingRelay, Counts, MountProcess, Testbed, reside
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-/// How often the second client makes a file.
+/// Interval at which the second client creates a file.
 const CREATE_EACH: Duration = Duration::from_secs(1);
 
-/// For how long the mount believes a directory's attributes at most; see [`OPTIONS`].
+/// Maximum attribute timeout of directories on the mount; see [`OPTIONS`].
 const BELIEVED: Duration = Duration::from_secs(2);
 
-/// The mount's options in every pass.
+/// The mount's options in each pass.
 pub(super) const OPTIONS: &str = "acdirmin=1,acdirmax=2";
 
-/// How often progress is noted, in names.
+/// Number of names between two progress samples.
 const NOTE_EACH: u64 = 1000;
 
-/// What a pass came to, as JSON says it.
+/// The result of a pass, as printed in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ListingRunFigures {
-    /// READDIR and READDIRPLUS.
+    /// Number of READDIRs and READDIRPLUSes.
     pub(super) readdir: u64,
     /// Those of them with cookie 0.
     pub(super) cookie_zero: u64,
     pub(super) seconds: f64,
-    /// Files that the second client made meanwhile.
+    /// Number of files that the second client created meanwhile.
     pub(super) created: u64,
-    /// How often no reply brought the directory's attributes for longer than they are believed.
+    /// How often no reply contained the directory's attributes for longer than their timeout.
     pub(super) expired: u64,
     pub(super) missing: u64,
     pub(super) doubled: u64,
 }
 
-/// A pass, with what JSON does not say.
+/// The result of a pass, with values that are not in JSON.
 #[derive(Clone, Debug)]
 pub(super) struct ListingRun {
     pub(super) figures: ListingRunFigures,
     pub(super) gave_up: bool,
     /// Seconds until the first name.
     pub(super) first: f64,
-    /// Memory that the mount's daemon has in use afterwards.
+    /// Resident memory of the mount's daemon afterwards.
     pub(super) memory_mib: f64,
-    /// Names by seconds.
+    /// Number of names by seconds.
     pub(super) progress: Vec<(f64, u64)>,
 }
 
-/// What a pass is made with.
+/// The parameters of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct ListingRunPlan<'a> {
-    /// What the mount is given besides [`OPTIONS`].
+    /// Mount options in addition to [`OPTIONS`].
     pub(super) options: &'a str,
-    /// For how long every third reply is held.
+    /// The delay of every third reply.
     pub(super) hold: Option<Duration>,
-    /// Where the second client makes files.
+    /// The directory where the second client creates files.
     pub(super) changing: Option<&'a Path>,
-    /// When it is given up.
+    /// The timeout of the pass.
     pub(super) limit: Option<Duration>,
 }
 
-/// Where passes are made.
+/// The setup for passes.
 pub(super) struct ListingSetup<'a> {
     pub(super) world: &'a mut Testbed,
     pub(super) relay: &'a CountingRelay,
-    /// The mount options that lead through the relay.
+    /// The mount options for the relay.
     pub(super) through: &'a str,
     pub(super) vers: &'a str,
     pub(super) count: u64,
@@ -84,10 +84,10 @@ impl ListingSetup<'_> {
         self.world.mount(self.vers, all.trim_start_matches(','))
     }
 
-    /// Makes a pass.
+    /// Runs a pass.
     pub(super) fn pass(&mut self, plan: &ListingRunPlan<'_>) -> Result<ListingRun> {
         if let Some(directory) = plan.changing {
-            // A pass that failed has left them.
+            // Left by a failed pass.
             names::remove_created(directory)?;
         }
         let options = [OPTIONS, plan.options].join(",");
@@ -137,7 +137,7 @@ impl ListingSetup<'_> {
     }
 }
 
-/// How often the directory's attributes were not renewed for longer than they are believed.
+/// How often the directory's attributes were not renewed for longer than their timeout.
 fn expired(counts: &Counts, began: Instant) -> u64 {
     let mut last = began;
     let mut expired = 0;
@@ -158,7 +158,7 @@ struct LsRun {
     progress: Vec<(f64, u64)>,
 }
 
-/// Lists by `ls -f`, and ends it when its time is over.
+/// Lists with `ls -f`, until its timeout.
 fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<LsRun> {
     let began = Instant::now();
     let mut child = Command::new("ls")
@@ -207,7 +207,7 @@ fn list(directory: &Path, count: u64, limit: Option<Duration>) -> Result<LsRun> 
 
 fn read_names(mut out: impl BufRead, seen: &mut Listed, mut note: impl FnMut(u64)) -> Result<()> {
     let mut line = Vec::new();
-    // What has no end was cut off when the listing was given up.
+    // The last line is incomplete if the listing was stopped.
     while out.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
         seen.add(line.trim_ascii_end())?;
         if seen.count % NOTE_EACH == 1 {
@@ -218,7 +218,7 @@ fn read_names(mut out: impl BufRead, seen: &mut Listed, mut note: impl FnMut(u64
     Ok(())
 }
 
-/// Makes one file a second until it is told to stop; how many were made.
+/// Creates one file per second until it is stopped; returns their number.
 fn write(directory: &Path, stopped: &mpsc::Receiver<()>) -> Result<u64> {
     let mut number = 0;
     loop {

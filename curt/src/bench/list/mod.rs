@@ -1,6 +1,6 @@
-//! `curt bench list`: a directory of half a million names, listed while it changes and while it
-//! does not, with its attributes expiring all the time; what the former behaviour of clients comes
-//! to; and what programs that list cost.
+//! `curt bench list`: lists a directory of half a million names, while it changes and while it does
+//! not, with attributes that always expire; compares with the former behaviour of clients, and with
+//! programs that list.
 
 mod listing_run;
 mod tools;
@@ -18,19 +18,19 @@ use serde::Serialize;
 
 use self::listing_run::{ListingRun, ListingRunFigures, ListingRunPlan, ListingSetup};
 
-/// Threads that make names.
+/// Number of threads that create names.
 const JOBS: u64 = 8;
 
-/// A reply is held for at least so long: longer than the directory's attributes are believed.
+/// Minimum delay of a reply: longer than the attribute timeout of directories.
 const HOLD_MIN: Duration = Duration::from_secs(3);
 
-/// The former behaviour is given up after so many times what the present one takes.
+/// Timeout of the former behaviour, as a multiple of the current one's time.
 const GIVE_UP: f64 = 10.0;
 
-/// The NFS port of a server that is there.
+/// The NFS port of an existing server.
 const NFS_PORT: u16 = 2049;
 
-/// What `curt bench list` takes.
+/// Arguments of `curt bench list`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each pass is `ls -f` on a mount of its own with acdirmin=1,acdirmax=2, through a relay that counts requests. 'changing': a second client makes one file per second.\n\
@@ -76,7 +76,7 @@ pub(crate) struct ListArguments {
     json: bool,
 }
 
-/// What JSON says.
+/// The result in JSON.
 #[derive(Debug, Serialize)]
 struct ListReport<'a> {
     count: u64,
@@ -105,7 +105,7 @@ struct FullSpeedFigures {
     changing: ListingRunFigures,
 }
 
-/// All passes.
+/// The results of all passes.
 struct ListingRuns {
     full_idle: ListingRun,
     full_changing: ListingRun,
@@ -114,7 +114,7 @@ struct ListingRuns {
     restart: Option<ListingRun>,
 }
 
-/// Runs it; whether every name was listed once.
+/// Runs it; returns whether each name was listed once.
 pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
     names::check(arguments.count)?;
     arguments.svg.as_deref().map_or(Ok(()), super::check_picture)?;
@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
     };
     let relay = CountingRelay::start(target, Duration::ZERO)?;
     through.push_str(&format!("port={}", relay.port()));
-    // The second client goes straight to the server.
+    // The second client does not use the relay.
     let second = world.mount(&arguments.vers, "")?;
     let there = names::directory(second.directory(), arguments.count);
     if arguments.make_tree {
@@ -164,7 +164,7 @@ pub(super) fn run(arguments: &ListArguments) -> Result<bool> {
         .all(|(_, pass)| pass.gave_up || (pass.figures.missing, pass.figures.doubled) == (0, 0)))
 }
 
-/// The server, and where its files are if it is our own.
+/// The server, and the directory of its files if it is Curt's own.
 fn world(arguments: &ListArguments) -> Result<(Testbed, Option<PathBuf>)> {
     if let Some(server) = &arguments.server {
         return Ok((Testbed::elsewhere(&Curt::this(), server)?, None));
@@ -178,8 +178,8 @@ fn world(arguments: &ListArguments) -> Result<(Testbed, Option<PathBuf>)> {
     Ok((Testbed::serving(&Curt::this(), &top, None)?, Some(top)))
 }
 
-/// Where a server that is there listens, and the mount options that ask itself for MOUNT although
-/// NFS goes to the relay.
+/// The address of an existing server, and mount options with which MOUNT is sent to it while NFS
+/// goes to the relay.
 fn address_of(source: &str) -> Result<(SocketAddr, String)> {
     let (host, _) = source.rsplit_once(":/").context("a server is HOST:/PATH")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -202,9 +202,9 @@ fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path)
         changing,
         ..plan.clone()
     })?;
-    let held = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
-    let hold = Some(held);
-    eprintln!("every third reply held for {:.1} s", held.as_secs_f64());
+    let delay = hold(arguments.pass_seconds, full_idle.figures.readdir)?;
+    let hold = Some(delay);
+    eprintln!("every third reply held for {:.1} s", delay.as_secs_f64());
     let idle = place.pass(&ListingRunPlan { hold, ..plan.clone() })?;
     let slow_changing = place.pass(&ListingRunPlan {
         hold,
@@ -235,13 +235,13 @@ fn passes(place: &mut ListingSetup<'_>, arguments: &ListArguments, there: &Path)
     })
 }
 
-/// For how long a reply has to be held so that a pass of so many requests takes long enough.
+/// The delay of a reply with which a pass of this many requests takes long enough.
 fn hold(pass_seconds: f64, requests: u64) -> Result<Duration> {
-    let held = requests / 3;
-    if held == 0 {
+    let delay = requests / 3;
+    if delay == 0 {
         bail!("{requests} requests are too few to hold every third reply; raise --count");
     }
-    let hold = Duration::try_from_secs_f64(pass_seconds / held as f64).context("--pass-seconds")?;
+    let hold = Duration::try_from_secs_f64(pass_seconds / delay as f64).context("--pass-seconds")?;
     Ok(hold.max(HOLD_MIN))
 }
 
@@ -346,7 +346,7 @@ fn draw(passes: &ListingRuns, path: &Path) -> Result<()> {
     std::fs::write(path, svg).with_context(|| path.display().to_string())
 }
 
-/// Makes the directory on this machine, for a server that serves it.
+/// Creates the directory on this machine, for a server that exports it.
 pub(super) fn make_tree(top: &Path, count: u64) -> Result<bool> {
     names::check(count)?;
     let bar = progress_bar(&format!("making {count} names in {}", top.display()));

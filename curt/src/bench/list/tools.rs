@@ -1,5 +1,5 @@
-//! Programs that list: `ls -l`, `find` and `rm -r`, each on a fresh mount, with the requests that
-//! pass the relay.
+//! Programs that list: `ls -l`, `find` and `rm -r`, each on a new mount, with the requests counted
+//! by the relay.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -11,21 +11,21 @@ use serde::Serialize;
 
 use super::listing_run::ListingSetup;
 
-/// Names that `rm -r` removes, at most.
+/// Maximum number of names for `rm -r`.
 const REMOVED_MAX: u64 = 100_000;
 
-/// The same where they have to be made through a mount first.
+/// The same if they first have to be created through a mount.
 const REMOVED_ELSEWHERE_MAX: u64 = 10_000;
 
-/// What a program cost.
+/// The cost of a program.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ToolCost {
-    /// Requests of any kind.
+    /// Requests of all programs.
     rpc: u64,
     seconds: f64,
 }
 
-/// Runs all of them; `rm -r` in a directory made for it. `top` is where the listed directory is, on
+/// Runs all of them; `rm -r` in a directory created for it. `top` contains the listed directory, on
 /// this machine or a mount.
 pub(super) fn run(
     place: &mut ListingSetup<'_>,
@@ -41,7 +41,7 @@ pub(super) fn run(
     let below = top.join("removed");
     let bar = progress_bar(&format!("making {removed} names to remove"));
     if below.exists() {
-        // A run that was ended has removed some of it.
+        // An interrupted run has removed some of it.
         std::fs::remove_dir_all(&below).with_context(|| below.display().to_string())?;
     }
     names::open_directory(&below)?;

@@ -1,4 +1,4 @@
-//! A workload below a directory that is there: it can be explained, or be another file system's.
+//! A workload below an existing directory: it can be explained, or be on another file system.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::WorkloadArguments;
 
-/// Replays it; whether every result was right.
+/// Replays it; returns whether all results were right.
 pub(super) fn run(
     workload: Workload,
     directory: &Path,
@@ -63,7 +63,7 @@ pub(super) fn run(
     Ok(outcome.wrong == 0 && differing.is_none())
 }
 
-/// Says what came of it, and what a Curt mount sent for it.
+/// Prints the result, and the requests of a Curt mount.
 fn show(
     workload: Workload,
     directory: &Path,
@@ -73,11 +73,11 @@ fn show(
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
-        let mut said = json!({
+        let mut line = json!({
             "workload": workload.name(), "at": directory, "operations": outcome.operations,
             "wrong": outcome.wrong, "seconds": outcome.seconds,
         });
-        if let (Some(sent), Some(fields)) = (sent, said.as_object_mut()) {
+        if let (Some(sent), Some(fields)) = (sent, line.as_object_mut()) {
             let mut calls: serde_json::Map<_, _> = sent
                 .iter()
                 .map(|(name, calls)| (name.to_owned(), json!(calls)))
@@ -85,7 +85,7 @@ fn show(
             calls.insert("total".to_owned(), json!(sent.total()));
             fields.insert("rpc".to_owned(), calls.into());
         }
-        writeln!(out, "{said}")?;
+        writeln!(out, "{line}")?;
     } else {
         let (operations, wrong, seconds) = (outcome.operations, outcome.wrong, outcome.seconds);
         let at = directory.display();
@@ -100,7 +100,7 @@ fn show(
     Ok(())
 }
 
-/// What the Curt mount of this user at `directory` has sent; `None`: it is none.
+/// The requests of this user's Curt mount at `directory`; `None` if there is none.
 fn requests(directory: &Path) -> Option<ProcedureCalls> {
     let (_, report) = control::find(&control::directory(), directory).ok()?;
     Some(report.counters.requests)

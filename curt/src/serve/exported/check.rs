@@ -1,5 +1,4 @@
-//! `curt serve --check`: whether files of exports(5) could be served, and what is wrong with them
-//! if not.
+//! `curt serve --check`: whether exports(5) files can be served, and their errors.
 
 use std::{net::ToSocketAddrs, process::ExitCode};
 
@@ -17,8 +16,8 @@ use super::{
 
 use crate::output::{self, say};
 
-/// Checks everything that can be checked without serving, and prints what is to be said as
-/// `FILE:LINE: …` on standard error. The status is 1 if anything cannot be served as it is written.
+/// Checks everything that can be checked without serving, and prints messages as `FILE:LINE: …` on
+/// standard error. The status is 1 if anything cannot be served as written.
 pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     let (parsed, problems) = match problems(arguments) {
         Ok(found) => found,
@@ -48,25 +47,24 @@ pub(in crate::serve) fn check(arguments: &ServeArguments) -> ExitCode {
     }
 }
 
-/// What of the files' lines would be served at this moment, as far as that can be told without
-/// opening anything.
+/// The entries that would be served now, as far as this is known without opening directories.
 pub(crate) struct ServableEntries<'p> {
-    /// Why others would not.
+    /// Why the other entries would not be served.
     pub(crate) problems: Vec<ExportsProblem>,
     served: Vec<&'p ExportsEntry>,
 }
 
 impl<'p> ServableEntries<'p> {
-    /// Looks at the directories, and at what is mounted.
+    /// Checks the directories and the mounts.
     ///
     /// # Errors
-    /// What is mounted cannot be read.
+    /// The mounts cannot be read.
     pub(crate) fn of(parsed: &'p ParsedExports) -> Result<Self> {
         let mounts = mounts_now()?;
         let (mut problems, mut served) = (Vec::new(), Vec::new());
         let mut claims = DirectoryClaims::default();
         for group in definitions::groups(parsed) {
-            let Some((place, entries)) = group.look(&mounts, &mut problems) else {
+            let Some((place, entries)) = group.resolve_path(&mounts, &mut problems) else {
                 continue;
             };
             if let Some(first) = entries.first()
@@ -78,14 +76,14 @@ impl<'p> ServableEntries<'p> {
         Ok(Self { problems, served })
     }
 
-    /// Why a line's client is not served; `None` if it is.
+    /// Why an entry is not served; `None` if it is.
     pub(crate) fn refusal(&self, entry: &ExportsEntry) -> Option<&str> {
         if self.served.iter().any(|served| std::ptr::eq(*served, entry)) {
             return None;
         }
         let path = entry.path.escape_ascii().to_string();
         let of_path = || self.problems.iter().filter(|problem| problem.word == path);
-        // An error is about all lines of a path, what is not mounted about one.
+        // An error applies to all entries of a path, a missing mount to one.
         let error = of_path().find(|problem| problem.severity == Severity::Error);
         let own = error.or_else(|| of_path().find(|problem| problem.place == entry.place));
         let reason = own.and_then(|problem| problem.message.split(": not served").next());
@@ -93,11 +91,11 @@ impl<'p> ServableEntries<'p> {
     }
 }
 
-/// What the files say, and all that is wrong with it. Directories are opened as a server does.
+/// The entries of the files, and all their errors. Directories are opened as by a server.
 pub(super) fn problems(arguments: &ServeArguments) -> Result<(ParsedExports, Vec<ExportsProblem>)> {
     let parsed = read_exports(&arguments.config);
     let mut problems = parsed.problems.clone();
-    // Those of a server may be in use by it; these go when this ends.
+    // A server may be using its own tables; these are removed at the end.
     let tables = tempfile::Builder::new().prefix("curt-check-").tempdir();
     let tables = tables.context("cannot create a temporary directory for handle tables")?;
     let mut trees = trees(arguments, state_directory(arguments)?, tables.path().to_owned());
@@ -109,15 +107,15 @@ pub(super) fn problems(arguments: &ServeArguments) -> Result<(ParsedExports, Vec
     Ok((parsed, problems))
 }
 
-/// A host whose name does not resolve now is no error: it may tomorrow.
+/// A host name that does not resolve is not an error: it may resolve later.
 fn unknown_host(entry: &ExportsEntry) -> Option<ExportsProblem> {
     let ClientSpec::Host(name) = &entry.client else {
         return None;
     };
-    let known = (name.as_str(), 0)
+    let resolves = (name.as_str(), 0)
         .to_socket_addrs()
         .is_ok_and(|mut found| found.next().is_some());
-    (!known).then(|| ExportsProblem {
+    (!resolves).then(|| ExportsProblem {
         severity: Severity::Warning,
         place: entry.place.clone(),
         word: name.clone(),

@@ -1,5 +1,5 @@
-//! From the lines of exports(5) to what is served: which directories they mean now, and what is
-//! mounted below them.
+//! Converts entries of exports(5) to exports: resolves their directories, and the mounts below
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,24 +20,24 @@ use super::{
     trees::{OpenTreeError, OpenTrees, TreeEntrance},
 };
 
-/// How many file systems that are mounted below exports are entered at most.
+/// Maximum number of file systems mounted below exports that are entered.
 const ENTERED_MAX: usize = 1024;
 
-/// What lines mean now.
+/// The result of resolving entries.
 #[derive(Default)]
 pub(super) struct ResolvedExports {
-    /// What can be served.
+    /// Exports that can be served.
     pub(super) definitions: Vec<ExportDefinition>,
-    /// What cannot, and why.
+    /// Entries that cannot, and why.
     pub(super) problems: Vec<ExportsProblem>,
 }
 
-/// Which path each directory is exported by.
+/// The path by which each directory is exported.
 #[derive(Default)]
 pub(super) struct DirectoryClaims<'p>(BTreeMap<PathBuf, &'p ExportsEntry>);
 
 impl<'p> DirectoryClaims<'p> {
-    /// Whether no other path leads to this directory; else says so.
+    /// Returns whether no other path refers to this directory; otherwise adds a problem.
     pub(super) fn claim(
         &mut self,
         place: &Path,
@@ -60,12 +60,12 @@ impl<'p> DirectoryClaims<'p> {
 
 /// The clients of one path.
 pub(super) struct PathEntries<'p> {
-    /// As it was written.
+    /// The path as written.
     path: &'p [u8],
     entries: Vec<&'p ExportsEntry>,
 }
 
-/// The lines by path, in the order in which the paths are first named.
+/// The entries by path, in the order of the paths' first occurrence.
 pub(super) fn groups(parsed: &ParsedExports) -> Vec<PathEntries<'_>> {
     let mut groups: Vec<PathEntries<'_>> = Vec::new();
     let mut at = std::collections::HashMap::new();
@@ -83,8 +83,8 @@ pub(super) fn groups(parsed: &ParsedExports) -> Vec<PathEntries<'_>> {
 }
 
 impl<'p> PathEntries<'p> {
-    /// Where the path leads, and the clients that are served now. Says what is wrong with it.
-    pub(super) fn look(
+    /// The resolved path, and the clients that are served now. Adds problems.
+    pub(super) fn resolve_path(
         &self,
         mounts: &MountedFileSystems,
         problems: &mut Vec<ExportsProblem>,
@@ -148,15 +148,15 @@ fn about(entry: &ExportsEntry, severity: Severity, message: &str) -> ExportsProb
     }
 }
 
-/// Whether it matters to any line what is mounted. A child that is to be seen from above (`nohide`)
-/// is found by being mounted.
+/// Whether any entry depends on mounts. A file system that is exported with `nohide` is found by
+/// its mount.
 pub(super) fn depend_on_mounts(parsed: &ParsedExports) -> bool {
     let mut options = parsed.entries.iter().map(|entry| &entry.options);
     options.any(|options| options.crosses_mounts() || options.is_nohide() || options.mount_point().is_some())
 }
 
-/// What the lines mean, with their directories open; once that is served, `trees` are to be told
-/// ([`OpenTrees::finish`]).
+/// The exports of the entries, with their directories open; once these are served, `trees` must be
+/// finished ([`OpenTrees::finish`]).
 pub(super) fn resolve<'p>(
     parsed: &'p ParsedExports,
     mounts: &MountedFileSystems,
@@ -168,7 +168,7 @@ pub(super) fn resolve<'p>(
     let mut claims = DirectoryClaims::default();
     let mut entered = Vec::new();
     for group in groups(parsed) {
-        let Some((place, served)) = group.look(mounts, &mut meaning.problems) else {
+        let Some((place, served)) = group.resolve_path(mounts, &mut meaning.problems) else {
             continue;
         };
         let is_alone = |entry: &&'p ExportsEntry| claims.claim(&place, entry, &mut meaning.problems);
@@ -198,7 +198,7 @@ pub(super) fn resolve<'p>(
         }
         used.insert(place);
     }
-    // The innermost of several crossing exports is the one that a mount belongs to.
+    // A mount belongs to the innermost of several exports with `crossmnt`.
     entered.sort_by(|(one, _), (other, _)| other.cmp(one));
     for (place, above) in entered {
         enter(&place, &above, mounts, trees, &mut used, &mut meaning);
@@ -230,7 +230,7 @@ fn define(
     })
 }
 
-/// Adds what is mounted below an export and has no line of its own.
+/// Adds file systems mounted below an export that have no entry of their own.
 fn enter(
     place: &Path,
     above: &[&ExportsEntry],
@@ -294,7 +294,7 @@ fn enter(
     }
 }
 
-/// That handles of a tree have no room for what `subtree_check` needs, if a line asks for it.
+/// The problem that handles of a tree have no room for `subtree_check`, if an entry requires it.
 fn without_room<'o>(
     mut lines: impl Iterator<Item = (&'o ExportsEntry, &'o Options)>,
     root: &NodeHandle,
@@ -305,7 +305,7 @@ fn without_room<'o>(
     (!have_room_for_parents(root)).then(|| about(entry, Severity::Error, message))
 }
 
-/// When changes of names and attributes are stable: at once, unless nobody asked for that.
+/// When changes of names and attributes are stable: at once, unless all entries have `async`.
 fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDurability {
     if options.all(Options::is_async) {
         MetadataDurability::Eventual
@@ -314,8 +314,8 @@ fn durability<'o>(mut options: impl Iterator<Item = &'o Options>) -> MetadataDur
     }
 }
 
-/// `only_user` is who alone can be served by a process that may not change its ids: then everybody
-/// works as that user.
+/// `only_user` is the only user for a process that may not change its ids: all callers are then
+/// mapped to that user.
 fn client(entry: &ExportsEntry, options: Options, only_user: Option<(u32, u32)>) -> ExportClient {
     let rules = options.rules();
     let rules = match only_user {
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_told_that_handles_have_no_room_for_what_it_asks() {
+    fn a_line_whose_handles_would_be_too_long_is_reported() {
         let mut parsed = ParsedExports::default();
         let text = b"/a *(ro)\n/b one(ro) two(ro,subtree_check)\n";
         parsed.read(Path::new("exports"), text);
@@ -353,10 +353,10 @@ mod tests {
                 .map(|problem| problem.to_string())
         };
         assert_eq!((problem(b"/a", 22), problem(b"/b", 21)), (None, None));
-        let told = problem(b"/b", 22).unwrap();
+        let message = problem(b"/b", 22).unwrap();
         assert!(
-            told.starts_with("exports:2: error: /b: cannot be exported"),
-            "{told}"
+            message.starts_with("exports:2: error: /b: cannot be exported"),
+            "{message}"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! What a server exports: a directory, a tree in memory, or what files of exports(5) say, which are
-//! read again at a reload.
+//! The exports of a server: a directory, a tree in memory, or the entries of exports(5) files,
+//! which are read again at a reload.
 
 mod check;
 mod definitions;
@@ -39,21 +39,21 @@ use super::{
 
 use crate::errors;
 
-/// Everybody may write to an export in memory, and nobody remove what is another's.
+/// All users may write to an export in memory, but not remove files of others.
 const MEMORY_ROOT_MODE: u32 = 0o1777;
 
-/// A service and what is to be known of what it exports.
+/// A service and information about its exports.
 pub(super) struct OpenedExports {
     pub(super) service: Arc<NfsService>,
-    /// What SIGHUP does.
+    /// The action of SIGHUP.
     pub(super) reload: Reload,
-    /// What is served, in a few words.
+    /// A summary of the exports.
     pub(super) summary: String,
-    /// A path that everybody may write to, if the command line exports one so.
+    /// A path that all clients may write, if the command line exports one.
     pub(super) open_to_all: Option<String>,
 }
 
-/// Opens what `arguments` say is exported.
+/// Opens the exports of `arguments`.
 pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     let exported = match (&arguments.memory, &arguments.directory) {
         (Some(name), _) => memory(arguments, name, counters),
@@ -69,7 +69,7 @@ pub(super) fn open(arguments: &ServeArguments, counters: Arc<ServerCounters>) ->
     Ok(exported)
 }
 
-/// An empty tree. Neither it nor its handles outlive the process.
+/// An empty tree. Neither the tree nor its handles survive the process.
 fn memory(arguments: &ServeArguments, name: &str, counters: Arc<ServerCounters>) -> Result<OpenedExports> {
     let mut instance = [0; 8];
     rustix::rand::getrandom(&mut instance[..], rustix::rand::GetRandomFlags::empty())
@@ -145,14 +145,14 @@ fn service(
     Ok(service)
 }
 
-/// What files of exports(5) say, and how they are read again.
+/// The exports(5) files, and the state needed to read them again.
 struct ExportsFiles {
     named: Vec<PathBuf>,
     trees: OpenTrees,
     service: Arc<NfsService>,
-    /// What the files said last, when they could be served.
+    /// The entries of the last files that could be served.
     parsed: ParsedExports,
-    /// What was said of what they mean: at changes of what is mounted it is not said again.
+    /// The reported problems: they are not reported again when mounts change.
     problems: Vec<ExportsProblem>,
 }
 
@@ -205,8 +205,8 @@ fn files(arguments: &ServeArguments, counters: Arc<ServerCounters>) -> Result<Op
 }
 
 impl ExportsFiles {
-    /// Reads the files again and serves what they say now; if they are broken, what they said
-    /// before. Returns what is served, in a few words.
+    /// Reads the files again and serves their entries; if they have errors, the old exports remain.
+    /// Returns a summary of the exports.
     fn read_again(files: &Mutex<Self>) -> String {
         let mut files = files.lock();
         let parsed = read_exports(&files.named);
@@ -224,13 +224,13 @@ impl ExportsFiles {
         })
     }
 
-    /// Serves what the lines mean now, and returns that in a few words; if it cannot, the exports
-    /// stay as they were.
+    /// Serves the current exports of the entries, and returns a summary; if this fails, the exports
+    /// remain unchanged.
     fn replace(&mut self, why: &str) -> Result<String> {
         let replaced = self.try_to_replace(why);
         if let Err(error) = &replaced {
             tracing::error!("the exports are unchanged: {}", errors::line(error));
-            // What was opened for them only.
+            // Drops trees that were opened for them only.
             self.trees.begin();
         }
         replaced
@@ -255,8 +255,7 @@ impl ExportsFiles {
     }
 }
 
-/// Has what is mounted and unmounted below exports be noticed. The thread lasts as long as the
-/// process.
+/// Starts the thread that watches mounts below exports. It runs until the process ends.
 fn watch_mounts(files: Arc<Mutex<ExportsFiles>>) -> io::Result<()> {
     let list = mounts::open_list()?;
     let watch = move || {
@@ -270,7 +269,7 @@ fn watch_mounts(files: Arc<Mutex<ExportsFiles>>) -> io::Result<()> {
             }
             let mut files = files.lock();
             if definitions::depend_on_mounts(&files.parsed) {
-                // That it failed is logged.
+                // A failure is logged.
                 let _ = files.replace("mounts changed");
             }
         }
@@ -305,7 +304,7 @@ fn summary(definitions: &[ExportDefinition]) -> String {
     format!("exporting {paths} directories{beyond}, {clients} lines for clients")
 }
 
-/// Words of the command line that are about one directory.
+/// Rejects options that apply to a single directory.
 fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
     let given = [
         (arguments.ro, "--ro"),
@@ -321,7 +320,7 @@ fn refuse_options_of_a_directory(arguments: &ServeArguments) -> Result<()> {
     Ok(())
 }
 
-/// The state, and where directories are opened with it.
+/// The state directory, and the trees opened with it.
 fn state(arguments: &ServeArguments) -> Result<(PersistentState, OpenTrees)> {
     let directory = state_directory(arguments)?;
     let open = || {
@@ -335,8 +334,7 @@ fn state(arguments: &ServeArguments) -> Result<(PersistentState, OpenTrees)> {
     Ok((state, trees))
 }
 
-/// Where directories are opened: `state` is where the key is kept, `tables` where tables of handles
-/// are.
+/// Opens directories: `state` has the key, `tables` the handle tables.
 fn trees(arguments: &ServeArguments, state: PathBuf, tables: PathBuf) -> OpenTrees {
     let handles = match arguments.handles {
         HandlesChoice::Auto => HandleChoice::Auto,
@@ -350,7 +348,7 @@ fn trees(arguments: &ServeArguments, state: PathBuf, tables: PathBuf) -> OpenTre
     OpenTrees::new(state, tables, handles, files)
 }
 
-/// Where what outlives a server is kept.
+/// The state directory.
 pub(super) fn state_directory(arguments: &ServeArguments) -> Result<PathBuf> {
     arguments.state.clone().map_or_else(default_state_directory, Ok)
 }

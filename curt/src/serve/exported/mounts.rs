@@ -1,5 +1,4 @@
-//! What is mounted where on this machine, as far as exports depend on it (`mountpoint`,
-//! `crossmnt`).
+//! The mounts of this machine, as far as exports depend on them (`mountpoint`, `crossmnt`).
 
 use std::{
     ffi::OsString,
@@ -11,10 +10,10 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// The list of what this process sees mounted; see proc(5).
+/// The mounts of this process's namespace; see proc(5).
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// What no client could use: windows into the kernel, and what is itself mounted over a network.
+/// File systems that are not exported: kernel interfaces and network file systems.
 const NOT_EXPORTED: [&str; 25] = [
     "autofs",
     "binfmt_misc",
@@ -43,7 +42,7 @@ const NOT_EXPORTED: [&str; 25] = [
     "tracefs",
 ];
 
-/// What is mounted at one moment.
+/// The mounts at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MountedFileSystems(Vec<MountedFileSystem>);
 
@@ -54,7 +53,7 @@ struct MountedFileSystem {
 }
 
 impl MountedFileSystems {
-    /// What is mounted now.
+    /// The current mounts.
     pub(super) fn now() -> io::Result<Self> {
         let text = std::fs::read(MOUNTINFO)?;
         Ok(Self::from_text(&text))
@@ -73,12 +72,12 @@ impl MountedFileSystems {
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Whether something is mounted at this very directory.
+    /// Whether this directory is a mount point.
     pub(super) fn is_mounted(&self, directory: &Path) -> bool {
         self.0.iter().any(|mount| mount.point == directory)
     }
 
-    /// The directories below this one where something is mounted that can be exported, each once,
+    /// The mount points below this directory with file systems that can be exported, each once,
     /// outer ones first.
     pub(super) fn below(&self, directory: &Path) -> Vec<PathBuf> {
         let below =
@@ -95,8 +94,8 @@ impl MountedFileSystems {
     }
 }
 
-/// Waits until something was mounted or unmounted since `list`, which is an open [`MOUNTINFO`], was
-/// waited for before.
+/// Waits for a change of the mounts since the last wait with `list`, which is an open
+/// [`MOUNTINFO`].
 pub(super) fn wait_for_change(list: &File) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(list, PollFlags::PRI)], None) {
@@ -112,7 +111,7 @@ pub(super) fn open_list() -> io::Result<File> {
     File::open(MOUNTINFO)
 }
 
-/// Blanks and backslashes are three octal digits there.
+/// Decodes three octal digits for blanks and backslashes.
 fn unescape(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = word;

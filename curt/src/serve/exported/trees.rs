@@ -1,5 +1,5 @@
-//! The directories that are open to be served. What a reload finds again stays open, with all that
-//! clients hold of it; so does everything if the reload fails.
+//! The open directories of exports. A directory that is exported again after a reload stays open,
+//! so that handles and cached files remain valid; so do all if the reload fails.
 
 use std::{
     collections::HashMap,
@@ -11,17 +11,17 @@ use std::{
 
 use curt_vfs::{FileCaching, HandleChoice, LocalError, LocalOptions, LocalVfs, MetadataDurability};
 
-/// The open directories, by where they are.
+/// The open directories, by path.
 pub(super) struct OpenTrees {
-    /// Where the key is kept.
+    /// The directory of the key.
     state: PathBuf,
-    /// Where tables of handles are kept.
+    /// The directory of the handle tables.
     tables: PathBuf,
     handles: HandleChoice,
     files: FileCaching,
-    /// Those that are served.
+    /// Directories that are served.
     open: HashMap<PathBuf, OpenTree>,
-    /// Those that are to be served instead.
+    /// Directories to be served next.
     next: HashMap<PathBuf, OpenTree>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct OpenTrees {
 struct OpenTree {
     vfs: Arc<LocalVfs>,
     metadata: MetadataDurability,
-    /// Which directory it was when it was opened: device and inode number.
+    /// Device and inode number of the directory when it was opened.
     directory: (u64, u64),
 }
 
 impl OpenTrees {
-    /// None yet. The key is kept in `state`, tables of handles in `tables`.
+    /// No directory yet. The key is in `state`, handle tables are in `tables`.
     pub(super) fn new(state: PathBuf, tables: PathBuf, handles: HandleChoice, files: FileCaching) -> Self {
         Self {
             state,
@@ -46,13 +46,12 @@ impl OpenTrees {
         }
     }
 
-    /// Begins to find out what is to be served next. What was begun before and not finished is
-    /// forgotten.
+    /// Begins a new set of directories. An unfinished set is dropped.
     pub(super) fn begin(&mut self) {
         self.next.clear();
     }
 
-    /// What was asked for since the beginning is served now, and nothing else.
+    /// Replaces the served directories by the new set.
     pub(super) fn finish(&mut self) {
         self.open = std::mem::take(&mut self.next);
         for tree in self.open.values() {
@@ -60,9 +59,9 @@ impl OpenTrees {
         }
     }
 
-    /// The directory at `path`, which has no symbolic links in it, as it is open or anew. A mount
-    /// that is entered from another export is served by the kernel's handles only, unless tables
-    /// were asked for.
+    /// The directory at `path`, which has no symbolic links; it is opened unless it is open
+    /// already. A mount entered from another export is served with the kernel's handles only,
+    /// unless tables were requested.
     pub(super) fn tree(
         &mut self,
         path: &Path,
@@ -75,7 +74,8 @@ impl OpenTrees {
         }
         let directory = (status.dev(), status.ino());
         if let Some(tree) = self.open.get(path).filter(|tree| tree.directory == directory) {
-            // Stricter at once, laxer only when nobody is served by the stricter rules any longer.
+            // Stricter durability applies at once, weaker only when no export needs the stricter
+            // one.
             if metadata == MetadataDurability::Stable {
                 tree.vfs.set_metadata_durability(metadata);
             }
@@ -117,12 +117,12 @@ impl OpenTrees {
     }
 }
 
-/// How clients come to a directory.
+/// How clients reach a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeEntrance {
     /// By its own path.
     ByPath,
-    /// From an export that it is mounted in.
+    /// From an export in which it is mounted.
     FromAbove,
 }
 
@@ -137,14 +137,14 @@ pub(super) enum OpenTreeError {
     Local(#[from] LocalError),
 }
 
-/// Whether what `directory` stands for is `export`, which is canonical, or lies below it.
+/// Whether `directory` resolves to `export`, which is canonical, or is below it.
 fn is_within(directory: &Path, export: &Path) -> bool {
     std::fs::canonicalize(directory).is_ok_and(|directory| directory.starts_with(export))
 }
 
-/// The file of an export's handle table: the same for the same directory at the same path, whatever
-/// its length. Another directory there has another table, for that of the first is in use until the
-/// second is served.
+/// The file of an export's handle table: the same for the same directory at the same path, with a
+/// fixed length. Another directory at that path has another table, because the first one is in use
+/// until the second is served.
 fn table_name(path: &Path, inode: u64) -> String {
     // FNV-1a, 64 bits.
     let bytes = path.as_os_str().as_bytes().iter();

@@ -1,6 +1,6 @@
-//! Counts requests and bytes, and holds replies back.
+//! Counts requests and bytes, and delays replies.
 //!
-//! Its counts are those of the wire, whatever client and server say of themselves.
+//! These are counts on the wire, independent of client and server.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,24 +13,24 @@ use curt_trace::PROCEDURES;
 
 use super::{Passage, Watch, body, relay, word};
 
-/// Each how-many-th reply of a listing is held.
+/// Every third reply of a listing is delayed.
 const HOLD_EACH: u64 = 3;
 
-/// What passed since it was last asked.
+/// Traffic since the last reset.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Requests of any kind.
+    /// Requests of all programs.
     pub total: u64,
-    /// Those of NFS, by procedure.
+    /// NFS requests, by procedure.
     pub calls: [u64; PROCEDURES.len()],
     /// Bytes of all replies, with their marks.
     pub received: u64,
-    /// READDIR and READDIRPLUS.
+    /// Number of READDIRs and READDIRPLUSes.
     pub readdir: u64,
-    /// Those of them that begin at the beginning.
+    /// Those of them with cookie 0.
     pub cookie_zero: u64,
-    /// When replies were passed on that bring attributes of the directory that is listed: those of
-    /// listings, and of GETATTR, LOOKUP and ACCESS about it.
+    /// The times at which replies with attributes of the listed directory were forwarded: those of
+    /// listings, and of GETATTR, LOOKUP and ACCESS on it.
     pub renewed: Vec<Instant>,
 }
 
@@ -39,21 +39,20 @@ struct State {
     counts: Counts,
     hold: Option<Duration>,
     held: u64,
-    /// Handle of the directory that was listed last.
+    /// Handle of the last listed directory.
     listed: Vec<u8>,
-    /// Calls whose replies bring that directory's attributes and are not here yet, by connection
-    /// and xid.
+    /// Pending calls whose replies contain that directory's attributes, by connection and xid.
     renewing: HashMap<(u64, u32), Renewing>,
 }
 
-/// What brings a directory's attributes.
+/// A call whose reply contains a directory's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewing {
     Listing,
     Asking,
 }
 
-/// A relay on loopback that counts.
+/// A counting relay on loopback.
 #[derive(Debug)]
 pub struct CountingRelay {
     counter: Arc<Counter>,
@@ -61,11 +60,11 @@ pub struct CountingRelay {
 }
 
 impl CountingRelay {
-    /// Relays to `server` from a port of its own on loopback, over a way that takes `round_trip`
-    /// longer there and back.
+    /// Relays to `server` from a free port on loopback, with an added round-trip time of
+    /// `round_trip`.
     ///
     /// # Errors
-    /// There is no port or no thread.
+    /// There is no free port, or no thread can be started.
     pub fn start(server: SocketAddr, round_trip: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -77,18 +76,18 @@ impl CountingRelay {
         Ok(Self { counter, port })
     }
 
-    /// Where it listens, on loopback.
+    /// Its address, on loopback.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on counts anew, and holds every third reply of a listing for so long.
+    /// Resets the counters, and delays every third reply of a listing by `hold`.
     pub fn begin(&self, hold: Option<Duration>) {
         self.counter.begin(hold);
     }
 
-    /// What passed since.
+    /// Traffic since the last reset.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counter.state().counts.clone()
@@ -120,7 +119,7 @@ impl Counter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers are whole whoever panicked.
+        // The counters are valid even if a thread panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +140,7 @@ impl Counter {
         }
     }
 
-    /// For how long a reply is held.
+    /// The delay of a reply.
     fn note_reply(&self, connection: u64, record: &[u8]) -> Option<Duration> {
         let xid = word(record, 0)?;
         let mut state = self.state();
@@ -156,7 +155,7 @@ impl Counter {
     }
 }
 
-/// The procedure of a call of NFS (RFC 5531, section 9).
+/// The procedure of an NFS call (RFC 5531 section 9).
 fn procedure(record: &[u8]) -> Option<usize> {
     if word(record, 4)? != 0 || word(record, 12)? != PROGRAM {
         return None;
@@ -164,17 +163,17 @@ fn procedure(record: &[u8]) -> Option<usize> {
     usize::try_from(word(record, 20)?).ok()
 }
 
-/// A call whose reply brings a directory's attributes if it is about one.
+/// A call whose reply contains attributes of the directory that it is about.
 #[derive(Debug, PartialEq, Eq)]
 struct About<'a> {
     xid: u32,
     handle: &'a [u8],
-    /// Where it goes on, if it lists.
+    /// The cookie, if it is a listing.
     cookie: Option<u64>,
 }
 
-/// Whether a call is one of those: it begins with a handle, and a listing's cookie comes next (RFC
-/// 1813, sections 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
+/// Decodes such a call: it begins with a handle, and a listing's cookie follows (RFC 1813 sections
+/// 3.3.1, 3.3.3, 3.3.4, 3.3.16 and 3.3.17).
 fn about(record: &[u8]) -> Option<About<'_>> {
     let is = |wanted: NfsProcedure, number: u32| wanted.number() == number;
     let procedure = u32::try_from(procedure(record)?).ok()?;

@@ -1,4 +1,4 @@
-//! The options of every file system (mount(8)), and those that FUSE's own helpers pass on.
+//! The options of all file systems (mount(8)), and those that FUSE's own helpers pass on.
 
 use super::super::row::OptionRow;
 use super::super::settings::{AllowedUsers, Atime};
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     generic!("users", noexec = true, nosuid = true, nodev = true),
     generic!("owner", nosuid = true, nodev = true),
     generic!("group", nosuid = true, nodev = true),
-    // As mount(8) has it, but for `dev`, which has to be said.
+    // As in mount(8), except `dev`, which has to be given.
     generic!(
         "defaults",
         read_only = false,

@@ -1,5 +1,5 @@
-//! Every option that a mount knows, one row each; docs/options.md shows the same rows to users, and
-//! a test keeps the two equal.
+//! All options of a mount, one row each; docs/options.md shows the same rows to users, and a test
+//! checks that both are equal.
 
 mod curt;
 mod generic;
@@ -11,18 +11,17 @@ use super::row::{Apply, OptionArity, OptionRow, OptionTreatment};
 /// The rows, in the order of the documentation.
 pub const TABLE: &[&[OptionRow]] = &[nfs::PROTOCOL, nfs::CACHING, nfs::OTHER, curt::ROWS, generic::ROWS];
 
-/// The row that decides how a word is treated. Rows for certain values come before the row for the
-/// others.
+/// The row that determines an option's treatment. Rows for certain values come before the row for
+/// the others.
 pub(super) fn find(word: &OptionWord) -> Option<&'static OptionRow> {
     let rows = TABLE.iter().flat_map(|group| group.iter());
     rows.clone()
         .find(|row| row.is_about(&word.name, word.value.as_deref()))
-        // A value that no row covers is judged by the first row of that name, which knows what it
-        // takes.
+        // For a value without a row, the first row of that name reports the allowed values.
         .or_else(|| rows.clone().find(|row| row.name == word.name))
 }
 
-/// Whether an option is Curt's own, and not one of nfs(5).
+/// Whether an option is Curt's own, and not of nfs(5).
 pub(super) fn is_own(name: &str) -> bool {
     let is_of_nfs = TABLE[..3]
         .iter()
@@ -31,10 +30,10 @@ pub(super) fn is_own(name: &str) -> bool {
     !is_of_nfs && curt::ROWS.iter().any(|row| row.name == name)
 }
 
-/// Curt's own options that are honoured, as they are written: `noaccesscheck`, `sloppycto=N`,
-/// `dirfill=auto|off`.
+/// Curt's own honoured options, as written: `noaccesscheck`, `sloppycto=N`, `dirfill=auto|off`.
 pub fn own() -> impl Iterator<Item = String> {
-    let honoured = |row: &&OptionRow| is_own(row.name) && matches!(row.verdict, OptionTreatment::Honoured(_));
+    let honoured =
+        |row: &&OptionRow| is_own(row.name) && matches!(row.treatment, OptionTreatment::Honoured(_));
     curt::ROWS.iter().filter(honoured).map(|row| match row.takes {
         OptionArity::Nothing => row.name.to_owned(),
         OptionArity::Value | OptionArity::Either => format!("{}={}", row.name, row.written),
@@ -47,7 +46,7 @@ const fn flag(name: &'static str, apply: Apply) -> OptionRow {
         values: &[],
         takes: OptionArity::Nothing,
         written: "",
-        verdict: OptionTreatment::Honoured(apply),
+        treatment: OptionTreatment::Honoured(apply),
     }
 }
 
@@ -57,11 +56,11 @@ const fn valued(name: &'static str, apply: Apply) -> OptionRow {
         values: &[],
         takes: OptionArity::Value,
         written: "",
-        verdict: OptionTreatment::Honoured(apply),
+        treatment: OptionTreatment::Honoured(apply),
     }
 }
 
-/// One of Curt's own, with how its value is written.
+/// One of Curt's own, with the syntax of its value.
 const fn valued_own(name: &'static str, written: &'static str, apply: Apply) -> OptionRow {
     OptionRow {
         written,
@@ -75,7 +74,7 @@ const fn valued_as(name: &'static str, values: &'static [&'static str], apply: A
         values,
         takes: OptionArity::Value,
         written: "",
-        verdict: OptionTreatment::Honoured(apply),
+        treatment: OptionTreatment::Honoured(apply),
     }
 }
 
@@ -85,7 +84,7 @@ const fn ignored(name: &'static str, why: &'static str) -> OptionRow {
         values: &[],
         takes: OptionArity::Either,
         written: "",
-        verdict: OptionTreatment::Ignored(why),
+        treatment: OptionTreatment::Ignored(why),
     }
 }
 
@@ -95,7 +94,7 @@ const fn passed(name: &'static str) -> OptionRow {
         values: &[],
         takes: OptionArity::Either,
         written: "",
-        verdict: OptionTreatment::Passed,
+        treatment: OptionTreatment::Passed,
     }
 }
 
@@ -105,7 +104,7 @@ const fn refused(name: &'static str, instead: &'static str) -> OptionRow {
         values: &[],
         takes: OptionArity::Either,
         written: "",
-        verdict: OptionTreatment::Refused(instead),
+        treatment: OptionTreatment::Refused(instead),
     }
 }
 
@@ -115,6 +114,6 @@ const fn refused_as(name: &'static str, values: &'static [&'static str], instead
         values,
         takes: OptionArity::Value,
         written: "",
-        verdict: OptionTreatment::Refused(instead),
+        treatment: OptionTreatment::Refused(instead),
     }
 }

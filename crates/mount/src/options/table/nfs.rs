@@ -22,7 +22,7 @@ const OF_4: &str = "an option of NFSv4, which is not supported by this version; 
 
 const VERSIONS_4: &[&str] = &["4", "4.*"];
 
-/// Versions, transports, ports and the treatment of unanswered requests.
+/// Versions, transports, ports and retransmission.
 pub(super) const PROTOCOL: &[OptionRow] = &[
     valued_as("nfsvers", &["3"], |_, _| Ok(())),
     refused_as("nfsvers", VERSIONS_4, NOT_4),
@@ -233,12 +233,12 @@ pub(super) const OTHER: &[OptionRow] = &[
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
 )]
-fn set<T>(place: &mut T, value: T) -> Result<(), String> {
-    *place = value;
+fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
+    *setting = value;
     Ok(())
 }
 
-/// Sets a minimum; a maximum below it follows.
+/// Sets a minimum; a maximum below it is raised.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"
@@ -251,7 +251,7 @@ fn raise(interval: &mut TimeoutRange, min: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets a maximum; a minimum above it follows.
+/// Sets a maximum; a minimum above it is lowered.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "the rows' functions share one type with those that can fail"

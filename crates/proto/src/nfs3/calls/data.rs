@@ -9,9 +9,9 @@ use crate::nfs3::{DATA_MAX, Fattr, NfsFh3, WccData, WriteVerifier};
 pub struct ReadArguments {
     /// The file.
     pub file: NfsFh3,
-    /// Where to begin, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     pub count: u32,
 }
 
@@ -20,7 +20,7 @@ pub struct ReadArguments {
 pub struct ReadOk<'a> {
     /// The file's attributes.
     pub attributes: Option<Fattr>,
-    /// How many bytes were read; should be the length of `data`, which is what counts.
+    /// Number of bytes read; should be the length of `data`, which is used instead.
     pub count: u32,
     /// Whether the read reached the end of the file.
     pub eof: bool,
@@ -28,20 +28,20 @@ pub struct ReadOk<'a> {
     pub data: Opaque<'a, DATA_MAX>,
 }
 
-/// What a failed READ carries: the file's attributes.
+/// The result of a failed READ: the file's attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct ReadFail {
     /// The file's attributes.
     pub attributes: Option<Fattr>,
 }
 
-/// How firmly a WRITE must be kept before it is answered, or was (`stable_how`).
+/// The stability of a WRITE: requested, or committed (`stable_how`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
 pub enum StableHow {
     /// A COMMIT must follow.
     #[default]
     Unstable = 0,
-    /// The data, and the attributes needed to find them, are on stable storage.
+    /// The data, and metadata needed to read them, are on stable storage.
     DataSync = 1,
     /// The data and all attributes are on stable storage.
     FileSync = 2,
@@ -52,26 +52,27 @@ pub enum StableHow {
 pub struct WriteArguments<'a> {
     /// The file.
     pub file: NfsFh3,
-    /// Where to begin, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes; should be the length of `data`.
+    /// Number of bytes; should be the length of `data`.
     pub count: u32,
-    /// How firmly they must be kept.
+    /// The requested stability.
     pub stable: StableHow,
     /// The bytes.
     pub data: Opaque<'a, DATA_MAX>,
 }
 
-/// WRITE's arguments up to and with the data's length, for senders that append the data themselves.
+/// WRITE's arguments up to and including the data's length, for senders that append the data
+/// themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteHead {
     /// The file.
     pub file: NfsFh3,
-    /// Where to begin, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes follow this head (then their padding).
+    /// Number of bytes that follow (then their padding).
     pub count: u32,
-    /// How firmly they must be kept.
+    /// The requested stability.
     pub stable: StableHow,
 }
 
@@ -85,16 +86,16 @@ impl Encode for WriteHead {
     }
 }
 
-/// WRITE's result; a failure carries the WCC data alone.
+/// WRITE's result; a failure has only the WCC data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct WriteOk {
     /// The file before and after.
     pub wcc: WccData,
-    /// How many bytes were written.
+    /// Number of bytes written.
     pub count: u32,
-    /// How firmly; at least as asked.
+    /// The stability; at least as requested.
     pub committed: StableHow,
-    /// Which life of the server holds them.
+    /// The server's write verifier.
     pub verifier: WriteVerifier,
 }
 
@@ -103,17 +104,17 @@ pub struct WriteOk {
 pub struct CommitArguments {
     /// The file.
     pub file: NfsFh3,
-    /// Where to begin, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes; 0 is all to the end.
+    /// Number of bytes; 0 means to the end.
     pub count: u32,
 }
 
-/// COMMIT's result; a failure carries the WCC data alone.
+/// COMMIT's result; a failure has only the WCC data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CommitOk {
     /// The file before and after.
     pub wcc: WccData,
-    /// If it is not the one that a WRITE returned, that WRITE may be lost.
+    /// If it differs from that of a WRITE, the data of that WRITE may be lost.
     pub verifier: WriteVerifier,
 }

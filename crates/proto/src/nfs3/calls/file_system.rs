@@ -1,4 +1,4 @@
-//! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20). Their failures carry the object's
+//! FSSTAT, FSINFO, PATHCONF (RFC 1813 sections 3.3.18 to 3.3.20). Their failures have the object's
 //! attributes, if any.
 
 use curt_xdr::Xdr;
@@ -10,19 +10,19 @@ use crate::nfs3::{Fattr, NfsFh3, NfsTime};
 pub struct FsstatOk {
     /// The object's attributes.
     pub attributes: Option<Fattr>,
-    /// All bytes.
+    /// Total bytes.
     pub total_bytes: u64,
     /// Free bytes.
     pub free_bytes: u64,
-    /// Free bytes that the caller may use.
+    /// Bytes available to the caller.
     pub available_bytes: u64,
-    /// All file slots.
+    /// Total file slots.
     pub total_files: u64,
     /// Free file slots.
     pub free_files: u64,
-    /// Free file slots that the caller may use.
+    /// File slots available to the caller.
     pub available_files: u64,
-    /// For how many seconds the file system will not change; 0 if nobody knows.
+    /// Number of seconds for which the file system will not change; 0 if unknown.
     pub invariant_seconds: u32,
 }
 
@@ -33,7 +33,7 @@ pub struct FsinfoArguments {
     pub root: NfsFh3,
 }
 
-/// What a file system can do (`FSF3_*`).
+/// Properties of a file system (`FSF3_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct FsProperties(pub u32);
 
@@ -42,18 +42,18 @@ impl FsProperties {
     pub const LINK: Self = Self(0x01);
     /// Symbolic links.
     pub const SYMLINK: Self = Self(0x02);
-    /// PATHCONF says the same of every object.
+    /// PATHCONF returns the same for all objects.
     pub const HOMOGENEOUS: Self = Self(0x08);
     /// Times can be set.
     pub const CANSETTIME: Self = Self(0x10);
 
-    /// What is in either.
+    /// The union of both.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in this.
+    /// Whether it contains all of `other`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -65,25 +65,25 @@ impl FsProperties {
 pub struct FsinfoOk {
     /// The object's attributes.
     pub attributes: Option<Fattr>,
-    /// Largest READ.
+    /// Maximum size of a READ.
     pub rtmax: u32,
-    /// Best READ.
+    /// Preferred size of a READ.
     pub rtpref: u32,
     /// READ sizes should be multiples of this.
     pub rtmult: u32,
-    /// Largest WRITE.
+    /// Maximum size of a WRITE.
     pub wtmax: u32,
-    /// Best WRITE.
+    /// Preferred size of a WRITE.
     pub wtpref: u32,
     /// WRITE sizes should be multiples of this.
     pub wtmult: u32,
-    /// Best READDIR.
+    /// Preferred size of a READDIR.
     pub dtpref: u32,
-    /// Largest file.
+    /// Maximum size of a file.
     pub maxfilesize: u64,
-    /// The step of the server's times.
+    /// The granularity of the server's times.
     pub time_delta: NfsTime,
-    /// What the file system can do.
+    /// Properties of the file system.
     pub properties: FsProperties,
 }
 
@@ -92,16 +92,16 @@ pub struct FsinfoOk {
 pub struct PathconfOk {
     /// The object's attributes.
     pub attributes: Option<Fattr>,
-    /// Most hard links to a file.
+    /// Maximum number of hard links to a file.
     pub link_max: u32,
-    /// Longest name, in bytes.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// Whether longer names are refused instead of cut.
+    /// Whether longer names are rejected instead of truncated.
     pub no_truncation: bool,
     /// Whether only the superuser may change owners.
     pub chown_restricted: bool,
     /// Whether names that differ only in case are the same.
     pub case_insensitive: bool,
-    /// Whether case is kept.
+    /// Whether names preserve case.
     pub case_preserving: bool,
 }

@@ -4,14 +4,14 @@ use curt_xdr::Xdr;
 
 use crate::nfs3::{Fattr, NfsFh3, NfsPath, NfsTime, Sattr};
 
-/// SETATTR's arguments. It returns [`WccData`](crate::nfs3::WccData) either way.
+/// SETATTR's arguments. It returns [`WccData`](crate::nfs3::WccData) in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct SetattrArguments {
     /// The file.
     pub object: NfsFh3,
-    /// What to set.
+    /// The attributes to set.
     pub attributes: Sattr,
-    /// Do it only if the file's ctime is this (`sattrguard3`).
+    /// Set them only if the file's ctime is this (`sattrguard3`).
     pub guard: Option<NfsTime>,
 }
 
@@ -30,24 +30,24 @@ impl AccessMask {
     pub const EXTEND: Self = Self(0x08);
     /// Delete an existing directory entry.
     pub const DELETE: Self = Self(0x10);
-    /// Execute a file (of no meaning for a directory).
+    /// Execute a file (no meaning for a directory).
     pub const EXECUTE: Self = Self(0x20);
-    /// All six.
+    /// All of them.
     pub const ALL: Self = Self(0x3f);
 
-    /// Whether all of `other` is in this.
+    /// Whether it contains all of `other`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What is in both.
+    /// The intersection of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is in either.
+    /// The union of both.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -59,20 +59,20 @@ impl AccessMask {
 pub struct AccessArguments {
     /// The file.
     pub object: NfsFh3,
-    /// The rights asked about.
+    /// The requested rights.
     pub access: AccessMask,
 }
 
-/// ACCESS's result; a failure carries the file's attributes, if any.
+/// ACCESS's result; a failure has the file's attributes, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct AccessOk {
     /// The file's attributes.
     pub attributes: Option<Fattr>,
-    /// Which of the rights asked about the caller has.
+    /// The requested rights that the caller has.
     pub access: AccessMask,
 }
 
-/// READLINK's result; a failure carries the link's attributes, if any.
+/// READLINK's result; a failure has the link's attributes, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct ReadlinkOk<'a> {
     /// The link's attributes.

@@ -1,8 +1,7 @@
-//! Arguments and results of the procedures, by what they are about. Listings are in `listing`.
+//! Arguments and results of the procedures. Listings are in `listing`.
 //!
-//! GETATTR takes a [`NfsFh3`](super::NfsFh3) and returns a [`Fattr`](super::Fattr), as do
-//! READLINK, FSSTAT, FSINFO and PATHCONF take a bare handle: these have no argument type of their
-//! own.
+//! GETATTR takes a [`NfsFh3`](super::NfsFh3) and returns a [`Fattr`](super::Fattr). READLINK,
+//! FSSTAT, FSINFO and PATHCONF take a handle as well and have no argument type.
 
 pub(super) mod data;
 pub(super) mod file_system;

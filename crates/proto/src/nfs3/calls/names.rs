@@ -6,7 +6,7 @@ use curt_xdr::Xdr;
 use crate::nfs3::{CreateVerifier, Fattr, Filename, NfsFh3, NfsPath, Sattr, SpecData, WccData};
 
 /// A name in a directory (`diropargs3`): the arguments of LOOKUP, REMOVE and RMDIR. The latter two
-/// return [`WccData`] of the directory either way.
+/// return [`WccData`] of the directory in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct DirOpArgs<'a> {
     /// The directory.
@@ -15,7 +15,7 @@ pub struct DirOpArgs<'a> {
     pub name: Filename<'a>,
 }
 
-/// LOOKUP's result; a failure carries the directory's attributes, if any.
+/// LOOKUP's result; a failure has the directory's attributes, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct LookupOk {
     /// The file found.
@@ -26,17 +26,17 @@ pub struct LookupOk {
     pub directory: Option<Fattr>,
 }
 
-/// What CREATE does about a file that exists, and what it sets (`createhow3`).
+/// How CREATE handles an existing file, and the attributes to set (`createhow3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum CreateHow {
-    /// It is taken as it is (with the size, if given).
+    /// It is used (and truncated to the size, if given).
     #[xdr(case = 0)]
     Unchecked(Sattr),
     /// It is an error.
     #[xdr(case = 1)]
     Guarded(Sattr),
-    /// It is an error unless this very call, sent before, made it.
+    /// It is an error unless an earlier transmission of the same call created it.
     #[xdr(case = 2)]
     Exclusive(CreateVerifier),
 }
@@ -44,14 +44,13 @@ pub enum CreateHow {
 /// CREATE's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CreateArguments<'a> {
-    /// Where.
+    /// The directory and name.
     pub place: DirOpArgs<'a>,
-    /// How.
+    /// The mode of creation.
     pub how: CreateHow,
 }
 
-/// The result of CREATE, MKDIR, SYMLINK and MKNOD; a failure carries the directory's WCC data
-/// alone.
+/// The result of CREATE, MKDIR, SYMLINK and MKNOD; a failure has only the directory's WCC data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct CreateOk {
     /// The new file.
@@ -65,24 +64,24 @@ pub struct CreateOk {
 /// MKDIR's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MkdirArguments<'a> {
-    /// Where.
+    /// The directory and name.
     pub place: DirOpArgs<'a>,
-    /// With which attributes.
+    /// The initial attributes.
     pub attributes: Sattr,
 }
 
 /// SYMLINK's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct SymlinkArguments<'a> {
-    /// Where.
+    /// The directory and name.
     pub place: DirOpArgs<'a>,
-    /// With which attributes.
+    /// The initial attributes.
     pub attributes: Sattr,
     /// The link's target.
     pub target: NfsPath<'a>,
 }
 
-/// What MKNOD makes (`mknoddata3`).
+/// The type of object for MKNOD (`mknoddata3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 #[xdr(union)]
 pub enum MknodData {
@@ -98,7 +97,7 @@ pub enum MknodData {
     /// A named pipe.
     #[xdr(case = 7)]
     Fifo(Sattr),
-    /// Something that MKNOD cannot make (`NFS3ERR_BADTYPE`).
+    /// A type that MKNOD cannot create (`NFS3ERR_BADTYPE`).
     #[xdr(default)]
     Other(u32),
 }
@@ -106,22 +105,22 @@ pub enum MknodData {
 /// MKNOD's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct MknodArguments<'a> {
-    /// Where.
+    /// The directory and name.
     pub place: DirOpArgs<'a>,
-    /// What.
+    /// The type and attributes.
     pub what: MknodData,
 }
 
 /// RENAME's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct RenameArguments<'a> {
-    /// The name that is.
+    /// The old directory and name.
     pub from: DirOpArgs<'a>,
-    /// The name that will be.
+    /// The new directory and name.
     pub to: DirOpArgs<'a>,
 }
 
-/// What RENAME returns either way.
+/// The result of RENAME in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct RenameWcc {
     /// The directory of the old name.
@@ -133,13 +132,13 @@ pub struct RenameWcc {
 /// LINK's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub struct LinkArguments<'a> {
-    /// The file that is.
+    /// The file.
     pub file: NfsFh3,
-    /// Its further name.
+    /// The new directory and name.
     pub place: DirOpArgs<'a>,
 }
 
-/// What LINK returns either way.
+/// The result of LINK in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct LinkWcc {
     /// The file's attributes.

@@ -1,19 +1,19 @@
-//! Where figures are offered.
+//! The address for metrics.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What has to stand before an address that others than this machine can reach.
+/// Prefix of an address that other machines can reach.
 const PUBLIC: &str = "public:";
 
 /// A unix socket, or an address and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsAddress {
-    /// A socket in the file system, which its owner alone may use.
+    /// A socket in the file system, which only its owner may use.
     Socket(PathBuf),
-    /// A port of an address. What is not of this machine alone was asked for in so many words.
+    /// A port of an address. A non-local address needs the prefix `public:`.
     Port(SocketAddr),
 }
 
@@ -64,8 +64,8 @@ mod tests {
     use super::MetricsAddress;
 
     #[test]
-    fn a_place_that_others_can_reach_has_to_be_asked_for_as_such() {
-        let shown = |text: &str| text.parse::<MetricsAddress>().map(|place| place.to_string());
+    fn an_address_that_others_can_reach_must_be_allowed_explicitly() {
+        let shown = |text: &str| text.parse::<MetricsAddress>().map(|address| address.to_string());
         assert_eq!(shown("9049").as_deref(), Ok("127.0.0.1:9049"));
         assert_eq!(shown("[::1]:9049").as_deref(), Ok("[::1]:9049"));
         assert_eq!(shown("unix:/run/x.socket").as_deref(), Ok("unix:/run/x.socket"));
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn what_is_shown_is_the_same_place_again() {
         for text in ["9049", "public:10.1.2.3:1", "unix:/a b", "127.0.0.2:9"] {
-            let place = text.parse::<MetricsAddress>();
-            let again = place
+            let address = text.parse::<MetricsAddress>();
+            let again = address
                 .clone()
-                .map(|place| place.to_string().parse::<MetricsAddress>());
-            assert_eq!(again, Ok(place));
+                .map(|address| address.to_string().parse::<MetricsAddress>());
+            assert_eq!(again, Ok(address));
         }
     }
 }

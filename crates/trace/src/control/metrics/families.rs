@@ -1,4 +1,4 @@
-//! A mount's figures as families of Prometheus.
+//! A mount's metrics as Prometheus metric families.
 
 use crate::operations::ROUND_TRIP_BOUNDS;
 use crate::prometheus::{Exposition, MetricType};
@@ -6,12 +6,12 @@ use crate::{OperationFigure, PROCEDURES, ProcedureFigures, metrics};
 
 use super::super::messages::MountReport;
 
-/// The text for a mount.
+/// The text format for a mount.
 #[must_use]
 pub fn text(report: &MountReport) -> String {
     let mut out = Exposition::default();
-    let place = report.mount_point.display().to_string();
-    let mount = ("mount_point", place.as_str());
+    let mount_point = report.mount_point.display().to_string();
+    let mount = ("mount_point", mount_point.as_str());
     let about = [
         mount,
         ("source", report.source.as_str()),
@@ -49,12 +49,12 @@ pub fn text(report: &MountReport) -> String {
     out.text()
 }
 
-fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
+fn operations(out: &mut Exposition, mount_point: &str, report: &MountReport) {
     let all: Vec<(&str, ProcedureFigures)> = report.operations.iter().collect();
     let rows: Vec<_> = all
         .iter()
         .map(|(procedure, figures)| {
-            let labels = vec![("mount_point", place), ("procedure", *procedure)];
+            let labels = vec![("mount_point", mount_point), ("procedure", *procedure)];
             (labels, &figures.figures)
         })
         .collect();
@@ -70,7 +70,7 @@ fn operations(out: &mut Exposition, place: &str, report: &MountReport) {
         }
         debug_assert!(PROCEDURES.contains(procedure));
         let sum = figures.value(OperationFigure::RoundTrip);
-        let labels = [("mount_point", place), ("procedure", *procedure)];
+        let labels = [("mount_point", mount_point), ("procedure", *procedure)];
         family.histogram(&labels, &ROUND_TRIP_BOUNDS, &figures.round_trips, sum);
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_tells_requests_times_decisions_and_what_it_holds() {
+    fn a_mount_reports_requests_times_decisions_and_what_it_holds() {
         let operations = OperationCounters::default();
         operations.ended(
             6,
@@ -113,7 +113,10 @@ mod tests {
             "curt_mount_neg_hit_total{mount_point=\"/mnt\"} 0",
             "curt_mount_held_names{mount_point=\"/mnt\"} 0",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(
+                text.lines().any(|text_line| text_line == line),
+                "{line} is not in\n{text}"
+            );
         }
     }
 }

@@ -1,17 +1,17 @@
-//! As much of HTTP/1.1 (RFC 9112) as a scrape needs: GET and HEAD of one path, one request for each
+//! The subset of HTTP/1.1 (RFC 9112) that a scrape needs: GET and HEAD of one path, one request per
 //! connection.
 //!
 //! Bytes in, bytes out; no socket and no clock.
 
 use crate::prometheus::CONTENT_TYPE;
 
-/// Bytes of a request at most, up to the empty line that ends its head.
+/// Maximum size of a request in bytes, up to the empty line after its header.
 pub(super) const HEAD_MAX: usize = 8 << 10;
 
-/// What figures are called.
+/// The path of the metrics.
 const PATH: &str = "/metrics";
 
-/// How an answer begins.
+/// The status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HttpStatus {
     Ok,
@@ -35,26 +35,26 @@ impl HttpStatus {
     }
 }
 
-/// The answer to what was heard, or `None` as long as the request is not whole. `figures` are made
-/// for whoever may have them.
+/// The response to the received bytes, or `None` while the request is incomplete. `figures` is
+/// called only if they are sent.
 #[must_use]
-pub fn answer(heard: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
-    let Some(head) = head(heard) else {
-        return (heard.len() >= HEAD_MAX).then(|| refusal(HttpStatus::HeadTooLarge, true));
+pub fn answer(received: &[u8], figures: impl FnOnce() -> String) -> Option<Vec<u8>> {
+    let Some(head) = head(received) else {
+        return (received.len() >= HEAD_MAX).then(|| refusal(HttpStatus::HeadTooLarge, true));
     };
     let (status, has_body) = match request(head) {
         Ok(has_body) => (HttpStatus::Ok, has_body),
         Err((status, has_body)) => (status, has_body),
     };
     Some(match status {
-        HttpStatus::Ok => whole(status, CONTENT_TYPE, &figures(), has_body),
+        HttpStatus::Ok => response(status, CONTENT_TYPE, &figures(), has_body),
         _ => refusal(status, has_body),
     })
 }
 
-/// What stands before the empty line.
-fn head(heard: &[u8]) -> Option<&[u8]> {
-    let within = &heard[..heard.len().min(HEAD_MAX)];
+/// The bytes before the empty line.
+fn head(received: &[u8]) -> Option<&[u8]> {
+    let within = &received[..received.len().min(HEAD_MAX)];
     let ends = [b"\r\n\r\n".as_slice(), b"\n\n"];
     ends.iter()
         .filter_map(|end| within.windows(end.len()).position(|window| window == *end))
@@ -62,7 +62,7 @@ fn head(heard: &[u8]) -> Option<&[u8]> {
         .map(|end| &within[..end])
 }
 
-/// Whether a request may be answered, and whether with a body.
+/// Whether a request is valid, and whether its response has a body.
 fn request(head: &[u8]) -> Result<bool, (HttpStatus, bool)> {
     let bad = (HttpStatus::BadRequest, true);
     let text = std::str::from_utf8(head).map_err(|_| bad)?;
@@ -84,7 +84,7 @@ fn request(head: &[u8]) -> Result<bool, (HttpStatus, bool)> {
     if !matches!(method, "GET" | "HEAD") {
         return Err((HttpStatus::MethodNotAllowed, true));
     }
-    // The absolute form, as proxies are asked, names the host as well.
+    // The absolute form, as used with proxies, includes the host.
     let path = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
         None => target,
@@ -102,10 +102,10 @@ fn refusal(status: HttpStatus, has_body: bool) -> Vec<u8> {
         HttpStatus::NotFound => format!("There is {PATH} here, and nothing else.\n"),
         other => format!("{}\n", other.line()),
     };
-    whole(status, "text/plain; charset=utf-8", &text, has_body)
+    response(status, "text/plain; charset=utf-8", &text, has_body)
 }
 
-fn whole(status: HttpStatus, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
+fn response(status: HttpStatus, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
     let allow = if status == HttpStatus::MethodNotAllowed {
         "Allow: GET, HEAD\r\n"
     } else {
@@ -126,14 +126,14 @@ fn whole(status: HttpStatus, kind: &str, body: &str, has_body: bool) -> Vec<u8> 
 mod tests {
     use super::*;
 
-    fn first_line(heard: &[u8]) -> Option<String> {
-        let answer = answer(heard, || "figures\n".to_owned())?;
+    fn first_line(received: &[u8]) -> Option<String> {
+        let answer = answer(received, || "figures\n".to_owned())?;
         let text = String::from_utf8(answer).ok()?;
         text.lines().next().map(str::to_owned)
     }
 
     #[test]
-    fn figures_are_told_to_who_asks_for_them_and_to_nobody_else() {
+    fn metrics_are_served_at_their_path_and_nowhere_else() {
         for (request, status) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
             ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200"),
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn a_request_that_is_not_whole_is_waited_for_up_to_its_bound() {
-        let mut heard = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
-        assert_eq!(first_line(&heard), None);
-        heard.resize(HEAD_MAX - 1, b'x');
-        assert_eq!(first_line(&heard), None);
-        heard.push(b'x');
-        assert!(first_line(&heard).unwrap_or_default().contains("431"));
+        let mut received = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
+        assert_eq!(first_line(&received), None);
+        received.resize(HEAD_MAX - 1, b'x');
+        assert_eq!(first_line(&received), None);
+        received.push(b'x');
+        assert!(first_line(&received).unwrap_or_default().contains("431"));
         let mut fits = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
         fits.resize(HEAD_MAX - 4, b'x');
         fits.extend(b"\r\n\r\n");
@@ -172,21 +172,24 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_told_and_head_gets_no_body() {
+    fn replies_have_a_length_and_head_gets_no_body() {
         let text = |request: &str| {
             let answer = answer(request.as_bytes(), || "figures\n".to_owned()).unwrap_or_default();
             String::from_utf8(answer).unwrap_or_default()
         };
-        let told = text("GET /metrics HTTP/1.1\r\n\r\n");
+        let response = text("GET /metrics HTTP/1.1\r\n\r\n");
         assert!(
-            told.contains("Content-Length: 8\r\n") && told.ends_with("\r\n\r\nfigures\n"),
-            "{told}"
+            response.contains("Content-Length: 8\r\n") && response.ends_with("\r\n\r\nfigures\n"),
+            "{response}"
         );
-        assert!(told.contains("Content-Type: text/plain; version=0.0.4"), "{told}");
-        let told = text("HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(
-            told.contains("Content-Length: 8\r\n") && told.ends_with("\r\n\r\n"),
-            "{told}"
+            response.contains("Content-Type: text/plain; version=0.0.4"),
+            "{response}"
+        );
+        let response = text("HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(
+            response.contains("Content-Length: 8\r\n") && response.ends_with("\r\n\r\n"),
+            "{response}"
         );
         assert!(text("PUT / HTTP/1.1\r\n\r\n").contains("Allow: GET, HEAD\r\n"));
     }

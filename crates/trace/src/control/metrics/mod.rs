@@ -1,9 +1,9 @@
-//! Figures for Prometheus: a small HTTP server on a unix socket or a port of this machine.
+//! Prometheus metrics: a small HTTP server on a unix socket or a local port.
 //!
 //! [`MetricsAddress`] is the address, [`MetricsListener`] listens there, `http` parses requests,
-//! and `families` writes a mount's figures. Each peer has a thread. Invariants: a slow peer holds
-//! one of [`PEERS_MAX`] places for seconds at most, and the memory of one answer; a new peer takes
-//! the place of the oldest; no request changes anything.
+//! and `families` writes a mount's metrics. Each peer has a thread. Invariants: a slow peer
+//! occupies one of [`PEERS_MAX`] slots for some seconds at most, and the memory of one response; a
+//! new peer replaces the oldest; requests have no side effects.
 
 mod address;
 mod families;

@@ -1,4 +1,5 @@
-//! The listening socket and its connections: a thread for each, so that none waits for another.
+//! The listening socket and its connections: one thread per connection, so that none waits for
+//! another.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -19,22 +20,21 @@ use tracing::{debug, warn};
 use super::address::MetricsAddress;
 use super::http::{self, HEAD_MAX};
 
-/// How many peers may be connected; one more takes the place of the one that has been there for
-/// longest.
+/// Maximum number of connected peers; a further one replaces the oldest.
 pub const PEERS_MAX: usize = 16;
 
-/// How long a peer may take to ask, to take the answer, and to close its end, in all.
+/// Timeouts of a peer: to send the request, and to receive the response and close its end.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long no connection is accepted when the system has no descriptor for it.
+/// Pause of accepting when the system has no descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the figures of this moment.
+/// Returns the current metrics.
 type MetricsText = dyn Fn() -> String + Send + Sync;
 
-/// A socket that is listened on and not served yet.
+/// A listening socket that is not served yet.
 #[derive(Debug)]
 pub struct MetricsListener {
     listener: OwnedFd,
@@ -42,20 +42,20 @@ pub struct MetricsListener {
     file: SocketFile,
 }
 
-/// The file of a unix socket; it goes with this value.
+/// The file of a unix socket; removed when dropped.
 #[derive(Debug)]
 struct SocketFile(Option<PathBuf>);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Somebody else may have removed it.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Figures that are being served; dropped, that ends, and a socket's file goes.
+/// Metrics that are being served; ends, and removes a socket's file, when dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     stop: Option<UnixStream>,
@@ -64,11 +64,11 @@ pub struct MetricsServer {
 }
 
 impl MetricsListener {
-    /// Listens at `place`. A socket that a program left there when it was killed is replaced, and
-    /// nothing else.
+    /// Listens at `place`. A socket that a killed program left there is replaced; other files are
+    /// not.
     ///
     /// # Errors
-    /// The system's; somebody listens there already.
+    /// The system's; another process listens there.
     pub fn bind(place: &MetricsAddress) -> io::Result<Self> {
         let mut file = SocketFile(None);
         let listener = match place {
@@ -110,13 +110,13 @@ impl MetricsListener {
         })
     }
 
-    /// Where it listens.
+    /// The listening address.
     #[must_use]
-    pub fn place(&self) -> &MetricsAddress {
+    pub fn address(&self) -> &MetricsAddress {
         &self.place
     }
 
-    /// Serves what `text` gives, on a thread that first does `begin`; nothing is served if that
+    /// Serves the result of `text`, on a thread that first calls `begin`; nothing is served if that
     /// fails.
     ///
     /// # Errors
@@ -148,20 +148,20 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has no more to say than that it had a fault.
+            // A panic was reported already.
             let _ = thread.join();
         }
     }
 }
 
-/// A peer, and the thread that answers it.
+/// A peer, and its thread.
 struct HttpConnection {
     socket: UnixStream,
     thread: thread::JoinHandle<()>,
 }
 
 impl HttpConnection {
-    /// Cuts the connection, which ends its thread.
+    /// Closes the connection, which ends its thread.
     fn cut(&self) {
         // It may have ended already.
         let _ = self.socket.shutdown(Shutdown::Both);
@@ -201,13 +201,13 @@ fn serve(listener: &OwnedFd, stopped: &UnixStream, text: &Arc<MetricsText>) {
     }
     for peer in peers {
         peer.cut();
-        // It has no more to say than that it had a fault.
+        // A panic was reported already.
         let _ = peer.thread.join();
     }
 }
 
 fn admit(socket: OwnedFd, text: &Arc<MetricsText>) -> io::Result<HttpConnection> {
-    // Of whatever family it is: what is done with it is the same.
+    // Whatever its family is: the operations are the same.
     let socket = UnixStream::from(socket);
     let (peer, text) = (socket.try_clone()?, Arc::clone(text));
     let thread = thread::Builder::new()
@@ -222,14 +222,14 @@ fn admit(socket: OwnedFd, text: &Arc<MetricsText>) -> io::Result<HttpConnection>
     Ok(HttpConnection { socket, thread })
 }
 
-/// Answers a request, within the time for each step.
+/// Handles a request, within the timeout of each step.
 fn answer(mut peer: &UnixStream, text: &MetricsText) -> io::Result<()> {
     let mut request = Vec::new();
     let deadline = Instant::now() + RECEIVE_TIMEOUT;
     let answer = loop {
         let mut bytes = [0; 1024];
         let room = bytes.len().min(HEAD_MAX - request.len());
-        // A timeout of zero would be none.
+        // A timeout of zero would mean none.
         let left = deadline.saturating_duration_since(Instant::now());
         peer.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match peer.read(&mut bytes[..room])? {
@@ -247,7 +247,8 @@ fn answer(mut peer: &UnixStream, text: &MetricsText) -> io::Result<()> {
         peer.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
         rest = &rest[peer.write(rest)?..];
     }
-    // Closed at once, what it still says would take the answer away from it.
+    // With an immediate close, later bytes of the peer would reset the connection and drop the
+    // response.
     peer.shutdown(Shutdown::Write)?;
     peer.set_read_timeout(Some(CLOSE_TIMEOUT))?;
     let deadline = Instant::now() + CLOSE_TIMEOUT;
@@ -267,7 +268,7 @@ mod tests {
 
     fn serving(size: usize) -> (MetricsServer, std::net::SocketAddr) {
         let metrics = MetricsListener::bind(&"0".parse().unwrap()).unwrap();
-        let MetricsAddress::Port(address) = *metrics.place() else {
+        let MetricsAddress::Port(address) = *metrics.address() else {
             panic!("a port was asked for")
         };
         let serving = metrics.serve(|| Ok(()), move || "x".repeat(size)).unwrap();
@@ -284,14 +285,14 @@ mod tests {
 
     #[test]
     fn silent_and_slow_peers_keep_nobody_waiting() {
-        // More than any socket takes at once.
+        // More than any socket buffer holds.
         const SIZE: usize = 16 << 20;
         let (serving, address) = serving(SIZE);
         let mut others: Vec<TcpStream> = (0..3 * PEERS_MAX)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         for slow in others.iter_mut().skip(1).step_by(2) {
-            // One that was sent away is told by an error.
+            // A replaced peer gets an error.
             let _ = slow.write_all(REQUEST);
         }
         let began = Instant::now();
@@ -317,7 +318,7 @@ mod tests {
     fn a_socket_is_its_owners_and_goes_with_the_server() {
         let path = std::env::temp_dir().join(format!("curt-metrics-{}.socket", std::process::id()));
         let place = MetricsAddress::Socket(path.clone());
-        // As a program leaves it that is killed.
+        // As left by a killed program.
         drop(UnixListener::bind(&path).unwrap());
         let metrics = MetricsListener::bind(&place).unwrap();
         assert_eq!(

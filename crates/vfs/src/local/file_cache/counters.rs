@@ -1,34 +1,35 @@
-//! What a file cache counts: the lines of Linux's /proc/fs/nfsd/filecache, and what they leave out.
+//! Counters of the file cache: the lines of Linux's /proc/fs/nfsd/filecache, and additional ones.
 
-/// The file cache of a tree in numbers, those of events since it was opened.
+/// State of a tree's file cache, and counts of events since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCacheCounters {
     /// Files with an open descriptor (`total inodes`).
     pub inodes: u64,
-    /// Places of its hash tables (`hash buckets`).
+    /// Number of hash buckets (`hash buckets`).
     pub buckets: u64,
-    /// Descriptors that are kept and may age (`lru entries`).
+    /// Cached descriptors (`lru entries`).
     pub entries: u64,
-    /// Requests that found their file open (`cache hits`).
+    /// Requests for which the file was open (`cache hits`).
     pub hits: u64,
     /// Requests for an open file (`acquisitions`).
     pub acquisitions: u64,
-    /// Descriptors that were opened and kept (`allocations`).
+    /// Descriptors that were opened and cached (`allocations`).
     pub allocations: u64,
-    /// Descriptors that are kept no longer (`releases`).
+    /// Descriptors removed from the cache (`releases`).
     pub releases: u64,
-    /// Of these, those that were idle or in the way (`evictions`).
+    /// Of these, those evicted because they were idle or space was needed (`evictions`).
     pub evictions: u64,
-    /// How long those released were kept, in milliseconds, in the mean (`mean age (ms)`).
+    /// Mean age of the removed descriptors in milliseconds (`mean age (ms)`).
     pub mean_age: u64,
     /// Requests that had to open their file.
     pub misses: u64,
-    /// Files that were opened and not kept, for want of descriptors or because the cache is off.
+    /// Files that were opened and not cached, because of few free descriptors or because the cache
+    /// is off.
     pub uncached: u64,
 }
 
 impl FileCacheCounters {
-    /// Linux's nine lines: their names and values, in its order.
+    /// Linux's nine lines: names and values, in its order.
     #[must_use]
     pub const fn lines(&self) -> [(&'static str, u64); 9] {
         [
@@ -44,7 +45,7 @@ impl FileCacheCounters {
         ]
     }
 
-    /// The counters of two caches together.
+    /// The sum of two caches.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let age = self.mean_age.saturating_mul(self.releases) + other.mean_age.saturating_mul(other.releases);
@@ -65,7 +66,7 @@ impl FileCacheCounters {
     }
 }
 
-/// What one shard counts, under its lock.
+/// Counters of one shard, under its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FileCacheShardCounters {
     pub(super) hits: u64,

@@ -1,20 +1,18 @@
-//! How many descriptors may be used for caching. The kernel assigns the lowest free number, so a
-//! new descriptor's number shows how many the whole process uses, connections included: no count of
-//! our own could.
+//! The number of descriptors for caching. The kernel assigns the lowest free number, so the number
+//! of a new descriptor shows how many the whole process uses, connections included.
 
 use std::os::fd::RawFd;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Above this percentage of the limit, descriptors that were not used since the last sweep are
-/// closed.
+/// Above this percentage of the limit, descriptors not used since the last sweep are closed.
 const SOFT: u64 = 50;
-/// Above this, idle ones are closed before another is kept.
+/// Above this percentage, idle descriptors are closed before another is cached.
 const HIGH: u64 = 75;
-/// Above this, none is kept.
+/// Above this percentage, none is cached.
 const HARD: u64 = 90;
 
-/// The pressure that a new descriptor's number shows.
+/// The pressure indicated by the number of a new descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DescriptorPressure {
     Plenty,

@@ -1,19 +1,19 @@
-//! The FileCache: files kept open for I/O, so that a READ or WRITE of a recently used file opens
+//! The file cache: files kept open for I/O, so that a READ or WRITE of a recently used file opens
 //! nothing.
 //!
-//! A descriptor is found by object, exact access and caller, and serves no other. If there is none,
-//! one thread opens the file while others that want the same descriptor wait. Invariants:
+//! The key of a descriptor is the object, the exact access mode and the caller. If there is none,
+//! one thread opens the file while others that need the same descriptor wait. Invariants:
 //!
-//! - the cache grants no right: each user compares the file's permissions now with those at the
-//!   time the caller's right was checked ([`OpenLocalFile::is_checked`]), and has it checked again
-//!   if they differ;
-//! - a descriptor for writing is closed within half a second of its last use, because nobody can
-//!   execute the file meanwhile; one for reading within two seconds;
-//! - a file that is removed, replaced or given another owner through us is closed before the reply,
-//!   except for requests in progress;
-//! - the cache never uses up descriptors that are needed elsewhere (`budget`).
+//! - the cache grants no right: each user compares the file's current permissions with those of the
+//!   last access check ([`OpenLocalFile::is_checked`]), and checks again if they differ;
+//! - a descriptor for writing is closed within half a second of its last use, because the file
+//!   cannot be executed meanwhile; one for reading within two seconds;
+//! - a file that is removed, replaced or changes owner through the server is closed before the
+//!   reply, except for requests in progress;
+//! - the cache leaves descriptors for other uses ([`DescriptorBudget`]).
 //!
 //! Locks: one per shard, never two at once, under which nothing is opened or closed; and one per
+//! shard for closing.
 //! shard for whoever closes.
 
 mod counters;
@@ -47,15 +47,15 @@ use crate::handle::NodeHandle;
 
 const SHARDS: usize = 32;
 
-/// How many looks of the sweeper ([`FileCache::sweep`]) a descriptor may be idle for. With the one
-/// that finds it used last, times the interval, this is half a second and two seconds.
+/// Number of sweeps ([`FileCache::sweep`]) for which a descriptor may be idle. Together with the
+/// sweep after its last use this is half a second and two seconds.
 const IDLE_WRITERS: u8 = 1;
 const IDLE_READERS: u8 = 7;
 
-/// How many descriptors make room for a new one, at most.
+/// Maximum number of descriptors closed for a new one.
 const BATCH: usize = 64;
 
-/// How many descriptors one file can have here; more callers at once open it anew each time.
+/// Maximum number of cached descriptors of one file; further concurrent callers open it each time.
 const SLOTS_MAX: usize = 64;
 
 pub(super) struct FileCache {
@@ -63,34 +63,34 @@ pub(super) struct FileCache {
     hasher: HandleHashBuilder,
     budget: DescriptorBudget,
     caching: bool,
-    /// Where the next search for idle descriptors begins.
+    /// The shard where the next search for idle descriptors begins.
     next_shard: AtomicUsize,
-    /// How many descriptors are kept. Relaxed: it tells the sweeper whether to sleep, which looks
-    /// again after each interval.
+    /// Number of cached descriptors. Relaxed: it only tells the sweeper whether to sleep, and the
+    /// sweeper checks again after each interval.
     count: AtomicUsize,
-    /// Descriptors are scarce: the next look closes all that were not used since the last.
+    /// Descriptors are scarce: the next sweep closes all that were not used since the last one.
     scarce: AtomicBool,
 }
 
 struct LockedShard {
     shard: Mutex<FileCacheShard>,
-    /// Held, before `shard`, while descriptors are taken out and closed: who releases a file waits
-    /// for those that were taken out a moment before.
+    /// Locked, before `shard`, while descriptors are removed and closed: a thread that releases a
+    /// file waits for those that were just removed.
     closing: Mutex<()>,
-    /// Somebody has opened a file, or given up.
+    /// Notified when a file was opened, or could not be.
     opened: Condvar,
 }
 
-/// What a search for an open file finds.
+/// The result of a look-up.
 pub(super) enum FileCacheLookup<'a> {
-    /// It is open; the right to it may have to be checked again.
+    /// The file is open; the access check may have to be repeated.
     Open(Arc<OpenLocalFile>),
-    /// Whoever searched is to open it.
+    /// The calling thread has to open it.
     Missing(OpenReservation<'a>),
 }
 
 impl FileCache {
-    /// Keeps files open if `caching`; otherwise each one is opened anew.
+    /// A cache if `caching`; otherwise each use opens its file.
     pub(super) fn new(caching: bool) -> Self {
         Self::with_budget(caching, DescriptorBudget::of_process())
     }
@@ -113,12 +113,12 @@ impl FileCache {
     }
 
     fn part(&self, hash: u64) -> &LockedShard {
-        // The table uses the lowest bits and the highest.
+        // The hash table uses the lowest and the highest bits.
         &self.shards[usize::try_from(hash >> 20).unwrap_or(0) % SHARDS]
     }
 
-    /// Finds a file that is open for exactly this purpose and caller, or has the calling thread
-    /// open it. Waits while another thread does.
+    /// Returns the open file with exactly this access mode and caller, or has the calling thread
+    /// open it. Waits while another thread opens it.
     pub(super) fn find(
         &self,
         handle: &NodeHandle,
@@ -136,7 +136,7 @@ impl FileCache {
         }
     }
 
-    /// As [`FileCache::find`]; `None` where another thread opens it at this moment.
+    /// As [`FileCache::find`]; `None` if another thread is opening it.
     pub(super) fn find_nowait(
         &self,
         handle: &NodeHandle,
@@ -200,14 +200,14 @@ impl FileCache {
         OpenReservation::new(self, hash, *handle, number)
     }
 
-    /// Whether any descriptor of a file is kept.
+    /// Whether a descriptor of the file is cached.
     pub(super) fn contains(&self, handle: &NodeHandle) -> bool {
         let hash = self.hasher.hash_one(handle);
         let mut shard = self.part(hash).shard.lock();
         shard.file(hash, handle).is_some_and(|file| file.shared.is_some())
     }
 
-    /// Closes all descriptors of a file, but for those in use, which close with their last use.
+    /// Closes all descriptors of a file; those in use are closed after their last use.
     pub(super) fn release(&self, handle: &NodeHandle) {
         let hash = self.hasher.hash_one(handle);
         let part = self.part(hash);
@@ -219,7 +219,7 @@ impl FileCache {
         part.opened.notify_all();
     }
 
-    /// Closes everything, as [`FileCache::release`] does.
+    /// Closes all descriptors, as [`FileCache::release`] does.
     pub(super) fn release_all(&self) {
         for part in &self.shards {
             let _closing = part.closing.lock();
@@ -237,8 +237,8 @@ impl FileCache {
         }
     }
 
-    /// Closes descriptors that nobody uses, up to `most`, those first that were not used since the
-    /// last look; for when descriptors are missing elsewhere.
+    /// Closes at most `most` descriptors that are not in use, first those that were not used since
+    /// the last sweep. Called when descriptors run out elsewhere.
     pub(super) fn make_room(&self, most: usize) {
         for only_unused in [true, false] {
             let mut room = most;
@@ -248,7 +248,7 @@ impl FileCache {
                 let _closing = part.closing.lock();
                 let mut gone = Vec::new();
                 part.shard.lock().evict(&mut gone, room, |slot| {
-                    slot.is_idle(|kept| !only_unused || !std::mem::take(&mut kept.used))
+                    slot.is_idle(|cached| !only_unused || !std::mem::take(&mut cached.used))
                 });
                 self.trace_release(&gone, "room is needed");
                 room -= gone.len();
@@ -260,8 +260,8 @@ impl FileCache {
         }
     }
 
-    /// An interval has passed: closes what was idle for too long, and has rights checked anew that
-    /// writes were carried on from. Whether anything is still kept.
+    /// Called after each interval: closes descriptors that were idle for too long, and requires new
+    /// access checks for files whose stamp was updated by writes. Returns whether any is cached.
     pub(super) fn sweep(&self) -> bool {
         let scarce = self.scarce.swap(false, Ordering::Relaxed);
         for part in &self.shards {
@@ -277,24 +277,25 @@ impl FileCache {
                     OpenAccess::Write => IDLE_WRITERS,
                     OpenAccess::Read => IDLE_READERS,
                 };
-                slot.is_idle(|kept| {
-                    kept.idle = if std::mem::take(&mut kept.used) {
+                slot.is_idle(|cached| {
+                    cached.idle = if std::mem::take(&mut cached.used) {
                         0
                     } else {
-                        kept.idle.saturating_add(1)
+                        cached.idle.saturating_add(1)
                     };
-                    kept.idle >= most
+                    cached.idle >= most
                 })
             });
             drop(shard);
-            // Closed here, outside of the lock: the last one of a removed file frees its blocks.
+            // Closed here, without the lock: closing the last descriptor of a removed file frees
+            // its blocks.
             self.trace_release(&gone, "idle");
             drop(gone);
         }
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a descriptor with this number may be kept, after making room for it if that helps.
+    /// Whether a descriptor with this number may be cached, after closing others if necessary.
     fn may_keep(&self, number: RawFd) -> bool {
         match self.budget.room(number) {
             DescriptorPressure::Plenty => true,
@@ -328,7 +329,7 @@ impl FileCache {
         }
     }
 
-    /// What it counted so far, and holds now.
+    /// The current counters.
     pub(super) fn counters(&self) -> FileCacheCounters {
         let mut all = FileCacheCounters::default();
         let mut age = 0;
@@ -369,7 +370,7 @@ impl FileCache {
     }
 }
 
-/// Tells that a file is needed open; `hit`: it was.
+/// Emits the event of an acquisition.
 fn acquired(handle: &NodeHandle, hit: bool) {
     probe!(NfsdFileAcquire {
         node: handle_hash(handle.bytes()),
@@ -378,10 +379,10 @@ fn acquired(handle: &NodeHandle, hit: bool) {
 }
 
 impl DescriptorSlot {
-    /// Whether nobody uses it and `goes` says so, which is asked only then.
+    /// Whether it is not in use and `goes` returns true; `goes` is called only if it is not in use.
     fn is_idle(&mut self, goes: impl FnOnce(&mut shard::CachedDescriptor) -> bool) -> bool {
         match &mut self.state {
-            DescriptorState::Open(kept) => kept.file.is_idle() && goes(kept),
+            DescriptorState::Open(cached) => cached.file.is_idle() && goes(cached),
             DescriptorState::Opening(_) => false,
         }
     }

@@ -1,4 +1,4 @@
-//! The right, and the duty, to open a file that others may be waiting for.
+//! The reservation of a thread that opens a file for which others may wait.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::permission_stamp::{OpenLocalFile, PermissionStamp, SharedPermissionSt
 use super::shard::{CachedDescriptor, DescriptorState};
 use crate::handle::NodeHandle;
 
-/// Held by the one thread that opens a file for a purpose and caller. Dropped without a file, it
-/// lets another one try.
+/// Held by the one thread that opens a file with an access mode and caller. If it is dropped
+/// without a file, another thread tries.
 pub(in crate::local) struct OpenReservation<'a> {
     cache: &'a FileCache,
     hash: u64,
     handle: NodeHandle,
-    /// None: what is opened is not kept.
+    /// `None`: the file is not cached.
     number: Option<u64>,
 }
 
@@ -39,8 +39,8 @@ impl<'a> OpenReservation<'a> {
         }
     }
 
-    /// Hands in the file, which said `stamp` before it was opened. The second value: it is the
-    /// first one that is kept.
+    /// Adds the file, which had `stamp` before it was opened. The second value is whether it is the
+    /// first cached one.
     pub(in crate::local) fn opened(
         mut self,
         fd: OwnedFd,
@@ -65,7 +65,7 @@ impl<'a> OpenReservation<'a> {
                 .find(|slot| matches!(slot.state, DescriptorState::Opening(waiting) if waiting == number))?;
             Some((shared, slot))
         });
-        // It was released meanwhile: whoever opened it may use it, but nobody else.
+        // It was released meanwhile: only the thread that opened it uses it.
         let Some((shared, slot)) = slot else {
             shard_ref.counters.uncached += 1;
             drop(shard);
@@ -83,7 +83,7 @@ impl<'a> OpenReservation<'a> {
         drop(shard);
         self.number = None;
         self.cache.part(self.hash).opened.notify_all();
-        // Relaxed: as its declaration says.
+        // Relaxed: see its declaration.
         let first = self.cache.count.fetch_add(1, Ordering::Relaxed) == 0;
         (file, first)
     }

@@ -1,12 +1,13 @@
-//! A file's permissions at the moment when a right was checked. As long as they are the same, the
-//! kernel would decide the same, because mode, owner, group and access control list do not change
-//! without one of these.
+//! A file's permissions at the time of an access check. While they are the same, the kernel would
+//! decide the same, because mode, owner, group and access control list do not change without a
+//! change of one of these.
 //!
-//! Writing changes the ctime, too. A write of ours updates the stamp (under the file's lock, and
-//! only if the attributes after it show nothing but the write), so that readers and writers of one
-//! file need not ask again each time. If others change an access control list between our check and
-//! our write, or in the same step of the file system's clock (milliseconds before Linux 6.13), that
-//! does not show. So the sweeper marks updated stamps as doubtful, and the kernel is asked again.
+//! A write changes the ctime as well. A WRITE updates the stamp (under the file's lock, and only if
+//! the attributes after it differ only by the write), so that readers and writers of one file do
+//! not repeat the check each time. A change of an access control list by another process between
+//! the check and the write, or in the same step of the file system's clock (milliseconds before
+//! Linux 6.13), is then not visible. So the sweeper marks updated stamps, and the check is
+//! repeated.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use curt_types::{Attributes, Timestamp};
 use parking_lot::Mutex;
 
-/// A file's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::local) struct PermissionStamp {
     mode: u32,
@@ -35,8 +35,8 @@ impl PermissionStamp {
     }
 }
 
-/// The stamp that all descriptors of one file share, and how often it changed by other than writes
-/// of ours.
+/// The stamp that all descriptors of one file share, and the number of its changes other than by
+/// the server's writes.
 #[derive(Debug)]
 pub(super) struct SharedPermissionStamp(Mutex<SharedPermissionStampState>);
 
@@ -44,7 +44,7 @@ pub(super) struct SharedPermissionStamp(Mutex<SharedPermissionStampState>);
 struct SharedPermissionStampState {
     stamp: PermissionStamp,
     epoch: u32,
-    /// Whether a write of ours has updated the stamp since it was last marked as doubtful.
+    /// Whether a write has updated the stamp since the last sweep.
     carried: bool,
 }
 
@@ -57,8 +57,7 @@ impl SharedPermissionStamp {
         }))
     }
 
-    /// Has the rights to a file checked once more if changes of them may be hidden by writes of
-    /// ours.
+    /// Requires a new access check if writes may hide changes of the permissions.
     pub(super) fn require_recheck(&self) {
         let mut current = self.0.lock();
         if std::mem::take(&mut current.carried) {
@@ -67,18 +66,17 @@ impl SharedPermissionStamp {
     }
 }
 
-/// A file that is open for I/O by somebody who had the right to it.
+/// A file that was opened for I/O by a caller with permission.
 #[derive(Debug)]
 pub(in crate::local) struct OpenLocalFile {
     fd: Arc<OwnedFd>,
     shared: Arc<SharedPermissionStamp>,
-    /// The epoch in which the right was last checked. Relaxed: it is compared under the lock of
-    /// `shared`.
+    /// The epoch of the last access check. Relaxed: it is compared under the lock of `shared`.
     checked: AtomicU32,
 }
 
 impl OpenLocalFile {
-    /// `stamp`: what the file said before it was opened.
+    /// `stamp`: the permissions before it was opened.
     pub(super) fn new(fd: OwnedFd, shared: Arc<SharedPermissionStamp>, stamp: PermissionStamp) -> Self {
         let file = Self {
             fd: Arc::new(fd),
@@ -89,18 +87,18 @@ impl OpenLocalFile {
         file
     }
 
-    /// The descriptor, for as long as somebody needs it.
+    /// The descriptor.
     pub(in crate::local) fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
-    /// Whether the right was checked when the file said what it says now.
+    /// Whether the access check was made with the permissions `now`.
     pub(in crate::local) fn is_checked(&self, now: PermissionStamp) -> bool {
         let current = self.shared.0.lock();
         current.stamp == now && current.epoch == self.checked.load(Ordering::Relaxed)
     }
 
-    /// Notes that the right was checked after the file said `now`.
+    /// Records that an access check with the permissions `now` was successful.
     pub(in crate::local) fn check_passed(&self, now: PermissionStamp) {
         let mut current = self.shared.0.lock();
         if current.stamp != now {
@@ -110,10 +108,10 @@ impl OpenLocalFile {
         self.checked.store(current.epoch, Ordering::Relaxed);
     }
 
-    /// Notes what a write of ours left. Under the file's lock.
+    /// Updates the stamp after a write. Called under the file's lock.
     pub(in crate::local) fn update_after_own_write(&self, before: PermissionStamp, after: &Attributes) {
         let stamp = PermissionStamp::of(after);
-        // A write sets both times alike; a later change of anything else only the one.
+        // A write sets both times to the same value; any other later change sets only one.
         let written = after.ctime == after.mtime
             && (stamp.mode, stamp.uid, stamp.gid) == (before.mode, before.uid, before.gid);
         let mut current = self.shared.0.lock();
@@ -123,7 +121,7 @@ impl OpenLocalFile {
         }
     }
 
-    /// Whether nobody but the cache has it.
+    /// Whether only the cache has a reference.
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && Arc::strong_count(&self.fd) == 1
     }

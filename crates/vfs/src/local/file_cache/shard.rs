@@ -1,5 +1,4 @@
-//! A part of the cache under one lock: the files it knows, and for each the descriptors by access
-//! and caller.
+//! A shard of the cache under one lock: its files, and their descriptors by access mode and caller.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +11,7 @@ use crate::caller::FsCred;
 use crate::handle::NodeHandle;
 use crate::local::data::OpenAccess;
 
-/// A caller, kept: whose rights a descriptor was opened with.
+/// An owned copy of the caller whose permissions a descriptor has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::local) struct OwnedFsCred {
     uid: u32,
@@ -39,7 +38,6 @@ impl OwnedFsCred {
     }
 }
 
-/// The descriptors of one file.
 pub(super) struct CachedFile {
     pub(super) hash: u64,
     pub(super) handle: NodeHandle,
@@ -47,7 +45,7 @@ pub(super) struct CachedFile {
     pub(super) slots: Vec<DescriptorSlot>,
 }
 
-/// A descriptor, or the place of one that somebody is opening.
+/// A descriptor, or the placeholder of one that is being opened.
 pub(super) struct DescriptorSlot {
     pub(super) purpose: OpenAccess,
     pub(super) cred: OwnedFsCred,
@@ -55,16 +53,16 @@ pub(super) struct DescriptorSlot {
 }
 
 pub(super) enum DescriptorState {
-    /// Whoever has this ticket opens it.
+    /// The thread with this ticket opens it.
     Opening(u64),
     Open(CachedDescriptor),
 }
 
 pub(super) struct CachedDescriptor {
     pub(super) file: Arc<OpenLocalFile>,
-    /// Whether it was used since the last look.
+    /// Whether it was used since the last sweep.
     pub(super) used: bool,
-    /// Looks since then.
+    /// Number of sweeps since the last use.
     pub(super) idle: u8,
     pub(super) since: Instant,
 }
@@ -76,25 +74,25 @@ pub(super) struct FileCacheShard {
     pub(super) tickets: u64,
 }
 
-/// Why a descriptor is let go of.
+/// Why a descriptor is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseReason {
-    /// The file changed hands, went away, or is wanted by nobody here.
+    /// The file changed its owner, was removed, or is no longer needed.
     Asked,
-    /// It was idle, or in the way.
+    /// It was idle, or space was needed.
     Evicted,
 }
 
-/// What a search finds in a shard.
+/// The result of a look-up in a shard.
 pub(super) enum ShardLookup {
     Open(Arc<OpenLocalFile>),
-    /// Another thread opens it at this moment.
+    /// Another thread is opening it.
     Opening,
     Missing,
 }
 
 impl FileCacheShard {
-    /// Finds a descriptor for exactly this purpose and caller, and counts what it found.
+    /// Looks up the descriptor with exactly this access mode and caller, and counts the result.
     pub(super) fn search(
         &mut self,
         hash: u64,
@@ -110,10 +108,10 @@ impl FileCacheShard {
                 .find(|slot| slot.purpose == purpose && slot.cred.is(caller))
         });
         match slot.map(|slot| &mut slot.state) {
-            Some(DescriptorState::Open(kept)) => {
-                kept.used = true;
+            Some(DescriptorState::Open(cached)) => {
+                cached.used = true;
                 tally.hits += 1;
-                ShardLookup::Open(Arc::clone(&kept.file))
+                ShardLookup::Open(Arc::clone(&cached.file))
             }
             Some(DescriptorState::Opening(_)) => ShardLookup::Opening,
             None => {
@@ -139,7 +137,7 @@ impl FileCacheShard {
             .into_mut()
     }
 
-    /// Takes a file and all its descriptors out.
+    /// Removes a file and all its descriptors.
     pub(super) fn take(&mut self, hash: u64, handle: &NodeHandle) -> Option<CachedFile> {
         let found = self.files.find_entry(hash, |file| file.handle == *handle);
         let (file, _) = found.ok()?.remove();
@@ -149,8 +147,8 @@ impl FileCacheShard {
         Some(file)
     }
 
-    /// Moves the slots that `goes` picks to `gone`, and forgets files without any. Goes on until
-    /// `gone` has `most`.
+    /// Moves the slots for which `goes` returns true to `gone`, until `gone` has `most`; removes
+    /// files without slots.
     pub(super) fn evict(
         &mut self,
         gone: &mut Vec<DescriptorSlot>,
@@ -176,11 +174,11 @@ impl FileCacheShard {
 
 impl FileCacheShardCounters {
     pub(super) fn released(&mut self, slot: &DescriptorSlot, reason: ReleaseReason) {
-        let DescriptorState::Open(kept) = &slot.state else {
+        let DescriptorState::Open(cached) = &slot.state else {
             return;
         };
         self.releases += 1;
         self.evictions += u64::from(reason == ReleaseReason::Evicted);
-        self.age_ms += u64::try_from(kept.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.age_ms += u64::try_from(cached.since.elapsed().as_millis()).unwrap_or(u64::MAX);
     }
 }

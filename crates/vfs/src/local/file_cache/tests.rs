@@ -1,4 +1,4 @@
-//! What a cache of open files does, told by descriptors of /dev/null.
+//! The file cache, tested with descriptors of /dev/null.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -48,7 +48,7 @@ fn unbounded(caching: bool) -> FileCache {
     FileCache::with_budget(caching, DescriptorBudget::new(u64::MAX))
 }
 
-/// Opens what is not open, as its user would; whether it had to.
+/// Opens the file if it is not cached, as its user would; returns whether it did.
 fn open(
     cache: &FileCache,
     number: u32,
@@ -117,7 +117,7 @@ fn many_who_want_a_file_at_once_open_it_once() {
                 begin.wait();
                 if let FileCacheLookup::Missing(ticket) = cache.find(&handle(1), OpenAccess::Read, &USER) {
                     opened.fetch_add(1, Ordering::SeqCst);
-                    // The others come to wait meanwhile, or come later.
+                    // The others begin to wait meanwhile, or later.
                     std::thread::yield_now();
                     ticket.opened(descriptor(), stamp(1));
                 }
@@ -148,7 +148,7 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
     let cache = unbounded(true);
     let weak = |purpose| Arc::downgrade(&open(&cache, 1, purpose, &USER).0);
     let (reader, writer) = (weak(OpenAccess::Read), weak(OpenAccess::Write));
-    // Four looks are a second. The first one after a use finds it used.
+    // Four sweeps are a second. The first one after a use clears the mark.
     assert!(cache.sweep());
     assert!(writer.strong_count() == 1);
     assert!(cache.sweep());
@@ -179,12 +179,12 @@ fn writers_age_in_half_a_second_and_readers_in_two() {
 fn what_is_used_does_not_age_and_what_is_in_use_is_not_closed() {
     let cache = unbounded(true);
     let (file, _) = open(&cache, 1, OpenAccess::Write, &USER);
-    let piece = file.descriptor();
+    let descriptor = file.descriptor();
     drop(file);
     for _ in 0..10 {
         assert!(cache.sweep(), "a part of it is being sent");
     }
-    drop(piece);
+    drop(descriptor);
     for _ in 0..10 {
         assert!(!open(&cache, 1, OpenAccess::Write, &USER).1);
         assert!(cache.sweep());
@@ -218,9 +218,9 @@ fn a_released_file_is_closed_at_once_even_while_it_is_being_opened() {
 }
 
 #[test]
-fn descriptors_are_kept_only_while_there_are_enough() {
+fn descriptors_are_cached_only_while_there_are_enough() {
     let number = u64::try_from(descriptor().as_raw_fd()).unwrap();
-    // The next descriptor is about at nine tenths of the limit.
+    // The next descriptor is at about nine tenths of the limit.
     let cache = FileCache::with_budget(true, DescriptorBudget::new(number * 10 / 9));
     let (file, new) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(new && Arc::strong_count(&file) == 1, "it is used and not kept");
@@ -229,7 +229,7 @@ fn descriptors_are_kept_only_while_there_are_enough() {
         (counters.entries, counters.uncached, counters.allocations),
         (0, 1, 0)
     );
-    // Another one that wants it does not wait for what will not come.
+    // Another thread that needs it does not wait.
     assert!(open(&cache, 1, OpenAccess::Read, &USER).1);
 }
 
@@ -242,16 +242,16 @@ fn above_three_quarters_idle_descriptors_make_room_first() {
     // Wide enough that other tests' descriptors do not reach nine tenths, and all are above three
     // quarters.
     cache.budget = DescriptorBudget::new(number * 5 / 4 + 1);
-    let (kept, new) = open(&cache, 3, OpenAccess::Read, &USER);
+    let (cached_file, new) = open(&cache, 3, OpenAccess::Read, &USER);
     if cache.counters().uncached == 0 {
-        assert!(new && Arc::strong_count(&kept) == 2);
+        assert!(new && Arc::strong_count(&cached_file) == 2);
     }
     assert_eq!((idle.strong_count(), Arc::strong_count(&busy)), (0, 2));
     assert!(cache.counters().evictions >= 1);
 }
 
 #[test]
-fn no_more_make_room_than_are_asked_for_and_unused_ones_first() {
+fn no_more_are_evicted_than_requested_and_unused_ones_first() {
     let cache = unbounded(true);
     for number in 0..100 {
         open(&cache, number, OpenAccess::Read, &USER);
@@ -303,7 +303,7 @@ fn a_cache_that_is_off_keeps_nothing() {
 }
 
 #[test]
-fn a_right_is_checked_again_whenever_the_file_says_something_else() {
+fn a_right_is_checked_again_when_the_files_attributes_change() {
     let cache = unbounded(true);
     let (file, _) = open(&cache, 1, OpenAccess::Read, &USER);
     assert!(file.is_checked(stamp(1)) && !file.is_checked(stamp(2)));
@@ -342,7 +342,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
     let after = attributes(0o644, 2, 2);
     writer.update_after_own_write(stamp(1), &after);
     assert!(writer.is_checked(PermissionStamp::of(&after)) && reader.is_checked(PermissionStamp::of(&after)));
-    // Something else changed the file's permissions before, with it, or after it.
+    // Another process changed the file's permissions before the write, with it, or after it.
     for (before, after) in [
         (stamp(1), attributes(0o644, 3, 3)),
         (PermissionStamp::of(&after), attributes(0o600, 3, 3)),
@@ -357,7 +357,7 @@ fn a_write_of_ours_carries_the_check_on_and_nothing_else_does() {
 }
 
 #[test]
-fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
+fn a_caller_that_must_not_wait_learns_that_another_thread_opens_the_file() {
     let cache = unbounded(true);
     let find = |number| cache.find_nowait(&handle(number), OpenAccess::Read, &USER);
     let Some(FileCacheLookup::Missing(ticket)) = find(1) else {
@@ -372,7 +372,7 @@ fn whoever_must_not_wait_is_told_that_another_one_opens_the_file() {
     assert!(Arc::ptr_eq(&opened, &found));
 }
 
-/// A change of an access control list can hide behind a write.
+/// A write can hide a change of an access control list.
 #[test]
 fn a_right_that_writes_carried_on_is_checked_again_after_each_look() {
     let cache = unbounded(true);

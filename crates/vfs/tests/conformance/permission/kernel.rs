@@ -1,4 +1,4 @@
-//! The operations by way of the kernel, for a process that has the caller's ids.
+//! The operations by system calls, in a process with the caller's ids.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps
 use super::Operation::*;
 use super::{Case, EXACTLY, Operation, Outcome};
 
-/// The same by the kernel, on a thread that has the caller's ids and nothing else.
+/// The operation by the kernel, on a thread with the caller's ids only.
 pub(super) fn by_kernel(top: &Path, case: &Case, caller: &FsCred<'_>, operation: Operation) -> Outcome {
     let path = |name: &str| top.join(name);
     let directory = |name: &str| std::fs::create_dir(path(name)).unwrap();
@@ -63,8 +63,8 @@ pub(super) fn by_kernel(top: &Path, case: &Case, caller: &FsCred<'_>, operation:
     }
 }
 
-/// Gives this thread, and no other, the ids of the caller; root keeps its capabilities, but for the
-/// one that would let suid bits survive a write: nobody's write through a server may do that.
+/// Sets only this thread's ids to the caller's; root keeps its capabilities, except the one with
+/// which suid bits survive a write, because no write through a server may have this effect.
 fn become_caller(caller: &FsCred<'_>, operation: Operation) -> rustix::io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};

@@ -1,6 +1,6 @@
-//! The table of permissions: six callers, every operation, many modes. What a `Vfs` says is
-//! compared with what the kernel tells a process that has the caller's ids, in a directory that is
-//! made alike. Two exceptions are NFS's own and listed in [`Operation::may_beyond_the_kernel`].
+//! The table of permissions: six callers, each operation, many modes. The results of a `Vfs` are
+//! compared with those of the kernel for a process with the caller's ids, in an equal directory.
+//! Two exceptions are specific to NFS and listed in [`Operation::may_beyond_the_kernel`].
 
 mod kernel;
 mod ours;
@@ -46,7 +46,7 @@ const CALLERS: [FsCred<'static>; 6] = [
     },
 ];
 
-/// What the caller does with the file `f`, or in the directory `d` that holds it.
+/// The caller's operation on the file `f`, or in its directory `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Lookup,
@@ -107,8 +107,8 @@ const OPERATIONS: [Operation; 24] = [
 const EXACTLY: i64 = 1_000_000_000;
 
 impl Operation {
-    /// The owner of a file reads, writes and truncates it whatever its mode, and who executes
-    /// reads.
+    /// The owner of a file may read, write and truncate it whatever its mode, and callers with
+    /// execute permission may read it.
     fn may_beyond_the_kernel(self, caller: &FsCred<'_>, case: &Case) -> bool {
         let owner = caller.uid == case.file_uid;
         let class = if owner {
@@ -135,7 +135,7 @@ struct Case {
     file_gid: u32,
 }
 
-/// Modes of the directory with those of the file: each alone against an open counterpart, and mixed
+/// Modes of the directory and of the file: each alone with full permission on the other, and mixed
 /// ones.
 fn cases() -> Vec<Case> {
     let directories = [
@@ -167,7 +167,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// What came of it: the error, or else what `f` and what was made are like.
+/// The result: the error, or the attributes of `f` and of the new object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     errno: Option<Errno>,
@@ -192,7 +192,8 @@ fn a_local_tree_by_handle_decides_as_the_kernel_does() {
 #[test]
 fn a_local_tree_by_table_decides_as_the_kernel_does() {
     if is_root() {
-        // The code that decides is the same as by handle: each case costs a transaction here.
+        // The deciding code is the same as with the kernel's handles: each case costs a transaction
+        // here.
         compare(|| local("by table", tmpfs(), HandleChoice::Table), 6);
     }
 }
@@ -200,7 +201,7 @@ fn a_local_tree_by_table_decides_as_the_kernel_does() {
 fn compare(tree: impl Fn() -> Tree + Sync, step: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Other tests have a umask of their own, too.
+            // Other tests set their own umask.
             #[expect(
                 deprecated,
                 reason = "nothing of this thread depends on what is no longer shared"
@@ -226,7 +227,7 @@ fn compare_here(tree: &dyn Fn() -> Tree, step: usize) {
                 let name = format!("{number}-{column}-{operation:?}");
                 let kernel = kernel::by_kernel(&twin.path().join(&name), case, caller, operation);
                 let ours = std::thread::scope(|scope| {
-                    // On a thread of its own: it changes whom the thread works as.
+                    // On its own thread, because it changes the thread's credentials.
                     scope
                         .spawn(|| ours::by_vfs(&tree, &name, case, caller, operation))
                         .join()

@@ -1,4 +1,4 @@
-//! The operations by way of a `Vfs`.
+//! The operations by a `Vfs`.
 
 use curt_types::{Access, Device, SetAttributes, SetTime, Stability, Timestamp};
 use curt_vfs::{CreateMode, Error, FsCred, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
@@ -8,7 +8,7 @@ use super::Operation::*;
 use super::{Case, EXACTLY, Operation, Outcome};
 use crate::trees::Tree;
 
-/// `d` with the file `f`, the file `g`, the empty directory `e`, and beside `d` the open directory
+/// `d` with the file `f`, the file `g`, the empty directory `e`, and next to `d` the open directory
 /// `o`.
 pub(super) fn by_vfs(
     tree: &Tree,

@@ -1,5 +1,5 @@
-//! Many connections that ask for much and take nothing: what is produced for them, and what that
-//! leaves to another client.
+//! Many connections that send calls and receive no replies: how many replies are produced for them,
+//! and how another client is served.
 
 use std::{
     io::Write,
@@ -27,13 +27,14 @@ use crate::{
 const CONNECTIONS: u8 = 60;
 const CALLS: u32 = 64;
 const LENGTH: u32 = 1 << 20;
-/// How many long replies may be made for a connection that takes none: a socket has room for some
-/// (4 MiB to be sent by Linux's defaults, and much less to be received while nothing is), and one
-/// more is begun.
+/// Maximum number of long replies produced for a connection that receives none: a socket buffer
+/// holds some (4 MiB of send buffer by Linux's defaults, and a small receive buffer while nothing
+/// is read), and one more is begun.
 const MADE_MAX: usize = 16;
 const THREADS: usize = 16;
 
-/// Answers [`LARGE`] with a file, and counts that for the connection whose number is the argument.
+/// Replies to [`LARGE`] with a file, and counts this for the connection whose number is the
+/// argument.
 struct Files {
     file: Arc<OwnedFd>,
     made: Vec<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! Replies that contain a piece of a file.
+//! Replies that contain a range of a file.
 
 use std::{
     fs::File,
@@ -26,14 +26,14 @@ use crate::{
 const PIECE: u32 = 1;
 const SLOW_PIECE: u32 = 2;
 const FAILURE: u32 = 3;
-/// Says that the piece is where the reply never comes to.
+/// States a position of the range beyond the end of the reply.
 const MISPLACED: u32 = 4;
 
 const FILE_SIZE: u32 = 3 << 20;
 const HEAD: [u8; 4] = *b"head";
 const TAIL: [u8; 3] = *b"end";
 
-/// Answers with the piece of a file that the call asks for, between a head and a tail.
+/// Replies with the requested range of a file, between a head and a tail.
 struct Pieces {
     file: Arc<OwnedFd>,
     failed: Arc<AtomicBool>,
@@ -68,7 +68,7 @@ impl RpcService for Pieces {
     }
 }
 
-/// What the file holds at a position: no two pieces of a word's size are alike.
+/// The file's content at a position: words at different positions differ.
 fn byte(at: u32) -> u8 {
     (at / 4).to_be_bytes()[(at % 4) as usize]
 }
@@ -154,7 +154,7 @@ fn pieces_stand_where_they_belong_among_other_bytes() {
 #[test]
 fn a_client_that_takes_its_pieces_late_gets_them_whole() {
     let mut running = Running::serve(full_file().into());
-    // More than any socket holds: the rest has to wait somewhere.
+    // More than a socket holds: the rest is queued.
     let count = 24;
     for xid in 0..count {
         running.ask(
@@ -194,11 +194,11 @@ fn a_file_that_was_cut_short_is_made_up_with_zeros() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_ends_the_connection_and_is_told() {
+fn a_file_that_cannot_be_read_ends_the_connection_and_is_reported() {
     let mut running = Running::serve(write_only());
     running.ask(1, PIECE, 0, 20_000);
     let mut received = Vec::new();
-    // The head may have come; no byte may stand for the file's.
+    // The head may have arrived; no other byte may replace the file's.
     let _ = std::io::Read::read_to_end(&mut running.stream, &mut received);
     assert!(received.len() < 100, "{} bytes came", received.len());
     expect_end(&mut running.stream);
@@ -229,7 +229,7 @@ fn a_fault_behind_the_service_ends_its_connection_and_no_other() {
     assert_eq!((xid, piece.len()), (2, 20_000));
 }
 
-/// A file that is open to be written alone.
+/// A file that is open only for writing.
 fn write_only() -> OwnedFd {
     use rustix::fs::{Mode, OFlags};
     let file = full_file();

@@ -1,4 +1,4 @@
-//! Replies that are used where they are received: by whichever thread reads, once, as a whole, or
+//! Replies that are consumed in the receive buffer: by the thread that reads, once, completely, or
 //! not at all.
 
 use std::{
@@ -23,14 +23,14 @@ use curt_rpc::{
 use super::fake::*;
 use super::transport;
 
-/// What a taker does with results.
+/// What a sink does with results.
 enum Habit {
     Takes,
     Declines,
     Panics,
 }
 
-/// Keeps what it took.
+/// Records the results that it consumed.
 struct Recorder {
     habit: Habit,
     calls: AtomicUsize,
@@ -65,26 +65,26 @@ impl ReplySink for Recorder {
     }
 }
 
-/// A call whose results are `taker`'s until `interrupt` is raised.
+/// A call with the sink `sink`, until `interrupt` is raised.
 fn call_until(
     interrupt: &Interrupt,
     transport: &TcpTransport,
     arguments: &[u8],
-    taker: &Arc<dyn ReplySink>,
+    sink: &Arc<dyn ReplySink>,
 ) -> (Result<CallReply, CallError>, CallStatistics) {
-    let mut journey = CallStatistics::default();
+    let mut statistics = CallStatistics::default();
     let arguments = Bytes(arguments);
-    let reply = transport.call_with_sink(&request(&arguments, &[]), interrupt, &mut journey, taker);
-    (reply, journey)
+    let reply = transport.call_with_sink(&request(&arguments, &[]), interrupt, &mut statistics, sink);
+    (reply, statistics)
 }
 
-fn call_taken(
+fn call_with(
     transport: &TcpTransport,
     arguments: &[u8],
-    taker: &Arc<Recorder>,
+    sink: &Arc<Recorder>,
 ) -> (Result<CallReply, CallError>, CallStatistics) {
-    let taker: Arc<dyn ReplySink> = Arc::<Recorder>::clone(taker);
-    call_until(&Interrupt::never(), transport, arguments, &taker)
+    let sink: Arc<dyn ReplySink> = Arc::<Recorder>::clone(sink);
+    call_until(&Interrupt::never(), transport, arguments, &sink)
 }
 
 fn echoing() -> TcpTransport {
@@ -104,43 +104,43 @@ fn arguments(seed: u32, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_taker_has_the_results_and_the_caller_does_not() {
+fn a_sink_gets_the_results_and_the_caller_does_not() {
     let transport = echoing();
-    let taker = Recorder::new(Habit::Takes);
+    let sink = Recorder::new(Habit::Takes);
     let sent = arguments(7, 300_000);
-    let (reply, journey) = call_taken(&transport, &sent, &taker);
+    let (reply, statistics) = call_with(&transport, &sent, &sink);
     let reply = reply.unwrap();
     assert!(reply.was_consumed() && reply.results().is_empty());
-    assert_eq!(taker.taken(), sent);
-    assert!(journey.bytes_received > 300_000, "{journey:?}");
+    assert_eq!(sink.taken(), sent);
+    assert!(statistics.bytes_received > 300_000, "{statistics:?}");
 }
 
 #[test]
-fn what_a_taker_declines_or_fails_at_its_caller_gets() {
+fn results_that_a_sink_declines_or_fails_on_go_to_the_caller() {
     let transport = echoing();
     for habit in [Habit::Declines, Habit::Panics] {
-        let taker = Recorder::new(habit);
+        let sink = Recorder::new(habit);
         let sent = arguments(9, 5000);
-        let reply = call_taken(&transport, &sent, &taker).0.unwrap();
+        let reply = call_with(&transport, &sent, &sink).0.unwrap();
         assert!(!reply.was_consumed());
         assert_eq!(reply.results(), sent);
-        assert_eq!(of(&taker.calls), 1);
-        // The connection goes on.
+        assert_eq!(of(&sink.calls), 1);
+        // The connection remains usable.
         assert_eq!(call(&transport, &[1; 4]).unwrap().results(), [1; 4]);
     }
 }
 
 #[test]
-fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
+fn calls_with_and_without_a_sink_share_a_connection() {
     let transport = &echoing();
     thread::scope(|scope| {
         for thread in 0..4_u32 {
             scope.spawn(move || {
                 for number in 0..100 {
                     let sent = arguments(thread * 1000 + number, 4 * (1 + number as usize * 500));
-                    let taker = Recorder::new(Habit::Takes);
-                    assert!(call_taken(transport, &sent, &taker).0.unwrap().was_consumed());
-                    assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
+                    let sink = Recorder::new(Habit::Takes);
+                    assert!(call_with(transport, &sent, &sink).0.unwrap().was_consumed());
+                    assert_eq!((sink.taken(), of(&sink.calls)), (sent, 1));
                 }
             });
             scope.spawn(move || {
@@ -154,7 +154,7 @@ fn streams_that_are_taken_and_calls_that_are_not_share_a_connection() {
 }
 
 #[test]
-fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
+fn a_truncated_reply_does_not_reach_the_sink_but_the_next_one_does() {
     let (listener, address) = listen();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -165,23 +165,23 @@ fn a_reply_that_is_cut_off_is_not_taken_but_the_next_one_is() {
         echo_all(listener.accept().unwrap().0);
     });
     let transport = transport(options(address));
-    let taker = Recorder::new(Habit::Takes);
+    let sink = Recorder::new(Habit::Takes);
     let sent = arguments(3, 200_000);
-    let (reply, journey) = call_taken(&transport, &sent, &taker);
+    let (reply, statistics) = call_with(&transport, &sent, &sink);
     assert!(reply.unwrap().was_consumed());
-    assert_eq!((taker.taken(), of(&taker.calls)), (sent, 1));
-    assert_eq!(journey.transmissions, 2);
+    assert_eq!((sink.taken(), of(&sink.calls)), (sent, 1));
+    assert_eq!(statistics.transmissions, 2);
     drop(transport);
     server.join().unwrap();
 }
 
 #[test]
-fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
+fn refusals_and_replies_that_are_too_long_never_reach_a_sink() {
     let (listener, address) = listen();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = xid(&read_record(&mut stream).unwrap());
-        // Accepted, but of a status that no RFC knows.
+        // Accepted, but with an undefined status.
         let mut out = Vec::new();
         let body = record::begin_record(&mut out);
         out.extend([first, 1, 0, 0, 0, 9].map(u32::to_be_bytes).concat());
@@ -196,14 +196,15 @@ fn refusals_and_replies_that_are_too_long_never_reach_a_taker() {
     });
     let transport = transport(options(address));
     for _ in 0..2 {
-        let taker = Recorder::new(Habit::Takes);
-        let (reply, _) = call_taken(&transport, &[5; 8], &taker);
+        let sink = Recorder::new(Habit::Takes);
+        let (reply, _) = call_with(&transport, &[5; 8], &sink);
         assert!(matches!(reply, Err(CallError::Malformed(_))), "{reply:?}");
-        assert_eq!(of(&taker.calls), 0);
+        assert_eq!(of(&sink.calls), 0);
     }
 }
 
-/// A server that answers its first call when the second has come, and that one when it is told to.
+/// A server that replies to its first call when the second has arrived, and to that one when the
+/// test lets it.
 struct OneAfterTheOther {
     address: SocketAddr,
     saw_first: Receiver<()>,
@@ -221,7 +222,7 @@ fn one_after_the_other() -> OneAfterTheOther {
         tell.send(()).unwrap();
         let second = read_record(&mut stream).unwrap();
         stream.write_all(&echo(&first)).unwrap();
-        // Whoever fails does not tell.
+        // The sender is dropped if the test fails.
         let _ = held.recv();
         stream.write_all(&echo(&second)).unwrap();
         let _ = read_record(&mut stream);
@@ -235,7 +236,7 @@ fn one_after_the_other() -> OneAfterTheOther {
 }
 
 impl OneAfterTheOther {
-    /// To be called when its client has gone.
+    /// Called when its client has ended.
     fn end(self) {
         self.thread.join().unwrap();
     }
@@ -249,17 +250,17 @@ fn who_stays_to_read_for_others_leaves_when_interrupted_and_they_go_on() {
     thread::scope(|scope| {
         let first = Recorder::new(Habit::Takes);
         let leader = scope.spawn({
-            let taker: Arc<dyn ReplySink> = Arc::<Recorder>::clone(&first);
+            let sink: Arc<dyn ReplySink> = Arc::<Recorder>::clone(&first);
             move || {
-                let reply = call_until(interrupt, transport, &[1; 8], &taker).0;
+                let reply = call_until(interrupt, transport, &[1; 8], &sink).0;
                 reply.unwrap().was_consumed()
             }
         });
         server.saw_first.recv().unwrap();
         let second = scope.spawn(move || {
-            let taker = Recorder::new(Habit::Takes);
-            let reply = call_taken(transport, &[2; 8], &taker).0;
-            (reply.unwrap().was_consumed(), taker.taken())
+            let sink = Recorder::new(Habit::Takes);
+            let reply = call_with(transport, &[2; 8], &sink).0;
+            (reply.unwrap().was_consumed(), sink.taken())
         });
         eventually("the first reply is taken", || of(&first.calls) == 1);
         interrupt.raise();
@@ -277,10 +278,10 @@ fn who_reads_for_others_leaves_with_its_own_reply_after_a_while() {
     let transport = &transport(options(server.address));
     thread::scope(|scope| {
         let first = Recorder::new(Habit::Takes);
-        let leader = scope.spawn(move || call_taken(transport, &[1; 8], &first).0);
+        let leader = scope.spawn(move || call_with(transport, &[1; 8], &first).0);
         server.saw_first.recv().unwrap();
-        let taker = Recorder::new(Habit::Takes);
-        let second = scope.spawn(move || call_taken(transport, &[2; 8], &taker).0);
+        let sink = Recorder::new(Habit::Takes);
+        let second = scope.spawn(move || call_with(transport, &[2; 8], &sink).0);
         eventually("the first caller has left", || leader.is_finished());
         assert!(leader.join().unwrap().unwrap().was_consumed());
         server.answer_second.send(()).unwrap();
@@ -290,7 +291,7 @@ fn who_reads_for_others_leaves_with_its_own_reply_after_a_while() {
     server.end();
 }
 
-/// Says on which thread it was called, and takes nothing before the test says so.
+/// Reports the thread on which it is called, and waits until the test continues.
 struct Holding {
     begun: Mutex<Sender<ThreadId>>,
     release: Mutex<Receiver<()>>,
@@ -303,11 +304,11 @@ impl ReplySink for Holding {
     }
 }
 
-/// How long a call is tried in [`held_beyond_the_deadline`].
+/// The call timeout in [`held_beyond_the_deadline`].
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Has a reply held by the thread of another caller until its own caller's time is over; what that
-/// caller then gets, and whether it waited for it. `None` if the calls did not meet so.
+/// Has the thread of another caller hold a reply beyond its caller's timeout; returns the result of
+/// that caller, and whether it waited. `None` if the calls did not coincide in this way.
 fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
     let (listener, address) = listen();
     let (saw_first, seen_first) = channel();
@@ -346,7 +347,7 @@ fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
             thread::sleep(Duration::from_millis(1));
         }
         let waited = !caller.is_finished();
-        // Nobody holds it any more if the call was given up before its reply came.
+        // No thread holds it if the call timed out before its reply arrived.
         let _ = release.send(());
         let outcome = caller.join().unwrap();
         by_another.then_some((outcome, waited))
@@ -357,7 +358,7 @@ fn held_beyond_the_deadline() -> Option<(Result<CallReply, CallError>, bool)> {
 }
 
 #[test]
-fn a_reply_that_is_being_taken_is_waited_for_beyond_the_end_of_all_retries() {
+fn a_reply_that_a_sink_is_reading_is_waited_for_beyond_the_end_of_all_retries() {
     let (reply, waited) = std::iter::repeat_with(held_beyond_the_deadline)
         .flatten()
         .next()

@@ -1,4 +1,4 @@
-//! What is told of a call and of the connections: as often as it was sent, as long as it waited.
+//! Statistics of calls and connections: transmissions, waiting times, attempts.
 
 use std::{
     io::Write,
@@ -19,27 +19,27 @@ use curt_trace::TransportFigure;
 
 use super::fake::*;
 
-/// How long the server keeps what it answers.
-const KEPT: Duration = Duration::from_millis(30);
+/// The delay of the server's replies.
+const DELAY: Duration = Duration::from_millis(30);
 
 #[test]
-fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
+fn a_call_reports_its_transmissions_and_its_waiting_time() {
     let (listener, address) = listen();
     let counts = Counts::new();
-    let told = Arc::clone(&counts);
+    let events = Arc::clone(&counts);
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let first = read_record(&mut stream).unwrap();
-        // Lost: it is sent again over another connection.
+        // The connection is lost: the call is sent again over another one.
         drop(stream);
         let (mut stream, _) = listener.accept().unwrap();
         let second = read_record(&mut stream).unwrap();
         assert_eq!(first, second);
-        // The caller may know later than its server that its call is sent.
-        eventually("the caller knows that it is sent", || of(&told.sent) == 2);
-        thread::sleep(KEPT);
+        // The caller may record the transmission later than its server receives it.
+        eventually("the caller knows that it is sent", || of(&events.sent) == 2);
+        thread::sleep(DELAY);
         let reply = echo(&second);
-        // A reply to nobody comes before.
+        // A reply that matches no call arrives before.
         let mut stray = reply.clone();
         stray[4] ^= 0x55;
         stream.write_all(&stray).unwrap();
@@ -48,26 +48,30 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
     });
     let transport = TcpTransport::new(options(address), counts);
     assert_eq!(transport.report().connections, 0);
-    let mut journey = CallStatistics::default();
+    let mut statistics = CallStatistics::default();
     let began = std::time::Instant::now();
     let arguments = Bytes(&[7; 40]);
     transport
-        .call_with_statistics(&request(&arguments, &[8; 5]), &Interrupt::never(), &mut journey)
+        .call_with_statistics(
+            &request(&arguments, &[8; 5]),
+            &Interrupt::never(),
+            &mut statistics,
+        )
         .unwrap();
     let took = began.elapsed();
     let (sent, received, _stream) = server.join().unwrap();
-    assert_eq!(journey.transmissions, 2);
-    assert_eq!(journey.bytes_sent, 2 * sent as u64);
-    assert_eq!(journey.bytes_received, received as u64);
+    assert_eq!(statistics.transmissions, 2);
+    assert_eq!(statistics.bytes_sent, 2 * sent as u64);
+    assert_eq!(statistics.bytes_received, received as u64);
     // It waited for its second connection, and then for the server.
     assert!(
-        !journey.queued.is_zero() && journey.queued + KEPT <= took,
-        "{journey:?} of {took:?}"
+        !statistics.queued.is_zero() && statistics.queued + DELAY <= took,
+        "{statistics:?} of {took:?}"
     );
 
     assert!(
-        journey.lost.is_some_and(|lost| lost <= journey.queued),
-        "it was sent again after that: {journey:?}"
+        statistics.lost.is_some_and(|lost| lost <= statistics.queued),
+        "it was sent again after that: {statistics:?}"
     );
 
     let report = transport.report();
@@ -81,7 +85,7 @@ fn a_call_tells_how_often_it_was_sent_and_how_long_it_waited() {
         TransportFigure::Sending,
         TransportFigure::Pending,
     ];
-    // One of each connection's sends found one call waiting: itself.
+    // One send on each connection found one waiting call: itself.
     assert_eq!(
         figures.map(|figure| report.value(figure)),
         [0, 2, 2, 2, 1, 0, 0, 2]
@@ -97,19 +101,19 @@ fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted()
         let (time, counts) = (ScriptedTime::new(), Counts::new());
         let attempts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&attempts);
-        let (clock, told) = (Arc::clone(&time), Arc::clone(&counts));
+        let (clock, events) = (Arc::clone(&time), Arc::clone(&counts));
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             read_record(&mut stream).unwrap();
-            // The caller may know later than its server that its call is sent.
-            eventually("the caller knows that it is sent", || of(&told.sent) == 1);
+            // The caller may record the transmission later than its server receives it.
+            eventually("the caller knows that it is sent", || of(&events.sent) == 1);
             if is_late {
                 clock.advance(Duration::from_secs(2));
             }
             let listener = if refuses {
                 drop(listener);
                 drop(stream);
-                // The third follows one that was refused.
+                // The third follows a refused one.
                 eventually("another attempt", || attempts.load(Ordering::Relaxed) >= 3);
                 TcpListener::bind(address).unwrap()
             } else {
@@ -131,12 +135,12 @@ fn a_server_that_ended_the_connection_at_once_or_refused_another_was_restarted()
         );
         options.clock = TimeSource::Scripted(time);
         let transport = TcpTransport::new(options, counts);
-        let mut journey = CallStatistics::default();
+        let mut statistics = CallStatistics::default();
         let arguments = Bytes(&[7; 40]);
         transport
-            .call_with_statistics(&request(&arguments, &[]), &Interrupt::never(), &mut journey)
+            .call_with_statistics(&request(&arguments, &[]), &Interrupt::never(), &mut statistics)
             .unwrap();
         drop(server.join().unwrap());
-        assert_eq!((journey.transmissions, journey.restarted), (2, restarted));
+        assert_eq!((statistics.transmissions, statistics.restarted), (2, restarted));
     }
 }
