@@ -21,6 +21,7 @@ use curt_rpc::{
         TcpTransport, Transport,
     },
 };
+use curt_trace::Operation;
 use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 
@@ -120,6 +121,10 @@ fn soft_mounts_give_up_with_the_error_they_were_told() {
         };
         let error = v3::getattr(&silent.wire, asker, &FileHandle::new(b"file").unwrap()).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
-        assert_eq!(silent.wire.statistics().value(1, OperationFigure::Timeouts), 1);
+        let getattr = Operation::nfs_named("GETATTR").unwrap();
+        assert_eq!(
+            silent.wire.statistics().value(getattr, OperationFigure::Timeouts),
+            1
+        );
     }
 }

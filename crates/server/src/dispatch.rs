@@ -11,7 +11,7 @@ use curt_rpc::server::{CallContext, CallFailure, RpcService};
 use curt_trace::events::{ShortText, procedure_name};
 use curt_trace::probe;
 use curt_trace::stages::{self, StageTimes};
-use curt_trace::{ServerCounter, ServerCounters};
+use curt_trace::{Operation, ServerCounter, ServerCounters};
 use curt_vfs::FileCacheCounters;
 
 use crate::authorisation_cache::AuthorisationCaches;
@@ -211,8 +211,9 @@ impl NfsService {
         }
         let procedure =
             nfs3::NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
-        self.counters.procedures.count(call.procedure);
-        stages::set_procedure(call.procedure);
+        let operation = Operation::Nfs3(procedure);
+        self.counters.procedures.count(operation);
+        stages::set_operation(operation);
         let perform = |task: ReplyTask, context: &mut CallContext<'_>, reply: &mut Vec<u8>| {
             let start = reply.len();
             let mut request = NfsRequest {
@@ -272,7 +273,7 @@ impl RpcService for NfsService {
         let start = reply.len();
         probe!(NfsdCall {
             xid: call.xid,
-            procedure: procedure_name(call.program, call.procedure).bytes(),
+            procedure: procedure_name(call.program, call.version, call.procedure).bytes(),
             uid: uid_of(&call.credential),
             peer: ShortText::of(context.peer()).bytes()
         });
@@ -296,7 +297,7 @@ impl RpcService for NfsService {
                 reply.truncate(start);
                 probe!(NfsdRejected {
                     xid: call.xid,
-                    procedure: procedure_name(call.program, call.procedure).bytes(),
+                    procedure: procedure_name(call.program, call.version, call.procedure).bytes(),
                     peer: ShortText::of(context.peer()).bytes(),
                     reason: ShortText::of(format_args!("{failure:?}")).bytes()
                 });
@@ -305,7 +306,7 @@ impl RpcService for NfsService {
         let results = reply.get(start..).unwrap_or_default();
         probe!(NfsdReply {
             xid: call.xid,
-            procedure: procedure_name(call.program, call.procedure).bytes(),
+            procedure: procedure_name(call.program, call.version, call.procedure).bytes(),
             status: status_of(call.program, call.procedure, results),
             res: results.len()
         });

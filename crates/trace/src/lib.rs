@@ -13,8 +13,9 @@
 //!
 //! [`events`] are the tracepoints.
 //!
-//! This crate knows no protocol, and no clock outside of [`stages`] and [`events`]; it must stay
-//! usable from every other one.
+//! Of the protocols this crate knows the table of operations ([`Operation`]) alone. It knows no
+//! clock outside of [`stages`] and [`events`], and is usable from every crate but those of the
+//! protocols' types (`types`, `xdr`, `proto`).
 
 mod counters;
 #[cfg(test)]
@@ -40,10 +41,11 @@ pub mod watch;
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
 pub use counters::{CallSnapshot, Counter, Counters, Snapshot, Unit};
+pub use curt_proto::Operation;
 pub use operations::{
     CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
 };
-pub use procedures::{PROCEDURES, ProcedureCalls, ProcedureCounters};
+pub use procedures::{ProcedureCalls, ProcedureCounters};
 pub use server::{ServerCounter, ServerCounters, ServerSnapshot};
 pub use transport::{TransportFigure, TransportReport};
 pub use watch::{Watcher, Watchers};

@@ -8,7 +8,7 @@ use curt_bench::trace::{PathOperation, TraceOperation, WorkloadTrace};
 use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_linux_model::{FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen, Who};
 use curt_policy::Moment;
-use curt_trace::{PROCEDURES, ProcedureCalls};
+use curt_trace::{Operation, ProcedureCalls};
 use curt_types::FileKind;
 
 /// Symbolic links on one path at most, as in Linux.
@@ -30,7 +30,7 @@ pub(crate) struct LinuxReplay<'a> {
     now: Duration,
     request: Duration,
     /// What was sent, by procedure.
-    calls: [u64; PROCEDURES.len()],
+    calls: [u64; Operation::COUNT],
 }
 
 impl<'a> LinuxReplay<'a> {
@@ -56,7 +56,7 @@ impl<'a> LinuxReplay<'a> {
             positions: HashMap::new(),
             now: Duration::ZERO,
             request,
-            calls: [0; PROCEDURES.len()],
+            calls: [0; Operation::COUNT],
         }
     }
 
@@ -74,8 +74,9 @@ impl<'a> LinuxReplay<'a> {
     pub(crate) fn requests(&mut self) -> ProcedureCalls {
         self.linux.finish();
         self.account();
-        let sent = PROCEDURES.iter().zip(self.calls).filter(|(_, calls)| *calls > 0);
-        sent.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
+        let sent =
+            Operation::nfs().map(|operation| (operation.name().to_owned(), self.calls[operation.index()]));
+        sent.filter(|(_, calls)| *calls > 0).collect()
     }
 
     /// Performs one operation.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curt_trace::ClientCounter;
 use curt_trace::heavy_hitters::{CountEstimate, HeavyHitters};
 use curt_trace::scope::RequestScope;
 use curt_trace::watch::{Watcher, Watchers};
+use curt_trace::{ClientCounter, Operation};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,7 @@ impl RequestOriginCounter {
 }
 
 impl Watcher for RequestOriginTables {
-    fn sent(&self, _: u32, scope: &RequestScope) {
+    fn sent(&self, _: Operation, scope: &RequestScope) {
         // One thread's requests, and those made for it elsewhere, are counted in one part: their
         // counts need no adding up.
         let part = &self.parts[scope.process as usize % SHARDS];
@@ -266,7 +266,7 @@ mod tests {
         let me = std::process::id();
         let ask = |process: u32, object: u64| {
             let _scope = scope::operation(process, object);
-            watchers.sent(1);
+            watchers.sent(Operation::nfs_named("GETATTR").unwrap());
         };
         let path = |object: u64| (object == 5).then(|| b"/five\n".to_vec());
         ask(me, 5);

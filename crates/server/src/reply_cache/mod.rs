@@ -399,7 +399,7 @@ fn is_success(results: &[u8]) -> bool {
 fn trace_duplicate(call: &CallMessage<'_>, context: &CallContext<'_>, reason: &str) {
     probe!(NfsdDrcFound {
         xid: call.xid,
-        procedure: procedure_name(call.program, call.procedure).bytes(),
+        procedure: procedure_name(call.program, call.version, call.procedure).bytes(),
         peer: ShortText::of(context.peer()).bytes(),
         reason
     });

@@ -276,6 +276,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use std::time::Duration;
 
+    use curt_trace::Operation;
     use curt_trace::stages::StageTimes;
 
     use super::*;
@@ -298,13 +299,13 @@ mod tests {
 
     /// What a graph shows of a request that does this.
     fn shown(work: impl Fn()) -> Vec<String> {
-        const NUMBER: u32 = 7;
+        let write = Operation::nfs_named("WRITE").unwrap();
         let times = StageTimes::default();
         let graph = std::thread::scope(|scope| {
-            let asks = scope.spawn(|| times.next_graph(NUMBER, Duration::from_secs(60)));
+            let asks = scope.spawn(|| times.next_graph(write, Duration::from_secs(60)));
             while !asks.is_finished() {
                 stages::begin(&times);
-                stages::set_procedure(NUMBER);
+                stages::set_operation(write);
                 work();
                 stages::finish(&times, || ());
             }

@@ -15,6 +15,7 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
+use curt_trace::Operation;
 use curt_types::{Attributes, Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use parking_lot::Mutex;
 
@@ -330,7 +331,7 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
     let counted = |figure| {
         rig.wire
             .statistics()
-            .value(NfsProcedure::Getattr.number(), figure)
+            .value(Operation::Nfs3(NfsProcedure::Getattr), figure)
     };
     let figures = [
         OperationFigure::Operations,
