@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use curt_types::{Attributes, PreOpAttr, Stability};
+use curt_types::{Attributes, PreOpAttr, Stability, Wcc};
 
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -38,10 +38,10 @@ pub struct WccResult<T> {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RenameResult {
-    /// The directory that the name was in: before and after.
-    pub from: (Option<PreOpAttr>, Option<Attributes>),
-    /// The directory that the name went to: before and after.
-    pub to: (Option<PreOpAttr>, Option<Attributes>),
+    /// The directory that the name was in.
+    pub from: Wcc,
+    /// The directory that the name went to.
+    pub to: Wcc,
     /// Whether it was done.
     pub value: Result<(), Error>,
 }

@@ -4,7 +4,7 @@ use curt_types::{
     Attributes, Device, FileHandle, FileKind, PreOpAttr, SetAttributes, SetTime, Stability, Timestamp, Wcc,
 };
 
-use super::{Fattr, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
+use super::{Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
 
 impl From<NfsTime> for Timestamp {
     fn from(time: NfsTime) -> Self {
@@ -39,15 +39,32 @@ impl From<Fattr> for Attributes {
             gid: fattr.gid,
             size: fattr.size,
             used: fattr.used,
-            rdev: Device {
-                major: fattr.rdev.major,
-                minor: fattr.rdev.minor,
-            },
+            rdev: fattr.rdev.into(),
             fsid: fattr.fsid,
             fileid: fattr.fileid.0,
             atime: fattr.atime.into(),
             mtime: fattr.mtime.into(),
             ctime: fattr.ctime.into(),
+        }
+    }
+}
+
+impl From<Attributes> for Fattr {
+    fn from(attributes: Attributes) -> Self {
+        Self {
+            kind: attributes.kind.into(),
+            mode: attributes.mode,
+            nlink: attributes.nlink,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            size: attributes.size,
+            used: attributes.used,
+            rdev: attributes.rdev.into(),
+            fsid: attributes.fsid,
+            fileid: Fileid(attributes.fileid),
+            atime: attributes.atime.into(),
+            mtime: attributes.mtime.into(),
+            ctime: attributes.ctime.into(),
         }
     }
 }
@@ -97,6 +114,20 @@ impl From<WccData> for Wcc {
         Self {
             before: wcc.before.map(before),
             after: wcc.after.map(Attributes::from),
+        }
+    }
+}
+
+impl From<Wcc> for WccData {
+    fn from(wcc: Wcc) -> Self {
+        let before = |before: PreOpAttr| WccAttr {
+            size: before.size,
+            mtime: before.mtime.into(),
+            ctime: before.ctime.into(),
+        };
+        Self {
+            before: wcc.before.map(before),
+            after: wcc.after.map(Fattr::from),
         }
     }
 }

@@ -80,7 +80,7 @@ fn mount(service: &NfsService, client: &str, path: &str) -> Result<(String, Vec<
     DirPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
     match decode_all(&ask(service, client, 1, &arguments)).unwrap() {
         MountReply::Ok(ok) => {
-            let HandleContents { export, .. } = service.key.verify(&ok.root).unwrap();
+            let HandleContents { export, .. } = service.key.verify(ok.root.as_bytes()).unwrap();
             let exports = service.exports.current();
             let path = exports.by_id(export).unwrap().path().escape_ascii().to_string();
             Ok((path, ok.flavors.to_vec()))

@@ -105,8 +105,8 @@ fn mnt_gives_the_handle_of_the_export_or_of_a_directory_below() {
     let below = mount(&service, b"/srv/data/users/alice").unwrap();
     assert_ne!(below, root);
     assert_eq!(
-        service.key.verify(&below).unwrap().export,
-        service.key.verify(&root).unwrap().export
+        service.key.verify(below.as_bytes()).unwrap().export,
+        service.key.verify(root.as_bytes()).unwrap().export
     );
 }
 

@@ -1,6 +1,6 @@
 //! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
 
-use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp};
+use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp, Wcc};
 use rustix::io::Errno;
 
 use super::directory::MemoryDirectory;
@@ -243,10 +243,10 @@ impl Vfs for MemoryVfs {
         let directories = (tree.resolve(from), tree.resolve(to));
         let attributes =
             |tree: &MemoryTree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
-        let (from_before, to_before) = (
+        let before = [
             attributes(&tree, &directories.0),
             attributes(&tree, &directories.1),
-        );
+        ];
         let value = match directories {
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok(from), Ok(to)) => self
@@ -254,15 +254,13 @@ impl Vfs for MemoryVfs {
                 .strike(FaultPoint::Change)
                 .and_then(|()| self.rename_name(&mut tree, caller, from, from_name, to, to_name)),
         };
+        let wcc = |before: &Option<Attributes>, directory| Wcc {
+            before: before.as_ref().map(Into::into),
+            after: attributes(&tree, directory),
+        };
         RenameResult {
-            from: (
-                from_before.as_ref().map(Into::into),
-                attributes(&tree, &directories.0),
-            ),
-            to: (
-                to_before.as_ref().map(Into::into),
-                attributes(&tree, &directories.1),
-            ),
+            from: wcc(&before[0], &directories.0),
+            to: wcc(&before[1], &directories.1),
             value,
         }
     }

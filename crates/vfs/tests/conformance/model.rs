@@ -248,7 +248,7 @@ impl Side {
                 let renamed = self
                     .vfs
                     .rename(caller, &from, name_of(*from_name), &to, name_of(*to_name));
-                (renamed.value, vec![renamed.from.1, renamed.to.1])
+                (renamed.value, vec![renamed.from.after, renamed.to.after])
             }
             Operation::Link(node, directory, name) => {
                 let linked = self

@@ -310,9 +310,9 @@ fn a_rename_keeps_the_handle_and_replaces_only_what_it_may() {
         let file = tree.file(&one, "file", 0o644).handle;
         let renamed = tree.vfs.rename(&ROOT, &one, b"file", &two, b"moved");
         assert_eq!(renamed.value, Ok(()));
-        assert_eq!(renamed.to.1, Some(tree.attributes(&two)));
-        assert_eq!(renamed.from.1, Some(tree.attributes(&one)));
-        assert!(renamed.from.0.is_some() && renamed.to.0.is_some());
+        assert_eq!(renamed.to.after, Some(tree.attributes(&two)));
+        assert_eq!(renamed.from.after, Some(tree.attributes(&one)));
+        assert!(renamed.from.before.is_some() && renamed.to.before.is_some());
         assert_eq!(tree.lookup(&two, "moved").unwrap().handle, file);
         assert_eq!(errno(tree.lookup(&one, "file")), Some(Errno::NOENT));
         let rename = |from, from_name: &[u8], to, to_name: &[u8]| {
