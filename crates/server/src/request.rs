@@ -79,9 +79,7 @@ impl<'r> VerifiedHandle<'r> {
             authorisation,
         }
     }
-}
 
-impl VerifiedHandle<'_> {
     /// The tree that it is in. The file-system stage begins here, because callers use the tree at
     /// once.
     pub(crate) fn vfs(&self) -> &dyn Vfs {

@@ -20,7 +20,7 @@ mod result;
 mod time;
 mod verifier;
 
-use curt_types::{Access, Attributes, Device, SetAttributes, Stability, Timestamp};
+use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
 
 pub use caller::FsCred;
 pub use error::Error;
@@ -62,6 +62,56 @@ pub enum SpecialFile {
     Fifo,
     /// A socket's name.
     Socket,
+}
+
+impl SpecialFile {
+    /// Its type.
+    #[must_use]
+    pub const fn kind(self) -> FileKind {
+        match self {
+            Self::CharacterDevice(_) => FileKind::CharacterDevice,
+            Self::BlockDevice(_) => FileKind::BlockDevice,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+        }
+    }
+
+    /// Its numbers; zeros if it is no device.
+    #[must_use]
+    pub fn device(self) -> Device {
+        match self {
+            Self::CharacterDevice(device) | Self::BlockDevice(device) => device,
+            Self::Fifo | Self::Socket => Device::default(),
+        }
+    }
+}
+
+/// What is to be made, and with which attributes.
+#[derive(Clone, Copy, Debug)]
+pub enum NewNode<'a> {
+    /// A regular file, or one that exists.
+    File(CreateMode<'a>),
+    /// A directory. In a setgid directory it gets the group and the bit.
+    Directory(&'a SetAttributes),
+    /// A symbolic link to this target, whose bytes are not looked at (an empty one is `EINVAL`, one
+    /// with NUL too).
+    Symlink(&'a [u8], &'a SetAttributes),
+    /// A device (`EPERM` unless privileged), a FIFO or a socket's name.
+    Special(SpecialFile, &'a SetAttributes),
+}
+
+impl NewNode<'_> {
+    /// The attributes that it gets when it is made.
+    #[must_use]
+    pub fn set(&self) -> SetAttributes {
+        match *self {
+            Self::File(CreateMode::Exclusive(_)) => SetAttributes::with_mode(0),
+            Self::File(CreateMode::Unchecked(set) | CreateMode::Guarded(set))
+            | Self::Directory(set)
+            | Self::Symlink(_, set)
+            | Self::Special(_, set) => *set,
+        }
+    }
 }
 
 /// Which operations on a tree may have to wait.
@@ -233,46 +283,26 @@ pub trait Vfs: Send + Sync {
     /// per failure.
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
-    /// Makes or takes a regular file, see [`CreateMode`]. The `Changed` is the directory's.
-    /// [`Error::Lost`] as for [`Vfs::commit`], when a file that is taken gets another size.
+    /// Makes an object called `name`. The result is the directory's. [`Error::Lost`] as for
+    /// [`Vfs::commit`], when a file that is taken gets another size.
+    fn make(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        object: NewNode<'_>,
+    ) -> WccResult<CreatedNode>;
+
+    /// Makes or takes a regular file.
     fn create(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> WccResult<CreatedNode>;
-
-    /// Makes a directory. In a setgid directory it gets the group and the bit. The `Changed` is the
-    /// directory's.
-    fn make_directory(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
-
-    /// Makes a symbolic link to `target`, whose bytes are not looked at (an empty one is `EINVAL`,
-    /// one with NUL too).
-    fn make_symlink(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
-
-    /// Makes a device (`EPERM` unless privileged), a FIFO or a socket's name.
-    fn make_special(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        special: SpecialFile,
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
+    ) -> WccResult<CreatedNode> {
+        self.make(caller, directory, name, NewNode::File(mode))
+    }
 
     /// Removes a name that is not a directory's (`EISDIR`).
     fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;

@@ -180,7 +180,7 @@ fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, Fault> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
+    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, NewNode};
 
     use curt_types::SetAttributes;
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn directory(vfs: &dyn Vfs, parent: &NodeHandle, name: &str, mode: u32) -> NodeHandle {
         let set = SetAttributes::with_mode(mode);
-        let made = vfs.make_directory(&FsCred::ROOT, parent, name.as_bytes(), &set);
+        let made = vfs.make(&FsCred::ROOT, parent, name.as_bytes(), NewNode::Directory(&set));
         made.value.unwrap().node.handle
     }
 

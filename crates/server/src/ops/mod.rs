@@ -35,10 +35,11 @@ pub(crate) use file_system::{limits, space};
 pub(crate) use link::link;
 pub(crate) use list::{Listing, entries, object_of_entry, open_directory};
 pub(crate) use lookup::lookup;
-pub(crate) use make::{NewObject, make};
+pub(crate) use make::make;
+pub(crate) use name::NamePurpose;
 pub(crate) use read::{TRANSFER_MAX, read};
 pub(crate) use readlink::readlink;
-pub(crate) use remove::{remove, remove_directory};
+pub(crate) use remove::remove;
 pub(crate) use rename::rename;
 pub(crate) use write::write;
 

@@ -11,10 +11,9 @@
 //! All of it is rare, and may wait for a disk.
 
 use curt_types::{Attributes, Fault, FileKind, SetAttributes, Timestamp};
-use curt_vfs::{CreateMode, CreatedNode, Error, ReaddirDetail, SpecialFile, VfsNode, Visit, WccResult};
+use curt_vfs::{CreateMode, CreatedNode, Error, NewNode, ReaddirDetail, VfsNode, Visit, WccResult};
 use rustix::io::Errno;
 
-use super::make::NewObject;
 use crate::replay::ExecutionWindow;
 use crate::request::{NfsRequest, VerifiedHandle};
 
@@ -23,7 +22,7 @@ pub(super) fn make(
     request: &mut NfsRequest<'_, '_>,
     current: &VerifiedHandle<'_>,
     name: &[u8],
-    object: NewObject<'_>,
+    object: NewNode<'_>,
     window: ExecutionWindow,
 ) -> WccResult<CreatedNode> {
     request.context.may_block();
@@ -55,11 +54,9 @@ pub(super) fn link(
 ) -> Result<(), Fault> {
     request.context.may_block();
     let is_own = new_at(current, name, window).is_some_and(|(node, _)| node.handle == saved.node);
-    if is_own && make_durable(current) {
-        Ok(())
-    } else {
-        Err(Fault::Exist)
-    }
+    (is_own && make_durable(current))
+        .then_some(())
+        .ok_or(Fault::Exist)
 }
 
 /// As [`super::remove()`] and [`super::remove_directory`], which failed because there is no such
@@ -89,11 +86,9 @@ pub(super) fn rename(
 ) -> Result<(), Fault> {
     request.context.may_block();
     let is_own = changed_since(saved, window).is_some() && new_at(current, to, window).is_some();
-    if is_own && make_durable(current) {
-        Ok(())
-    } else {
-        Err(Fault::Noent)
-    }
+    (is_own && make_durable(current))
+        .then_some(())
+        .ok_or(Fault::Noent)
 }
 
 /// Whether `time` lies in `window`. A file system that keeps whole seconds has cut off the rest.
@@ -130,9 +125,9 @@ fn make_durable(directory: &VerifiedHandle<'_>) -> bool {
 
 /// Whether the owner and the mode of `node` are those that the caller would have given it. A
 /// default ACL takes bits away; setgid comes from the directory.
-fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewObject<'_>) -> bool {
+fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewNode<'_>) -> bool {
     const SET_GID: u32 = 0o2000;
-    let Some(set) = object.set() else { return false };
+    let set = object.set();
     let Attributes { uid, mode, .. } = node.attributes;
     let is_owner = uid == directory.caller().uid || set.uid == Some(uid);
     let wanted = set.mode.unwrap_or(0o7777) | SET_GID;
@@ -141,21 +136,16 @@ fn is_of_caller(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewObjec
 
 /// Whether `node` is of the right kind and as empty as a new one. An unchecked create takes what
 /// exists, and an exclusive one recognises its own file.
-fn is_as_made(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewObject<'_>) -> bool {
+fn is_as_made(directory: &VerifiedHandle<'_>, node: &VfsNode, object: NewNode<'_>) -> bool {
     let is = |kind| node.attributes.kind == kind;
     match object {
-        NewObject::File(CreateMode::Guarded(set)) => {
+        NewNode::File(CreateMode::Guarded(set)) => {
             is(FileKind::Regular) && node.attributes.size == set.size.unwrap_or(0)
         }
-        NewObject::File(CreateMode::Unchecked(_) | CreateMode::Exclusive(_)) => false,
-        NewObject::Directory(_) => is(FileKind::Directory) && is_empty(directory, node),
-        NewObject::Symlink(target, _) => is(FileKind::Symlink) && leads_to(directory, node, target),
-        NewObject::Special(special, _) => is(match special {
-            SpecialFile::CharacterDevice(_) => FileKind::CharacterDevice,
-            SpecialFile::BlockDevice(_) => FileKind::BlockDevice,
-            SpecialFile::Fifo => FileKind::Fifo,
-            SpecialFile::Socket => FileKind::Socket,
-        }),
+        NewNode::File(CreateMode::Unchecked(_) | CreateMode::Exclusive(_)) => false,
+        NewNode::Directory(_) => is(FileKind::Directory) && is_empty(directory, node),
+        NewNode::Symlink(target, _) => is(FileKind::Symlink) && leads_to(directory, node, target),
+        NewNode::Special(special, _) => is(special.kind()),
     }
 }
 
@@ -182,8 +172,8 @@ fn leads_to(directory: &VerifiedHandle<'_>, link: &VfsNode, target: &[u8]) -> bo
 
 /// Sets owner, group and times, for the server may have ended between making an object and setting
 /// them. What the caller may not set stays as it is, as when it is made.
-fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, object: NewObject<'_>) {
-    let Some(set) = object.set() else { return };
+fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, object: NewNode<'_>) {
+    let set = object.set();
     let caller = directory.caller();
     let rest = SetAttributes {
         mode: None,
@@ -192,7 +182,7 @@ fn set_rest(directory: &VerifiedHandle<'_>, node: &mut VfsNode, object: NewObjec
             .filter(|uid| caller.privileged && *uid != node.attributes.uid),
         gid: set.gid.filter(|gid| *gid != node.attributes.gid),
         size: None,
-        ..*set
+        ..set
     };
     if rest != SetAttributes::default() {
         let changed = directory.vfs().set_attributes(&caller, &node.handle, &rest, None);

@@ -24,7 +24,7 @@ use curt_trace::stages::{self, RequestStage};
 use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use curt_xdr::{Decode, Decoder, Encode, decode_all};
 
-use crate::ops::{OpResult, PostOp, WccOp};
+use crate::ops::{NamePurpose, OpResult, PostOp, WccOp};
 use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 use crate::service::NfsService;
@@ -183,8 +183,14 @@ fn run(
         NfsProcedure::Mkdir => finish(names::mkdir(request, &decoded(arguments)?), reply),
         NfsProcedure::Symlink => finish(names::symlink(request, &decoded(arguments)?), reply),
         NfsProcedure::Mknod => finish(names::mknod(request, &decoded(arguments)?), reply),
-        NfsProcedure::Remove => finish(names::remove(request, decoded(arguments)?), reply),
-        NfsProcedure::Rmdir => finish(names::rmdir(request, decoded(arguments)?), reply),
+        NfsProcedure::Remove => finish(
+            names::remove(request, decoded(arguments)?, NamePurpose::Remove),
+            reply,
+        ),
+        NfsProcedure::Rmdir => finish(
+            names::remove(request, decoded(arguments)?, NamePurpose::RemoveDirectory),
+            reply,
+        ),
         NfsProcedure::Rename => finish(names::rename(request, &decoded(arguments)?), reply),
         NfsProcedure::Link => finish(names::link(request, &decoded(arguments)?), reply),
         NfsProcedure::Readdir => listing::readdir(request, &decoded(arguments)?, reply),

@@ -7,10 +7,10 @@ use curt_proto::nfs3::{
 };
 use curt_rpc::server::CallFailure;
 use curt_types::{Fault, SetAttributes};
-use curt_vfs::{CreateMode, SpecialFile};
+use curt_vfs::{CreateMode, NewNode, SpecialFile};
 
 use super::{Results, not_begun, post_op, results, set_attributes, wcc, wire_handle};
-use crate::ops::{self, BothAttributes, BothOp, NewObject, OpResult};
+use crate::ops::{self, BothAttributes, BothOp, NamePurpose, OpResult};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 
 pub(super) fn lookup(
@@ -35,7 +35,7 @@ pub(super) fn create(
         CreateHow::Exclusive(_) => Ok(SetAttributes::default()),
     };
     let file = set.as_ref().map(|set| {
-        NewObject::File(match arguments.how {
+        NewNode::File(match arguments.how {
             CreateHow::Unchecked(_) => CreateMode::Unchecked(set),
             CreateHow::Guarded(_) => CreateMode::Guarded(set),
             CreateHow::Exclusive(verifier) => CreateMode::Exclusive(verifier.0),
@@ -49,7 +49,7 @@ pub(super) fn mkdir(
     arguments: &MkdirArguments<'_>,
 ) -> Results<CreateOk, WccData> {
     let set = set_attributes(&arguments.attributes);
-    make(request, arguments.place, set.as_ref().map(NewObject::Directory))
+    make(request, arguments.place, set.as_ref().map(NewNode::Directory))
 }
 
 pub(super) fn symlink(
@@ -57,7 +57,7 @@ pub(super) fn symlink(
     arguments: &SymlinkArguments<'_>,
 ) -> Results<CreateOk, WccData> {
     let (set, target) = (set_attributes(&arguments.attributes), arguments.target.bytes());
-    let link = set.as_ref().map(|set| NewObject::Symlink(target, set));
+    let link = set.as_ref().map(|set| NewNode::Symlink(target, set));
     make(request, arguments.place, link)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn mknod(
         MknodData::Other(_) => return make(request, arguments.place, Err(&Fault::Badtype)),
     };
     let set = set_attributes(set);
-    let node = set.as_ref().map(|set| NewObject::Special(special, set));
+    let node = set.as_ref().map(|set| NewNode::Special(special, set));
     make(request, arguments.place, node)
 }
 
@@ -82,7 +82,7 @@ pub(super) fn mknod(
 fn make(
     request: &mut NfsRequest<'_, '_>,
     place: DirOpArgs<'_>,
-    object: Result<NewObject<'_>, &Fault>,
+    object: Result<NewNode<'_>, &Fault>,
 ) -> Results<CreateOk, WccData> {
     let current = request.resolve(place.directory.as_bytes())?;
     let object = match object {
@@ -97,18 +97,14 @@ fn make(
     }))
 }
 
+/// REMOVE and RMDIR.
 pub(super) fn remove(
     request: &mut NfsRequest<'_, '_>,
     arguments: DirOpArgs<'_>,
+    purpose: NamePurpose,
 ) -> Results<WccData, WccData> {
     let current = request.resolve(arguments.directory.as_bytes())?;
-    let removed = ops::remove(request, &current, arguments.name.bytes());
-    Ok(wcc(removed, |(), directory| directory))
-}
-
-pub(super) fn rmdir(request: &mut NfsRequest<'_, '_>, arguments: DirOpArgs<'_>) -> Results<WccData, WccData> {
-    let current = request.resolve(arguments.directory.as_bytes())?;
-    let removed = ops::remove_directory(request, &current, arguments.name.bytes());
+    let removed = ops::remove(request, &current, arguments.name.bytes(), purpose);
     Ok(wcc(removed, |(), directory| directory))
 }
 

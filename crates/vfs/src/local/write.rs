@@ -280,7 +280,7 @@ mod tests {
     use curt_trace::stages::StageTimes;
 
     use super::*;
-    use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
+    use crate::{CreateMode, LocalOptions, NewNode, SetAttributes, Vfs};
 
     /// A tree on a disk with a file that was just looked up; none where there is no disk or this is
     /// not root.
@@ -328,7 +328,12 @@ mod tests {
             let (root, caller) = (vfs.root(), FsCred::ROOT);
             vfs.rename(&caller, &root, from, &root, to).value.unwrap();
         };
-        let link = vfs.make_symlink(&FsCred::ROOT, &vfs.root(), b"link", b"target", &set);
+        let link = vfs.make(
+            &FsCred::ROOT,
+            &vfs.root(),
+            b"link",
+            NewNode::Symlink(b"target", &set),
+        );
         let link = link.value.unwrap().node.handle;
         let own = SetAttributes {
             uid: Some(0),

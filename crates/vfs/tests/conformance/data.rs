@@ -1,7 +1,7 @@
 //! Reading, writing, committing, truncating.
 
 use curt_types::{SetAttributes, Stability};
-use curt_vfs::{Error, FetchOptions, FetchResult, SpecialFile};
+use curt_vfs::{Error, FetchOptions, FetchResult, NewNode, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
@@ -287,7 +287,7 @@ fn only_regular_files_have_data() {
         let set = SetAttributes::with_mode(0o666);
         let fifo = tree
             .vfs
-            .make_special(&ROOT, &root, b"fifo", SpecialFile::Fifo, &set)
+            .make(&ROOT, &root, b"fifo", NewNode::Special(SpecialFile::Fifo, &set))
             .value
             .unwrap()
             .node
@@ -296,14 +296,14 @@ fn only_regular_files_have_data() {
         let device = SpecialFile::CharacterDevice(null);
         let device = tree
             .vfs
-            .make_special(&ROOT, &root, b"null", device, &set)
+            .make(&ROOT, &root, b"null", NewNode::Special(device, &set))
             .value
             .unwrap()
             .node
             .handle;
         let link = tree
             .vfs
-            .make_symlink(&ROOT, &root, b"link", b"file", &set)
+            .make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set))
             .value
             .unwrap()
             .node
