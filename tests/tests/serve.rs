@@ -11,7 +11,7 @@ use curt_tests::curt::{CurtServe, program, tree};
 use curt_tests::kernel::{ClientJob, KernelNumber, linux_client};
 use curt_tests::network::Network;
 use curt_tests::process::until;
-use curt_trace::PROCEDURES;
+use curt_trace::Operation;
 
 const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(800);
@@ -141,9 +141,9 @@ fn every_procedure_is_well_formed_on_the_wire() -> Result<()> {
     );
     let captured = capture.stop()?;
     let calls = captured.calls()?;
-    let missing: Vec<_> = PROCEDURES
-        .iter()
-        .filter(|name| !calls.contains_key(**name))
+    let missing: Vec<_> = Operation::nfs()
+        .map(Operation::name)
+        .filter(|name| !calls.contains_key(*name))
         .collect();
     ensure!(missing.is_empty(), "never called: {missing:?}; {calls:?}");
     let malformed = captured.malformed(&network)?;

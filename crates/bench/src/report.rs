@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_trace::{PROCEDURES, ProcedureCalls};
+use curt_trace::{Operation, ProcedureCalls};
 use serde::{Deserialize, Serialize};
 
 pub mod chart;
@@ -79,7 +79,7 @@ pub fn comparison(columns: &[ComparisonColumn]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     rows.push(row("requests", columns, |column| column.title.clone()));
     rows.push(row("calls", columns, |column| column.rpc.total().to_string()));
-    for procedure in PROCEDURES {
+    for procedure in Operation::nfs().map(Operation::name) {
         if columns.iter().any(|column| column.rpc.value(procedure) > 0) {
             rows.push(row(&procedure.to_lowercase(), columns, |column| {
                 let count = column.rpc.value(procedure);
@@ -154,9 +154,8 @@ mod tests {
             ("READ", 216),
             ("READDIRPLUS", 2),
         ];
-        PROCEDURES
-            .iter()
-            .map(|name| (*name, 0))
+        Operation::nfs()
+            .map(|operation| (operation.name(), 0))
             .chain(some)
             .map(|(name, count)| (name.to_owned(), count))
             .collect()

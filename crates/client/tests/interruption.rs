@@ -21,6 +21,7 @@ use curt_rpc::{
         TcpTransport, Transport,
     },
 };
+use curt_trace::Operation;
 use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 
@@ -129,12 +130,13 @@ fn soft_mounts_give_up_with_the_error_they_were_told() {
         let file = FileHandle::new(b"file").unwrap();
         let error = silent.protocol.attributes(asker, &file).unwrap_err();
         assert_eq!(errno::of_call(error), expected);
+        let getattr = Operation::nfs_named("GETATTR").unwrap();
         assert_eq!(
             silent
                 .protocol
                 .rpc()
                 .statistics()
-                .value(1, OperationFigure::Timeouts),
+                .value(getattr, OperationFigure::Timeouts),
             1
         );
     }

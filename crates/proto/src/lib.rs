@@ -8,3 +8,7 @@
 pub mod mount3;
 pub mod nfs3;
 pub mod portmap;
+
+mod operation;
+
+pub use operation::Operation;

@@ -6,6 +6,7 @@ use core::fmt;
 use curt_xdr::{Decode, DecodeError, Decoder, Encode, Opaque, OptionalList, VarArray, Xdr};
 
 use crate::nfs3::NfsFh3;
+use crate::operation::procedures;
 
 /// The RPC program number.
 pub const PROGRAM: u32 = 100_005;
@@ -22,49 +23,15 @@ pub const ENTRIES_MAX: usize = 65_536;
 /// Maximum number of authentication flavors of one export.
 pub const FLAVORS_MAX: usize = 64;
 
-macro_rules! procedures {
-    ($($variant:ident = $number:literal, $name:literal, $meaning:literal;)*) => {
-        /// A procedure of the program; the numbers are the same in versions 1 and 3.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum MountProcedure {
-            $(#[doc = concat!($name, ": ", $meaning, ".")] $variant = $number,)*
-        }
-
-        impl MountProcedure {
-            /// Every procedure, in the order of their numbers.
-            pub const ALL: [Self; 6] = [$(Self::$variant),*];
-
-            /// The name, without its prefix.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-
-            /// The procedure with this number, if there is one.
-            #[must_use]
-            pub const fn from_number(number: u32) -> Option<Self> {
-                match number { $($number => Some(Self::$variant),)* _ => None }
-            }
-        }
-    };
-}
-
 procedures! {
+    /// A procedure of the program; the numbers are the same in versions 1 and 3.
+    MountProcedure, "MOUNTPROC3_";
     Null = 0, "NULL", "nothing";
     Mount = 1, "MNT", "takes a path, returns its handle";
     Dump = 2, "DUMP", "returns who has mounted what";
     Unmount = 3, "UMNT", "takes a path, forgets that the caller mounted it";
     UnmountAll = 4, "UMNTALL", "forgets everything that the caller mounted";
     Export = 5, "EXPORT", "returns what is exported to whom";
-}
-
-impl MountProcedure {
-    /// The number on the wire.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self as u32
-    }
 }
 
 macro_rules! statuses {

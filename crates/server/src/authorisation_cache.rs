@@ -13,8 +13,8 @@
 
 use std::sync::{Arc, Weak};
 
-use curt_proto::nfs3::NfsFh3;
 use curt_rpc::auth::{AuthSysGids, OpaqueAuth};
+use curt_types::FileHandle;
 use parking_lot::Mutex;
 
 use crate::exports::{CredentialFlavor, Export, ExportRules};
@@ -32,7 +32,7 @@ const CALLERS_MAX: usize = 16;
 pub(crate) struct Authorisation {
     /// The generation in which it was decided.
     pub(crate) generation: u64,
-    pub(crate) handle: NfsFh3,
+    pub(crate) handle: FileHandle,
     pub(crate) who: CallerCredential,
     pub(crate) signed: HandleContents,
     pub(crate) export: Arc<Export>,
@@ -115,14 +115,14 @@ impl AuthorisationCache {
     pub(crate) fn find(
         &self,
         generation: u64,
-        handle: &NfsFh3,
+        handle: &[u8],
         who: &CallerCredential,
     ) -> Option<Arc<Authorisation>> {
         let mut last = self.0.lock();
         let last = last.of_generation(generation)?;
         let mark = handle_tag(handle);
         let is_it = |(other, grant): &(u64, Arc<Authorisation>)| {
-            *other == mark && grant.handle == *handle && grant.who == *who
+            *other == mark && grant.handle.as_bytes() == handle && grant.who == *who
         };
         if let Some((_, grant)) = last.authorisations.get(last.last_used).filter(|kept| is_it(kept)) {
             return Some(Arc::clone(grant));
@@ -139,7 +139,7 @@ impl AuthorisationCache {
         let Some(last) = last.of_generation(grant.generation) else {
             return Arc::new(grant);
         };
-        let mark = handle_tag(&grant.handle);
+        let mark = handle_tag(grant.handle.as_bytes());
         if last.authorisations.len() < FILES_MAX {
             last.last_used = last.authorisations.len();
             last.authorisations.push((mark, Arc::new(grant)));
@@ -240,9 +240,8 @@ fn insert_bounded<T>(kept: &mut Vec<T>, new: T, most: usize, turn: &mut usize) {
 }
 
 /// The part of a handle that differs between most handles: the signature, if it has one.
-fn handle_tag(handle: &NfsFh3) -> u64 {
+fn handle_tag(handle: &[u8]) -> u64 {
     handle
-        .as_bytes()
         .get(SIGNATURE)
         .and_then(<[u8]>::first_chunk)
         .map_or(0, |bytes| u64::from_ne_bytes(*bytes))

@@ -4,12 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use curt_proto::nfs3::{NfsFh3, NfsStat3};
+use curt_proto::nfs3::NfsStat3;
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
 use curt_trace::events::{ShortText, handle_hash};
 use curt_trace::stages::{self, RequestStage};
 use curt_trace::{ServerCounter, probe};
+use curt_types::{Fault, FileHandle};
 use curt_vfs::MayBlock;
 
 use crate::authorisation_cache::{Authorisation, AuthorisationCache, CallerCredential};
@@ -20,7 +21,7 @@ use crate::request::{NfsRequest, Refusal, VerifiedHandle};
 
 impl<'r, 'c> NfsRequest<'r, 'c> {
     /// Resolves a handle for this caller.
-    pub(crate) fn resolve(&mut self, handle: &NfsFh3) -> Result<VerifiedHandle<'r>, Refusal> {
+    pub(crate) fn resolve(&mut self, handle: &[u8]) -> Result<VerifiedHandle<'r>, Refusal> {
         let _stage = stages::enter(RequestStage::Handle, "handle");
         let who = self.caller_credential()?;
         let grants = self.authorisation_cache();
@@ -32,17 +33,14 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let hit = known.is_some();
         let grant = if let Some(grant) = known {
             counters.count(ServerCounter::TokenHit);
-            verified(handle, hit, NfsStat3::Ok);
+            trace_verified(handle, hit, None);
             grant
         } else {
             counters.count(ServerCounter::TokenMiss);
             let signed = self.service.key.verify(handle);
-            verified(
-                handle,
-                hit,
-                signed.as_ref().err().copied().unwrap_or(NfsStat3::Ok),
-            );
+            trace_verified(handle, hit, signed.as_ref().err().copied());
             let signed = signed?;
+            let handle = FileHandle::new(handle).map_err(|_| Fault::Badhandle)?;
             let grant = self.authorise(generation, handle, signed, who)?;
             match grants {
                 Some(grants) => grants.insert(grant),
@@ -57,7 +55,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let who = self.caller_credential()?;
         let generation = self.service.exports.generation();
         let handle = self.service.key.sign(&signed);
-        let grant = self.authorise(generation, &handle, signed, who)?;
+        let grant = self.authorise(generation, handle, signed, who)?;
         self.check_request(Arc::new(grant))
     }
 
@@ -75,7 +73,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
     fn authorise(
         &mut self,
         generation: u64,
-        handle: &NfsFh3,
+        handle: FileHandle,
         signed: HandleContents,
         who: CallerCredential,
     ) -> Result<Authorisation, Refusal> {
@@ -83,7 +81,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
         let identity = self.identify(generation, &rules, who)?;
         Ok(Authorisation {
             generation,
-            handle: *handle,
+            handle,
             who,
             signed,
             export,
@@ -144,7 +142,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
                     // wait as well.
                     self.context.may_block();
                     if !exports.names().wait(&question, deadline) {
-                        return Err(NfsStat3::Jukebox.into());
+                        return Err(Fault::Jukebox.into());
                     }
                 }
             }
@@ -212,7 +210,7 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
                 ManagedGroups::Unknown(question) => {
                     self.context.may_block();
                     if !exports.names().wait(&question, deadline) {
-                        return Err(NfsStat3::Jukebox.into());
+                        return Err(Fault::Jukebox.into());
                     }
                 }
             }
@@ -221,11 +219,11 @@ impl<'r, 'c> NfsRequest<'r, 'c> {
 }
 
 /// Emits the event that a handle was verified or refused; `hit`: the connection remembered it.
-fn verified(handle: &NfsFh3, hit: bool, status: NfsStat3) {
+fn trace_verified(handle: &[u8], hit: bool, fault: Option<Fault>) {
     probe!(NfsdFhVerify {
-        fhandle: handle_hash(handle.as_bytes()),
+        fhandle: handle_hash(handle),
         hit,
-        status: status as u32
+        status: fault.map_or(NfsStat3::Ok, NfsStat3::from).number()
     });
 }
 

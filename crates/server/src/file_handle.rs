@@ -9,7 +9,7 @@
 //! `--new-key`, whose holders must look their files up again.
 
 use arrayvec::ArrayVec;
-use curt_proto::nfs3::{NfsFh3, NfsStat3};
+use curt_types::{Fault, FileHandle};
 use curt_vfs::{HandleScheme, NodeHandle};
 use siphasher::sip::SipHasher24;
 
@@ -71,7 +71,7 @@ impl HandleKey {
     }
 
     /// The handle that clients are given.
-    pub(crate) fn sign(&self, signed: &HandleContents) -> NfsFh3 {
+    pub(crate) fn sign(&self, signed: &HandleContents) -> FileHandle {
         let (tail, own) = tail(signed);
         let node = tail.as_slice();
         let mut bytes = [0; OURS + curt_vfs::HANDLE_BYTES_MAX];
@@ -84,26 +84,23 @@ impl HandleKey {
         let tag = self.tag(&bytes[..HEAD], node);
         bytes[HEAD..OURS].copy_from_slice(&tag);
         bytes[OURS..OURS + node.len()].copy_from_slice(node);
-        NfsFh3::new(&bytes[..OURS + node.len()]).expect("20 and at most 44 bytes are at most 64")
+        FileHandle::new(&bytes[..OURS + node.len()]).expect("20 and at most 44 bytes are at most 128")
     }
 
     /// What a handle stands for, if it is ours.
-    pub(crate) fn verify(&self, handle: &NfsFh3) -> Result<HandleContents, NfsStat3> {
-        let (head, rest) = handle
-            .as_bytes()
-            .split_first_chunk::<HEAD>()
-            .ok_or(NfsStat3::Badhandle)?;
-        let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(NfsStat3::Badhandle)?;
+    pub(crate) fn verify(&self, handle: &[u8]) -> Result<HandleContents, Fault> {
+        let (head, rest) = handle.split_first_chunk::<HEAD>().ok_or(Fault::Badhandle)?;
+        let (tag, node) = rest.split_first_chunk::<TAG>().ok_or(Fault::Badhandle)?;
         let [version, scheme, kind, own, e0, e1, e2, e3, f0, f1, f2, f3] = *head;
         if version != VERSION {
-            return Err(NfsStat3::Badhandle);
+            return Err(Fault::Badhandle);
         }
-        let scheme = HandleScheme::from_number(scheme).ok_or(NfsStat3::Badhandle)?;
-        let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(NfsStat3::Badhandle)?;
+        let scheme = HandleScheme::from_number(scheme).ok_or(Fault::Badhandle)?;
+        let (node_handle, parent) = parts(scheme, kind, own, node).ok_or(Fault::Badhandle)?;
         let expected = u64::from_ne_bytes(self.tag(head, node));
         // Compared as numbers: how long it takes tells nothing of how many bytes were right.
         if expected != u64::from_ne_bytes(*tag) {
-            return Err(NfsStat3::Stale);
+            return Err(Fault::Stale);
         }
         Ok(HandleContents {
             export: ExportId(u32::from_be_bytes([e0, e1, e2, e3])),
@@ -175,7 +172,7 @@ mod tests {
                 ..signed(own)
             };
             let expected = if carried { whole } else { signed(own) };
-            assert_eq!(key.verify(&key.sign(&whole)), Ok(expected), "{own}");
+            assert_eq!(key.verify(key.sign(&whole).as_bytes()), Ok(expected), "{own}");
         }
         let root = |length| NodeHandle::new(HandleScheme::Kernel, 1, &vec![1; length]).unwrap();
         assert!(have_room_for_parents(&root(21)) && !have_room_for_parents(&root(22)));
@@ -187,7 +184,7 @@ mod tests {
         for length in 0..=curt_vfs::HANDLE_BYTES_MAX {
             let handle = key.sign(&signed(length));
             assert_eq!(handle.as_bytes().len(), 20 + length);
-            assert_eq!(key.verify(&handle), Ok(signed(length)));
+            assert_eq!(key.verify(handle.as_bytes()), Ok(signed(length)));
         }
     }
 
@@ -198,9 +195,9 @@ mod tests {
         for bit in 0..handle.as_bytes().len() * 8 {
             let mut bytes = handle.as_bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let refused = key.verify(&NfsFh3::new(&bytes).unwrap());
+            let refused = key.verify(&bytes);
             assert!(
-                matches!(refused, Err(NfsStat3::Stale | NfsStat3::Badhandle)),
+                matches!(refused, Err(Fault::Stale | Fault::Badhandle)),
                 "bit {bit}: {refused:?}"
             );
         }
@@ -211,20 +208,19 @@ mod tests {
         let key = HandleKey::new(&[3; 16]);
         let handle = key.sign(&signed(20));
         for cut in 0..handle.as_bytes().len() {
-            let cut_handle = NfsFh3::new(&handle.as_bytes()[..cut]).unwrap();
-            let expected = if cut < 20 {
-                NfsStat3::Badhandle
-            } else {
-                NfsStat3::Stale
-            };
-            assert_eq!(key.verify(&cut_handle), Err(expected), "cut to {cut}");
+            let expected = if cut < 20 { Fault::Badhandle } else { Fault::Stale };
+            assert_eq!(
+                key.verify(&handle.as_bytes()[..cut]),
+                Err(expected),
+                "cut to {cut}"
+            );
         }
-        let longer = NfsFh3::new(&[handle.as_bytes(), &[0]].concat()).unwrap();
-        assert_eq!(key.verify(&longer), Err(NfsStat3::Stale));
-        assert_eq!(HandleKey::new(&[4; 16]).verify(&handle), Err(NfsStat3::Stale));
+        let longer = [handle.as_bytes(), &[0]].concat();
+        assert_eq!(key.verify(&longer), Err(Fault::Stale));
         assert_eq!(
-            key.verify(&NfsFh3::new(&[0xff; 64]).unwrap()),
-            Err(NfsStat3::Badhandle)
+            HandleKey::new(&[4; 16]).verify(handle.as_bytes()),
+            Err(Fault::Stale)
         );
+        assert_eq!(key.verify(&[0xff; 64]), Err(Fault::Badhandle));
     }
 }

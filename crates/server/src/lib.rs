@@ -1,12 +1,12 @@
-//! The NFS server: dispatch, handles, exports, identities and one file per procedure.
+//! The NFS server: dispatch, handles, exports, identities, and what each request means.
 //!
-//! A call comes in from `curt-rpc`, is decoded, its handle verified, the export's rules applied,
-//! the caller's identity squashed, and only then is the [`Vfs`](curt_vfs::Vfs) asked. Invariants:
-//! nothing of the file system is touched for a handle that this server did not sign; no answer
-//! names anything outside of the export its handle belongs to; every status comes from the one
-//! table in `status`. It must not know sockets, threads, or how a tree is stored.
+//! A call comes in from `curt-rpc`, is decoded (`v3`), its handle verified, the export's rules
+//! applied, the caller's identity squashed (`authorise`), and only then does a verb (`ops`) ask the
+//! [`Vfs`](curt_vfs::Vfs). Invariants: nothing of the file system is touched for a handle that this
+//! server did not sign; no answer names anything outside of the export its handle belongs to; why a
+//! request fails is a [`Fault`](curt_types::Fault) until a protocol version has a status for it. It
+//! must not know sockets, threads, or how a tree is stored.
 
-mod attributes;
 mod authorisation_cache;
 mod authorise;
 mod dispatch;
@@ -15,16 +15,15 @@ mod file_handle;
 mod identity;
 mod loopback;
 mod mount3;
-mod name;
-mod reply_cache;
+mod ops;
+mod replay;
 mod request;
+mod service;
 mod state;
-mod status;
 mod sys;
 mod v3;
 mod write_verifier;
 
-pub use dispatch::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use exports::{
     ClientSpec, ClientSpecError, ClientSpecKind, EXPORTS_DIRECTORY, EXPORTS_FILE, EXPORTS_MAX, ExportClient,
     ExportDefinition, ExportExplanation, ExportRules, ExportsDifference, ExportsEntry, ExportsProblem,
@@ -33,4 +32,5 @@ pub use exports::{
 };
 pub use file_handle::have_room_for_parents;
 pub use loopback::{LoopbackStep, LoopbackTransport};
+pub use service::{NfsService, RECORD_MAX, Setup, SetupError};
 pub use state::{PersistentState, StateError};

@@ -1,25 +1,25 @@
-//! One call in progress, and the [`VerifiedHandle`] that its handle and credential resolve to.
+//! One request in progress, and the [`VerifiedHandle`] that its handle and credential resolve to.
 
 use std::sync::Arc;
 
-use curt_proto::nfs3::{Fattr, NfsFh3, NfsStat3, WccAttr, WccData, WriteVerifier};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_trace::stages::{self, RequestStage};
-use curt_types::{Attributes, FileKind, PreOpAttr};
-use curt_vfs::{FsCred, MayBlock, NodeHandle, Vfs, VfsNode};
+use curt_types::{Attributes, Fault, FileHandle, FileKind, Wcc};
+use curt_vfs::{FsCred, MayBlock, NodeHandle, PostOpResult, Vfs, VfsNode, WccResult};
 
-use crate::attributes::{before_to_wire, to_wire};
 use crate::authorisation_cache::Authorisation;
-use crate::dispatch::NfsService;
 use crate::exports::{Export, ExportRules};
 use crate::file_handle::HandleContents;
+use crate::ops::{BothAttributes, BothOp, FoundObject, OpResult, PostOp, WccOp};
+use crate::replay::ExecutionWindow;
+use crate::service::NfsService;
 
-/// Why a call ends before its procedure runs.
+/// Why a request ends before its operation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The procedure fails with this status.
-    Status(NfsStat3),
+    /// The operation fails so.
+    Fault(Fault),
     /// The call is rejected at the RPC level, without results.
     Call(CallFailure),
 }
@@ -30,20 +30,23 @@ impl From<CallFailure> for Refusal {
     }
 }
 
-impl From<NfsStat3> for Refusal {
-    fn from(status: NfsStat3) -> Self {
-        Self::Status(status)
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 
-/// What a procedure needs besides its arguments.
+/// What an operation needs besides its targets and arguments.
 pub(crate) struct NfsRequest<'r, 'c> {
     pub(crate) service: &'r NfsService,
     pub(crate) credential: &'r OpaqueAuth<'r>,
     pub(crate) context: &'r mut CallContext<'c>,
+    /// The change is not to be made: it may have been made in this time, and succeeds if the tree
+    /// shows that.
+    pub(crate) repeated: Option<ExecutionWindow>,
 }
 
-impl<'r> NfsRequest<'r, '_> {
+impl NfsRequest<'_, '_> {
     /// Call this before an operation on `target` that may wait for a disk: another thread then goes
     /// on reading the connection.
     pub(crate) fn may_block(&mut self, target: &VerifiedHandle<'_>) {
@@ -59,36 +62,6 @@ impl<'r> NfsRequest<'r, '_> {
             self.context.may_block();
         }
     }
-
-    /// Resolves the two handles of a call, which must belong to one export.
-    pub(crate) fn resolve_both(
-        &mut self,
-        first: &NfsFh3,
-        second: &NfsFh3,
-    ) -> Result<HandlePair<'r>, CallFailure> {
-        let mut one = |handle| match self.resolve(handle) {
-            Ok(target) => Ok(Ok(target)),
-            Err(Refusal::Status(status)) => Ok(Err(status)),
-            Err(Refusal::Call(failure)) => Err(failure),
-        };
-        Ok(match (one(first)?, one(second)?) {
-            (Ok(first), Ok(second)) if first.export().id == second.export().id => {
-                HandlePair::Both(first, second)
-            }
-            (Ok(first), Ok(second)) => HandlePair::Unusable(NfsStat3::Xdev, Some(first), Some(second)),
-            (Err(status), second) => HandlePair::Unusable(status, None, second.ok()),
-            (Ok(first), Err(status)) => HandlePair::Unusable(status, Some(first), None),
-        })
-    }
-}
-
-/// What the two handles of a call resolve to.
-pub(crate) enum HandlePair<'r> {
-    /// Two objects of one export.
-    Both(VerifiedHandle<'r>, VerifiedHandle<'r>),
-    /// Why they cannot be used together, and those that resolved: the reply carries their
-    /// attributes.
-    Unusable(NfsStat3, Option<VerifiedHandle<'r>>, Option<VerifiedHandle<'r>>),
 }
 
 /// A file, and the caller on whose behalf it is used.
@@ -99,17 +72,14 @@ pub(crate) struct VerifiedHandle<'r> {
 }
 
 impl<'r> VerifiedHandle<'r> {
-    pub(crate) fn new(service: &'r NfsService, grant: Arc<Authorisation>) -> Self {
-        let node = grant.signed.node;
+    pub(crate) fn new(service: &'r NfsService, authorisation: Arc<Authorisation>) -> Self {
         Self {
             service,
-            node,
-            authorisation: grant,
+            node: authorisation.signed.node,
+            authorisation,
         }
     }
-}
 
-impl VerifiedHandle<'_> {
     /// The tree that it is in. The file-system stage begins here, because callers use the tree at
     /// once.
     pub(crate) fn vfs(&self) -> &dyn Vfs {
@@ -119,7 +89,7 @@ impl VerifiedHandle<'_> {
 
     /// The hash that stands for the handle in events.
     pub(crate) fn handle_hash(&self) -> u32 {
-        curt_trace::events::handle_hash(self.authorisation.handle.as_bytes())
+        curt_trace::events::handle_hash(self.handle().as_bytes())
     }
 
     pub(crate) fn caller(&self) -> FsCred<'_> {
@@ -135,8 +105,8 @@ impl VerifiedHandle<'_> {
     }
 
     /// The handle that it came by, or would have come by.
-    pub(crate) fn handle(&self) -> NfsFh3 {
-        self.authorisation.handle
+    pub(crate) fn handle(&self) -> &FileHandle {
+        &self.authorisation.handle
     }
 
     pub(crate) fn read_only(&self) -> bool {
@@ -144,73 +114,115 @@ impl VerifiedHandle<'_> {
     }
 
     /// Refuses changes where the export is read-only, as the file system would if it were.
-    pub(crate) fn writable(&self) -> Result<(), NfsStat3> {
+    pub(crate) fn writable(&self) -> Result<(), Fault> {
         if self.read_only() {
-            Err(NfsStat3::Rofs)
+            Err(Fault::Rofs)
         } else {
             Ok(())
         }
     }
 
-    /// Present attributes, for replies that have none from an operation; none if the handle does
-    /// not resolve.
-    pub(crate) fn present(&self) -> Option<Fattr> {
-        self.vfs()
-            .attributes(&self.node)
-            .ok()
-            .map(|attributes| self.fattr(&attributes))
+    /// Refuses changes that take two objects, of which the other is in another export.
+    pub(crate) fn same_export(&self, other: &Self) -> Result<(), Fault> {
+        if self.export().id == other.export().id {
+            Ok(())
+        } else {
+            Err(Fault::Xdev)
+        }
     }
 
-    /// As [`Self::present`], for a mutation that was not begun.
-    pub(crate) fn unchanged_wcc(&self) -> WccData {
-        WccData {
+    /// Present attributes, for replies that have none from an operation; none if the handle does
+    /// not resolve.
+    pub(crate) fn attributes(&self) -> Option<Attributes> {
+        let attributes = self.vfs().attributes(&self.node).ok()?;
+        Some(self.exported(attributes))
+    }
+
+    /// As [`Self::attributes`], for a change that was not begun.
+    pub(crate) fn unchanged(&self) -> Wcc {
+        Wcc {
             before: None,
-            after: self.present(),
+            after: self.attributes(),
+        }
+    }
+
+    /// The result of a change that was not begun.
+    pub(crate) fn not_begun<T>(&self, fault: Fault) -> WccOp<T> {
+        OpResult {
+            attributes: self.unchanged(),
+            value: Err(fault),
         }
     }
 
     /// Shows whether unstable writes to this target's tree may have been lost: to be read before a
     /// write and after a commit.
-    pub(crate) fn write_verifier(&self) -> WriteVerifier {
+    pub(crate) fn write_verifier(&self) -> [u8; 8] {
         self.service.write_verifiers.of(self.vfs().losses())
     }
 
-    pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr {
-        to_wire(attributes, self.export().fsid)
-    }
-
-    pub(crate) fn post_op(&self, attributes: Option<Attributes>) -> Option<Fattr> {
-        attributes.map(|attributes| self.fattr(&attributes))
-    }
-
-    pub(crate) fn wcc(&self, before: Option<PreOpAttr>, after: Option<Attributes>) -> WccData {
-        let before: Option<WccAttr> = before.map(before_to_wire);
-        WccData {
-            before,
-            after: self.post_op(after),
+    /// Attributes as clients see them: with the fsid that lasts over restarts, which the kernel's
+    /// device does not.
+    pub(crate) fn exported(&self, attributes: Attributes) -> Attributes {
+        Attributes {
+            fsid: self.export().fsid,
+            ..attributes
         }
     }
 
-    /// The handle and attributes that stand for an object that was found in this directory under
-    /// `name`.
-    pub(crate) fn child_handle(&self, node: &VfsNode, name: &[u8]) -> (NfsFh3, Fattr) {
+    pub(crate) fn exported_wcc(&self, wcc: Wcc) -> Wcc {
+        Wcc {
+            after: wcc.after.map(|after| self.exported(after)),
+            ..wcc
+        }
+    }
+
+    /// The result of a change that takes this and another target, after which they are as they are.
+    pub(crate) fn both_unchanged(&self, current: &Self, value: Result<(), Fault>) -> BothOp {
+        OpResult {
+            attributes: BothAttributes {
+                saved: self.unchanged(),
+                current: current.unchanged(),
+            },
+            value,
+        }
+    }
+
+    /// The result of a query of the tree.
+    pub(crate) fn post_op<T>(&self, result: PostOpResult<T>) -> PostOp<T> {
+        OpResult {
+            attributes: result.attributes.map(|attributes| self.exported(attributes)),
+            value: result.value.map_err(Fault::from),
+        }
+    }
+
+    /// The result of a change in the tree.
+    pub(crate) fn wcc<T>(&self, result: WccResult<T>) -> WccOp<T> {
+        OpResult {
+            attributes: self.exported_wcc(Wcc {
+                before: result.before,
+                after: result.after,
+            }),
+            value: result.value.map_err(Fault::from),
+        }
+    }
+
+    /// The object that was found or made in this directory under `name`.
+    pub(crate) fn child(&self, node: &VfsNode, name: &[u8]) -> FoundObject {
         let is_checked = self.rules().subtree_check && node.attributes.kind != FileKind::Directory;
         if is_checked {
             self.export()
                 .subtree_cache
                 .insert_found(&self.node, &node.handle, name);
         }
-        let parent = is_checked.then_some(self.node);
-        (self.sign(&node.handle, parent), self.fattr(&node.attributes))
-    }
-
-    fn sign(&self, node: &NodeHandle, parent: Option<NodeHandle>) -> NfsFh3 {
-        let (export, file_system) = (self.export().id, self.export().file_system);
-        self.service.key.sign(&HandleContents {
-            export,
-            file_system,
-            node: *node,
-            parent,
-        })
+        let handle = self.service.key.sign(&HandleContents {
+            export: self.export().id,
+            file_system: self.export().file_system,
+            node: node.handle,
+            parent: is_checked.then_some(self.node),
+        });
+        FoundObject {
+            handle,
+            attributes: Some(self.exported(node.attributes)),
+        }
     }
 }

@@ -6,8 +6,6 @@
 //! COMMIT after it committed: when data get lost at the same moment, the two then differ, and the
 //! data are sent once too often rather than once too seldom.
 
-use curt_proto::nfs3;
-
 /// The verifiers of this run of the server.
 pub(crate) struct WriteVerifiers(u64);
 
@@ -18,8 +16,8 @@ impl WriteVerifiers {
     }
 
     /// The verifier of a tree that has lost data this many times.
-    pub(crate) const fn of(&self, losses: u64) -> nfs3::WriteVerifier {
-        nfs3::WriteVerifier(self.0.wrapping_add(losses).to_be_bytes())
+    pub(crate) const fn of(&self, losses: u64) -> [u8; 8] {
+        self.0.wrapping_add(losses).to_be_bytes()
     }
 }
 

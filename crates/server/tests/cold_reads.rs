@@ -16,8 +16,8 @@ use curt_server::{ExportDefinition, NfsService};
 use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FetchOptions, FetchResult, FileSystemSpace, FsCred, Limits as FileLimits,
-    LinkResult, MayBlock, MemoryOptions, MemoryVfs, NodeHandle, PostOpResult as Answer, ReadResult,
-    ReaddirDetail, RenameResult, SpecialFile, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
+    LinkResult, MayBlock, MemoryOptions, MemoryVfs, NewNode, NodeHandle, PostOpResult as Answer, ReadResult,
+    ReaddirDetail, RenameResult, Vfs, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
 use curt_xdr::decode_all;
 use parking_lot::{Condvar, Mutex};
@@ -154,10 +154,7 @@ impl Vfs for Cold {
         read_link(caller: &FsCred<'_>, node: &NodeHandle, target: &mut Vec<u8>) -> Answer<()>;
         write(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, data: &[u8], stability: Stability) -> WccResult<WriteResult>;
         commit(caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
-        create(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], mode: CreateMode<'_>) -> WccResult<CreatedNode>;
-        make_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], set: &SetAttributes) -> WccResult<CreatedNode>;
-        make_symlink(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], target: &[u8], set: &SetAttributes) -> WccResult<CreatedNode>;
-        make_special(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], special: SpecialFile, set: &SetAttributes) -> WccResult<CreatedNode>;
+        make(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8], object: NewNode<'_>) -> WccResult<CreatedNode>;
         remove(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
         remove_directory(caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;
         rename(caller: &FsCred<'_>, from: &NodeHandle, from_name: &[u8], to: &NodeHandle, to_name: &[u8]) -> RenameResult;

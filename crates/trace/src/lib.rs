@@ -13,9 +13,10 @@
 //!
 //! [`events`] are the tracepoints.
 //!
-//! This crate knows no protocol, and no clock outside of [`stages`], [`events`], [`control`] and
-//! [`explain`]. It stays usable from all crates but those that decide what is asked (policy and
-//! linux-model).
+//! Of the protocols this crate knows the table of operations ([`Operation`]) alone. It knows no
+//! clock outside of [`stages`], [`events`], [`control`] and [`explain`]. All crates may use it but
+//! those of the protocols' types (`types`, `xdr`, `proto`) and of decisions (`policy`,
+//! `linux-model`).
 
 mod counters;
 #[cfg(test)]
@@ -43,10 +44,11 @@ pub mod watch;
 pub use causes::{Cause, Rule};
 pub use client::{ClientCounter, ClientCounters, ClientSnapshot};
 pub use counters::{CallSnapshot, Counter, Counters, Snapshot, Unit};
+pub use curt_proto::Operation;
 pub use operations::{
     CompletedRequest, OperationCounters, OperationFigure, OperationSnapshot, ProcedureFigures,
 };
-pub use procedures::{PROCEDURES, ProcedureCalls, ProcedureCounters};
+pub use procedures::{ProcedureCalls, ProcedureCounters};
 pub use server::{ServerCounter, ServerCounters, ServerSnapshot};
 pub use transport::{TransportFigure, TransportReport};
 pub use watch::{Watcher, Watchers};

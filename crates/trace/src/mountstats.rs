@@ -170,6 +170,8 @@ fn joined(numbers: &[u64]) -> String {
 mod tests {
     use std::time::Duration;
 
+    use curt_proto::{Operation, nfs3::NfsProcedure};
+
     use super::*;
     use crate::operations::{CompletedRequest, OperationCounters};
 
@@ -177,7 +179,7 @@ mod tests {
         let operations = OperationCounters::default();
         for _ in 0..3 {
             operations.ended(
-                6,
+                Operation::Nfs3(NfsProcedure::Read),
                 &CompletedRequest {
                     transmissions: 1,
                     bytes_sent: 140,

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use curt_proto::Operation;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counter, Snapshot, counter_table};
-use crate::procedures::{PROCEDURES, ProcedureCalls};
+use crate::procedures::ProcedureCalls;
 use crate::shard::Sharded;
 
 counter_table! {
@@ -84,19 +85,15 @@ pub struct OperationCounters {
 impl Default for OperationCounters {
     fn default() -> Self {
         Self {
-            numbers: Sharded::new(PROCEDURES.len() * PER_PROCEDURE),
+            numbers: Sharded::new(Operation::COUNT * PER_PROCEDURE),
         }
     }
 }
 
 impl OperationCounters {
-    /// Adds a request of procedure `number` that has ended; ignores a number that no procedure has.
-    pub fn ended(&self, number: u32, request: &CompletedRequest) {
-        let procedure = usize::try_from(number).ok();
-        let Some(procedure) = procedure.filter(|procedure| *procedure < PROCEDURES.len()) else {
-            return;
-        };
-        let first = procedure * PER_PROCEDURE;
+    /// Adds a request that has ended.
+    pub fn ended(&self, operation: Operation, request: &CompletedRequest) {
+        let first = operation.index() * PER_PROCEDURE;
         let round_trip = nanoseconds(request.execution.saturating_sub(request.queue));
         let add = |figure: OperationFigure, amount: u64| {
             if amount != 0 {
@@ -117,45 +114,37 @@ impl OperationCounters {
         self.numbers.add(first + OperationFigure::ALL.len() + class, 1);
     }
 
-    /// One figure of procedure `number`; 0 for a number that no procedure has.
+    /// One figure of an operation.
     #[must_use]
-    pub fn value(&self, number: u32, figure: OperationFigure) -> u64 {
-        match usize::try_from(number) {
-            Ok(procedure) if procedure < PROCEDURES.len() => {
-                self.numbers.sum(procedure * PER_PROCEDURE + figure.index())
-            }
-            _ => 0,
-        }
+    pub fn value(&self, operation: Operation, figure: OperationFigure) -> u64 {
+        self.numbers
+            .sum(operation.index() * PER_PROCEDURE + figure.index())
     }
 
-    /// Requests of all procedures.
+    /// Requests of NFS.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        (0..)
-            .zip(PROCEDURES)
-            .map(|(number, _)| self.value(number, OperationFigure::Operations))
+        Operation::nfs()
+            .map(|operation| self.value(operation, OperationFigure::Operations))
             .sum()
     }
 
-    /// A copy of all present figures.
+    /// A copy of all present figures of NFS.
     #[must_use]
     pub fn snapshot(&self) -> OperationSnapshot {
-        let procedure = |index: usize| {
-            let first = index * PER_PROCEDURE;
+        let figures = |operation: Operation| {
+            let first = operation.index() * PER_PROCEDURE;
             let figures = OperationFigure::ALL
                 .iter()
                 .map(|figure| self.numbers.sum(first + figure.index()));
             let classes = first + OperationFigure::ALL.len()..first + PER_PROCEDURE;
-            ProcedureFigures {
+            let figures = ProcedureFigures {
                 figures: figures.collect(),
                 round_trips: classes.map(|class| self.numbers.sum(class)).collect(),
-            }
+            };
+            (operation.name().to_owned(), figures)
         };
-        let all = PROCEDURES.iter().zip(0..);
-        OperationSnapshot(
-            all.map(|(name, index)| ((*name).to_owned(), procedure(index)))
-                .collect(),
-        )
+        OperationSnapshot(Operation::nfs().map(figures).collect())
     }
 }
 
@@ -218,9 +207,9 @@ impl OperationSnapshot {
         self.0.get(name).cloned().unwrap_or_default()
     }
 
-    /// Name and figures in the order of the procedures' numbers.
+    /// Name and figures in the order of [`Operation::nfs`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, ProcedureFigures)> + '_ {
-        PROCEDURES.iter().map(|name| (*name, self.of(name)))
+        Operation::nfs().map(|operation| (operation.name(), self.of(operation.name())))
     }
 
     /// The sum of a figure over all procedures.
@@ -254,9 +243,11 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::nfs3::NfsProcedure;
+
     use super::*;
 
-    const READ: u32 = 6;
+    const READ: Operation = Operation::Nfs3(NfsProcedure::Read);
 
     fn request(queue: u64, execution: u64) -> CompletedRequest {
         CompletedRequest {
@@ -315,20 +306,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_procedure_has_is_dropped() {
-        let operations = OperationCounters::default();
-        operations.ended(22, &request(1, 2));
-        assert_eq!(operations.operations(), 0);
-        assert_eq!(operations.value(22, OperationFigure::Operations), 0);
-    }
-
-    #[test]
     fn differences_are_what_was_done_between() {
         let operations = OperationCounters::default();
         operations.ended(READ, &request(10, 20));
         let before = operations.snapshot();
         operations.ended(READ, &request(10, 40));
-        operations.ended(1, &request(1, 2));
+        operations.ended(Operation::Nfs3(NfsProcedure::Getattr), &request(1, 2));
         let between = operations.snapshot().since(&before);
         assert_eq!(between.calls().total(), 2);
         assert_eq!(between.of("READ").value(OperationFigure::RoundTrip), 30_000);

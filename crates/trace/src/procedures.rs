@@ -1,39 +1,14 @@
-//! How often each NFSv3 procedure was called, for a client or a server.
+//! How often each operation was called, for a client or a server.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use curt_proto::Operation;
 use serde::{Deserialize, Serialize};
 
 use crate::shard::Sharded;
 
-/// The 22 procedures of NFSv3 by number (RFC 1813, section 3).
-pub const PROCEDURES: [&str; 22] = [
-    "NULL",
-    "GETATTR",
-    "SETATTR",
-    "LOOKUP",
-    "ACCESS",
-    "READLINK",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "MKDIR",
-    "SYMLINK",
-    "MKNOD",
-    "REMOVE",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "READDIR",
-    "READDIRPLUS",
-    "FSSTAT",
-    "FSINFO",
-    "PATHCONF",
-    "COMMIT",
-];
-
-/// Calls per procedure.
+/// Calls per operation.
 pub struct ProcedureCounters {
     calls: Sharded,
 }
@@ -41,31 +16,22 @@ pub struct ProcedureCounters {
 impl Default for ProcedureCounters {
     fn default() -> Self {
         Self {
-            calls: Sharded::new(PROCEDURES.len()),
+            calls: Sharded::new(Operation::COUNT),
         }
     }
 }
 
 impl ProcedureCounters {
-    /// Counts one call of procedure `number`; a number beyond the table is not counted.
-    pub fn count(&self, number: u32) {
-        let index = usize::try_from(number).ok();
-        if let Some(index) = index.filter(|index| *index < PROCEDURES.len()) {
-            self.calls.add(index, 1);
-        }
+    /// Counts one call.
+    pub fn count(&self, operation: Operation) {
+        self.calls.add(operation.index(), 1);
     }
 
-    /// A copy of all present values.
+    /// A copy of all present values of NFS.
     #[must_use]
     pub fn snapshot(&self) -> ProcedureCalls {
-        let values = self.calls.sums();
-        ProcedureCalls(
-            PROCEDURES
-                .iter()
-                .map(|name| (*name).to_owned())
-                .zip(values)
-                .collect(),
-        )
+        let calls = |operation: Operation| (operation.name().to_owned(), self.calls.sum(operation.index()));
+        Operation::nfs().map(calls).collect()
     }
 }
 
@@ -75,12 +41,12 @@ impl fmt::Debug for ProcedureCounters {
     }
 }
 
-/// Calls per procedure at one moment, by the procedure's name.
+/// Calls per operation of NFS at one moment, by the operation's name.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcedureCalls(BTreeMap<String, u64>);
 
 impl ProcedureCalls {
-    /// Calls of the procedure called `name` (0 for an unknown name).
+    /// Calls of the operation called `name` (0 for an unknown name).
     #[must_use]
     pub fn value(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
@@ -92,9 +58,9 @@ impl ProcedureCalls {
         self.0.values().sum()
     }
 
-    /// Name and calls in the order of the procedures' numbers.
+    /// Name and calls in the order of [`Operation::nfs`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        PROCEDURES.iter().map(|name| (*name, self.value(name)))
+        Operation::nfs().map(|operation| (operation.name(), self.value(operation.name())))
     }
 
     /// What was called between `earlier` and this.
@@ -125,16 +91,18 @@ impl fmt::Debug for ProcedureCalls {
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::{mount3::MountProcedure, nfs3::NfsProcedure};
+
     use super::*;
 
     #[test]
-    fn calls_are_counted_by_number_and_read_by_name() {
+    fn calls_are_counted_by_operation_and_read_by_name() {
         let procedures = ProcedureCounters::default();
-        procedures.count(1);
-        procedures.count(21);
+        procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
+        procedures.count(Operation::Nfs3(NfsProcedure::Commit));
         let before = procedures.snapshot();
-        procedures.count(1);
-        procedures.count(22);
+        procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
+        procedures.count(Operation::Mount(MountProcedure::Mount));
         let difference = procedures.snapshot().since(&before);
         assert_eq!(
             (before.value("GETATTR"), before.value("COMMIT"), before.total()),

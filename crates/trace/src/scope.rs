@@ -9,6 +9,8 @@
 
 use std::cell::Cell;
 
+use curt_proto::Operation;
+
 use crate::causes::Cause;
 use crate::in_progress::{WorkInProgress, WorkMark};
 
@@ -54,10 +56,12 @@ pub fn current() -> RequestScope {
     CURRENT.get()
 }
 
-/// The cause of a request of this procedure that this thread sends now.
+/// The cause of a request that this thread sends now: calls of programs whose operations are not
+/// known are part of mounting.
 #[must_use]
-pub fn cause(procedure: u32) -> Cause {
-    current().cause.unwrap_or_else(|| Cause::of_procedure(procedure))
+pub fn cause(operation: Option<Operation>) -> Cause {
+    let usual = || operation.map_or(Cause::Mount, Cause::of_operation);
+    current().cause.unwrap_or_else(usual)
 }
 
 /// From now on this is the thread's scope.

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use curt_proto::Operation;
+
 use crate::client::ClientCounter;
 use crate::scope::{self, RequestScope};
 
 /// An observer of requests. Called on the threads that send them, with no lock of the client's held
 /// except perhaps an inode's: it must not call the client.
 pub trait Watcher: Send + Sync {
-    /// A request of this procedure was answered, or timed out.
-    fn sent(&self, procedure: u32, scope: &RequestScope);
+    /// A request was answered, or timed out.
+    fn sent(&self, operation: Operation, scope: &RequestScope);
 
     /// A decision was counted.
     fn counted(&self, counter: ClientCounter, scope: &RequestScope);
@@ -54,8 +56,8 @@ impl Watchers {
     }
 
     /// Notifies the watchers of a request.
-    pub fn sent(&self, procedure: u32) {
-        self.notify(|watcher, scope| watcher.sent(procedure, scope));
+    pub fn sent(&self, operation: Operation) {
+        self.notify(|watcher, scope| watcher.sent(operation, scope));
     }
 
     /// Notifies the watchers of a decision.
@@ -86,15 +88,19 @@ impl fmt::Debug for Watchers {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
+    use curt_proto::nfs3::NfsProcedure;
+
     use super::*;
     use crate::causes::Cause;
+
+    const GETATTR: Operation = Operation::Nfs3(NfsProcedure::Getattr);
 
     #[derive(Default)]
     struct Heard(AtomicU64, AtomicU64);
 
     impl Watcher for Heard {
-        fn sent(&self, procedure: u32, scope: &RequestScope) {
-            assert_eq!((procedure, scope.cause), (1, Some(Cause::OpenCheck)));
+        fn sent(&self, operation: Operation, scope: &RequestScope) {
+            assert_eq!((operation, scope.cause), (GETATTR, Some(Cause::OpenCheck)));
             self.0.fetch_add(1, Relaxed);
         }
 
@@ -109,12 +115,12 @@ mod tests {
         let heard = Arc::new(Heard::default());
         let watcher: Arc<dyn Watcher> = Arc::<Heard>::clone(&heard);
         let _why = scope::with_cause(Cause::OpenCheck);
-        watchers.sent(1);
+        watchers.sent(GETATTR);
         assert!(watchers.add(Arc::clone(&watcher)));
-        watchers.sent(1);
+        watchers.sent(GETATTR);
         watchers.counted(ClientCounter::NegHit);
         watchers.remove(&watcher);
-        watchers.sent(1);
+        watchers.sent(GETATTR);
         assert_eq!((heard.0.load(Relaxed), heard.1.load(Relaxed)), (1, 1));
         for _ in 0..WATCHERS_MAX {
             assert!(watchers.add(Arc::clone(&watcher)));

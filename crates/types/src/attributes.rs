@@ -77,27 +77,6 @@ impl Attributes {
     }
 }
 
-/// Attributes before an operation (wcc_attr).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PreOpAttr {
-    /// Length in bytes.
-    pub size: u64,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of data or attributes.
-    pub ctime: Timestamp,
-}
-
-impl From<&Attributes> for PreOpAttr {
-    fn from(attributes: &Attributes) -> Self {
-        Self {
-            size: attributes.size,
-            mtime: attributes.mtime,
-            ctime: attributes.ctime,
-        }
-    }
-}
-
 /// The state of an object just before or after an operation of ours, taken by the server under the
 /// same lock: size and times (RFC 1813 §2.6, wcc_attr) or the change attribute (RFC 8881 §3.3.3,
 /// change_info4).

@@ -16,9 +16,7 @@ mod file_handle;
 mod timestamp;
 
 pub use access::Access;
-pub use attributes::{
-    Attributes, Device, FileKind, PreOpAttr, PreOpState, SetAttributes, SetTime, Stability, Wcc,
-};
+pub use attributes::{Attributes, Device, FileKind, PreOpState, SetAttributes, SetTime, Stability, Wcc};
 pub use change_stamp::ChangeStamp;
 pub use fault::Fault;
 pub use file_handle::{FILE_HANDLE_MAX, FileHandle, HandleTooLong};

@@ -20,7 +20,7 @@ mod result;
 mod time;
 mod verifier;
 
-use curt_types::{Access, Attributes, Device, SetAttributes, Stability, Timestamp};
+use curt_types::{Access, Attributes, Device, FileKind, SetAttributes, Stability, Timestamp};
 
 pub use caller::FsCred;
 pub use error::Error;
@@ -61,6 +61,56 @@ pub enum SpecialFile {
     Fifo,
     /// A socket.
     Socket,
+}
+
+impl SpecialFile {
+    /// Its type.
+    #[must_use]
+    pub const fn kind(self) -> FileKind {
+        match self {
+            Self::CharacterDevice(_) => FileKind::CharacterDevice,
+            Self::BlockDevice(_) => FileKind::BlockDevice,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+        }
+    }
+
+    /// Its device number; zeros for a FIFO or a socket.
+    #[must_use]
+    pub fn device(self) -> Device {
+        match self {
+            Self::CharacterDevice(device) | Self::BlockDevice(device) => device,
+            Self::Fifo | Self::Socket => Device::default(),
+        }
+    }
+}
+
+/// An object to create, with its attributes.
+#[derive(Clone, Copy, Debug)]
+pub enum NewNode<'a> {
+    /// A regular file, or an existing one, see [`CreateMode`].
+    File(CreateMode<'a>),
+    /// A directory. In a setgid directory it gets the group and the bit.
+    Directory(&'a SetAttributes),
+    /// A symbolic link to this target, which is not interpreted (`EINVAL` if it is empty or contains
+    /// NUL).
+    Symlink(&'a [u8], &'a SetAttributes),
+    /// A device (`EPERM` unless privileged), a FIFO or a socket.
+    Special(SpecialFile, &'a SetAttributes),
+}
+
+impl NewNode<'_> {
+    /// The attributes that it is created with.
+    #[must_use]
+    pub fn set(&self) -> SetAttributes {
+        match *self {
+            Self::File(CreateMode::Exclusive(_)) => SetAttributes::with_mode(0),
+            Self::File(CreateMode::Unchecked(set) | CreateMode::Guarded(set))
+            | Self::Directory(set)
+            | Self::Symlink(_, set)
+            | Self::Special(_, set) => *set,
+        }
+    }
 }
 
 /// Which operations on a tree may block.
@@ -231,46 +281,26 @@ pub trait Vfs: Send + Sync {
     /// failure.
     fn commit(&self, caller: &FsCred<'_>, node: &NodeHandle, offset: u64, count: u32) -> WccResult<()>;
 
-    /// Creates a regular file or uses an existing one, see [`CreateMode`]. The attributes are the
-    /// directory's. [`Error::Lost`] as for [`Vfs::commit`], if an existing file gets another size.
+    /// Creates an object called `name`. The attributes are the directory's. [`Error::Lost`] as for
+    /// [`Vfs::commit`], if an existing file gets another size.
+    fn make(
+        &self,
+        caller: &FsCred<'_>,
+        directory: &NodeHandle,
+        name: &[u8],
+        object: NewNode<'_>,
+    ) -> WccResult<CreatedNode>;
+
+    /// Creates a regular file or uses an existing one.
     fn create(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         mode: CreateMode<'_>,
-    ) -> WccResult<CreatedNode>;
-
-    /// Creates a directory. In a setgid directory it gets the group and the bit. The attributes are
-    /// the directory's.
-    fn make_directory(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
-
-    /// Creates a symbolic link to `target`, which is not interpreted (`EINVAL` if it is empty or
-    /// contains NUL).
-    fn make_symlink(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
-
-    /// Creates a device (`EPERM` unless privileged), a FIFO or a socket.
-    fn make_special(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        special: SpecialFile,
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode>;
+    ) -> WccResult<CreatedNode> {
+        self.make(caller, directory, name, NewNode::File(mode))
+    }
 
     /// Removes a name that is not a directory (`EISDIR`).
     fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()>;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use curt_types::{Attributes, PreOpAttr, Stability};
+use curt_types::{Attributes, PreOpState, Stability, Wcc};
 
 use crate::error::Error;
 use crate::handle::NodeHandle;
@@ -27,7 +27,7 @@ pub struct PostOpResult<T> {
 #[must_use]
 pub struct WccResult<T> {
     /// Attributes before; `None` if not known with certainty.
-    pub before: Option<PreOpAttr>,
+    pub before: Option<PreOpState>,
     /// Attributes after, also on failure, whenever the handle resolves.
     pub after: Option<Attributes>,
     /// The result.
@@ -38,10 +38,10 @@ pub struct WccResult<T> {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RenameResult {
-    /// The source directory: before and after.
-    pub from: (Option<PreOpAttr>, Option<Attributes>),
-    /// The target directory: before and after.
-    pub to: (Option<PreOpAttr>, Option<Attributes>),
+    /// The source directory.
+    pub from: Wcc,
+    /// The target directory.
+    pub to: Wcc,
     /// The result.
     pub value: Result<(), Error>,
 }

@@ -16,7 +16,7 @@ use curt_trace::control::{
 pub(crate) use curt_trace::control::{FILE_CACHE_MOMENTS, ServerReport};
 use curt_trace::events::{RecordedProcess, time_of_day_offset};
 use curt_trace::stages::{CallGraph, StageTimes};
-use curt_trace::{PROCEDURES, ServerCounters};
+use curt_trace::{Operation, ServerCounters};
 
 /// Suffix of a server's socket.
 const ENDING: &str = "server";
@@ -120,17 +120,13 @@ impl ServerControl {
     }
 
     fn graph(&self, procedure: &str) -> Result<CallGraph, ControlError> {
-        let number = PROCEDURES
-            .iter()
-            .zip(0_u32..)
-            .find(|(name, _)| name.eq_ignore_ascii_case(procedure));
-        let (name, number) = number
+        let operation = Operation::nfs_named(procedure)
             .ok_or_else(|| ControlError::Refused(format!("{procedure} is not a procedure of NFSv3")))?;
         self.counters
             .stages
-            .next_graph(number, GRAPH_TIMEOUT)
+            .next_graph(operation, GRAPH_TIMEOUT)
             .ok_or_else(|| {
-                let seconds = GRAPH_TIMEOUT.as_secs();
+                let (name, seconds) = (operation.name(), GRAPH_TIMEOUT.as_secs());
                 ControlError::Refused(format!("no {name} arrived within {seconds} s"))
             })
     }

@@ -113,8 +113,9 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::nfs3::NfsProcedure;
     use curt_trace::stages::RequestStage;
-    use curt_trace::{ServerCounter, ServerCounters};
+    use curt_trace::{Operation, ServerCounter, ServerCounters};
 
     use super::*;
 
@@ -122,7 +123,7 @@ mod tests {
     fn a_server_reports_calls_events_caches_and_stages() {
         let counters = ServerCounters::default();
         counters.add(ServerCounter::ReadBytes, 4096);
-        counters.procedures.count(6);
+        counters.procedures.count(Operation::Nfs3(NfsProcedure::Read));
         let mut report = ServerReport {
             counters: counters.snapshot(),
             limits: [("threads".to_owned(), 3)].into(),

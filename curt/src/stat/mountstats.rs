@@ -114,7 +114,8 @@ fn age(seconds: f64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use curt_trace::{CompletedRequest, OperationCounters};
+    use curt_proto::nfs3::NfsProcedure;
+    use curt_trace::{CompletedRequest, Operation, OperationCounters};
 
     use super::*;
 
@@ -130,8 +131,8 @@ mod tests {
             failed,
             ..CompletedRequest::default()
         };
-        operations.ended(1, &request(false));
-        (0..3).for_each(|_| operations.ended(3, &request(true)));
+        operations.ended(Operation::Nfs3(NfsProcedure::Getattr), &request(false));
+        (0..3).for_each(|_| operations.ended(Operation::Nfs3(NfsProcedure::Lookup), &request(true)));
         let report = MountReport {
             age_seconds: 90_061.9,
             operations: operations.snapshot(),

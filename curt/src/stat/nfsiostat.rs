@@ -135,7 +135,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use curt_trace::{CompletedRequest, OperationCounters};
+    use curt_proto::nfs3::NfsProcedure;
+    use curt_trace::{CompletedRequest, Operation, OperationCounters};
 
     use super::*;
 
@@ -144,7 +145,7 @@ mod tests {
         let operations = OperationCounters::default();
         for failed in [false, true] {
             operations.ended(
-                6,
+                Operation::Nfs3(NfsProcedure::Read),
                 &CompletedRequest {
                     transmissions: 2,
                     bytes_sent: 24,

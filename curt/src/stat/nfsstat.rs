@@ -74,13 +74,14 @@ pub(super) fn procedures(calls: &ProcedureCalls) -> String {
 #[cfg(test)]
 mod tests {
     use super::{mount, requests};
+    use curt_proto::nfs3::NfsProcedure;
     use curt_trace::control::MountReport;
-    use curt_trace::{ClientCounter, ClientCounters};
+    use curt_trace::{ClientCounter, ClientCounters, Operation};
 
     fn counters() -> ClientCounters {
         let counters = ClientCounters::default();
-        (0..3).for_each(|_| counters.procedures.count(1));
-        counters.procedures.count(3);
+        (0..3).for_each(|_| counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr)));
+        counters.procedures.count(Operation::Nfs3(NfsProcedure::Lookup));
         counters.count(ClientCounter::NegHit);
         counters
     }
@@ -108,7 +109,7 @@ mod tests {
             "53687091200 34748074   \n"
         );
         let counters = ClientCounters::default();
-        counters.procedures.count(1);
+        counters.procedures.count(Operation::Nfs3(NfsProcedure::Getattr));
         let text = super::procedures(&counters.snapshot().requests);
         assert!(text.contains("1         100%"), "{text}");
     }

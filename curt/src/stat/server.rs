@@ -217,8 +217,9 @@ fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use curt_trace::ServerCounters;
-    use curt_trace::stages::{StageTimes, begin, finish, proceed, set_procedure};
+    use curt_proto::nfs3::NfsProcedure;
+    use curt_trace::stages::{StageTimes, begin, finish, proceed, set_operation};
+    use curt_trace::{Operation, ServerCounters};
 
     use super::*;
 
@@ -241,7 +242,7 @@ mod tests {
         let times = StageTimes::default();
         times.set_every(16);
         begin(&times);
-        set_procedure(7);
+        set_operation(Operation::Nfs3(NfsProcedure::Write));
         proceed(RequestStage::FileSystem);
         finish(&times, || ());
         let mut report = ServerReport {

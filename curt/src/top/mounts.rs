@@ -1,7 +1,7 @@
 //! Converts two reports of each mount to tables. Pure.
 
 use curt_trace::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
-use curt_trace::{ClientCounter, OperationFigure, TransportFigure};
+use curt_trace::{ClientCounter, Operation, OperationFigure, TransportFigure};
 
 use super::caches::caches;
 use super::table::{TableCell, TopTable};
@@ -97,7 +97,7 @@ fn average(nanoseconds: f64, operations: f64) -> TableCell {
 
 fn procedures(meant: &[&MountDelta<'_>]) -> TopTable {
     let sum = |value: &dyn Fn(&MountDelta<'_>) -> f64| meant.iter().map(|one| value(one)).sum::<f64>();
-    let rows = curt_trace::PROCEDURES.iter().filter_map(|name| {
+    let rows = Operation::nfs().map(Operation::name).filter_map(|name| {
         let total: u64 = meant
             .iter()
             .map(|one| one.now.report.counters.requests.value(name))

@@ -1,7 +1,7 @@
 //! Converts two reports of a server to tables. Pure.
 
 use curt_trace::stages::RequestStage;
-use curt_trace::{Counter as _, PROCEDURES};
+use curt_trace::{Counter as _, Operation};
 
 use super::table::{TableCell, TopTable, share};
 use crate::serve::control::ServerReport;
@@ -30,11 +30,11 @@ pub(super) fn tables(before: &ServerReport, now: &ServerReport) -> Vec<TopTable>
 }
 
 fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCell) -> TopTable {
-    let called = PROCEDURES
-        .iter()
+    let called = Operation::nfs()
+        .map(Operation::name)
         .filter(|name| now.counters.requests.value(name) > 0);
     let rows = called.map(|name| {
-        let times = now.stages.procedures.get(*name);
+        let times = now.stages.procedures.get(name);
         let time = |of: fn(&curt_trace::stages::Percentiles) -> f64| {
             times.map_or(TableCell::Nothing, |times| TableCell::Rate(of(&times.total)))
         };
@@ -101,6 +101,7 @@ fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::nfs3::NfsProcedure;
     use curt_trace::{ServerCounter, ServerCounters};
 
     use super::*;
@@ -114,9 +115,10 @@ mod tests {
             counters: counters.snapshot(),
             ..ServerReport::default()
         };
-        (0..10).for_each(|_| counters.procedures.count(6));
+        let read = Operation::Nfs3(NfsProcedure::Read);
+        (0..10).for_each(|_| counters.procedures.count(read));
         let before = report(10.0);
-        (0..6).for_each(|_| counters.procedures.count(6));
+        (0..6).for_each(|_| counters.procedures.count(read));
         counters.add(ServerCounter::TokenHit, 3);
         counters.add(ServerCounter::TokenMiss, 1);
         let tables = tables(&before, &report(12.0));

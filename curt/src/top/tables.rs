@@ -46,8 +46,9 @@ pub(super) fn tables(before: &Sample, now: &Sample, only: Option<&str>) -> Vec<T
 pub(super) mod tests {
     use std::time::{Duration, Instant};
 
+    use curt_proto::nfs3::NfsProcedure;
     use curt_trace::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
-    use curt_trace::{ClientCounter, ClientCounters, CompletedRequest, OperationCounters};
+    use curt_trace::{ClientCounter, ClientCounters, CompletedRequest, Operation, OperationCounters};
 
     use super::super::table::TableCell;
     use super::*;
@@ -58,7 +59,7 @@ pub(super) mod tests {
         let (operations, counters) = (OperationCounters::default(), ClientCounters::default());
         for _ in 0..lookups {
             operations.ended(
-                3,
+                Operation::Nfs3(NfsProcedure::Lookup),
                 &CompletedRequest {
                     transmissions: 1,
                     bytes_sent: 512,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_trace::PROCEDURES;
+use curt_trace::Operation;
 
 use crate::network::Network;
 use crate::process::{self, RunningProcess};
@@ -127,9 +127,12 @@ impl CaptureFile {
             streams::count_calls(&bytes, PROGRAM, &mut counts)?;
         }
         let named = |(procedure, count)| -> Result<_> {
-            let name = PROCEDURES.get(usize::try_from(procedure)?);
+            let operation = Operation::nfs3(procedure);
             Ok((
-                (*name.with_context(|| format!("procedure {procedure}"))?).to_owned(),
+                operation
+                    .with_context(|| format!("procedure {procedure}"))?
+                    .name()
+                    .to_owned(),
                 count,
             ))
         };

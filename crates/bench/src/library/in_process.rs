@@ -19,7 +19,7 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_server::{
     ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
 };
-use curt_trace::{ProcedureCalls, ProcedureCounters, ServerCounters};
+use curt_trace::{Operation, ProcedureCalls, ProcedureCounters, ServerCounters};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Vfs};
 use curt_xdr::{Opaque, decode_all};
@@ -228,8 +228,10 @@ impl InProcessServer {
         let service = Arc::<NfsService>::clone(&self.service);
         let transport = LoopbackTransport::new(service).with_hook(move |moment, program, procedure| {
             clock.advance(request / 2);
-            if moment == LoopbackStep::Sent && program == nfs3::PROGRAM {
-                count.count(procedure);
+            if let (LoopbackStep::Sent, nfs3::PROGRAM, Some(operation)) =
+                (moment, program, Operation::nfs3(procedure))
+            {
+                count.count(operation);
             }
         });
         let background = Arc::<InlineBackground>::default();

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use curt_trace::PROCEDURES;
+use curt_trace::Operation;
 
 use super::ComparisonColumn;
 
@@ -119,8 +119,8 @@ fn requests(column: &ComparisonColumn, procedure: &str) -> u64 {
         return column.rpc.value(procedure);
     }
     let own = |name: &&str| COLOURS.iter().any(|(coloured, _)| coloured == name);
-    PROCEDURES
-        .iter()
+    Operation::nfs()
+        .map(Operation::name)
         .filter(|name| !own(name))
         .map(|name| column.rpc.value(name))
         .sum()
@@ -175,9 +175,8 @@ mod tests {
 
     #[test]
     fn colours_cover_every_request() {
-        let rpc: ProcedureCalls = PROCEDURES
-            .iter()
-            .map(|name| (*name).to_owned())
+        let rpc: ProcedureCalls = Operation::nfs()
+            .map(|operation| operation.name().to_owned())
             .zip(1..)
             .collect();
         let column = ComparisonColumn {

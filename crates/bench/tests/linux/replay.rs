@@ -10,7 +10,7 @@ use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen,
 };
 use curt_policy::Moment;
-use curt_trace::{PROCEDURES, ProcedureCalls};
+use curt_trace::{Operation, ProcedureCalls};
 use curt_types::FileKind;
 
 /// Maximum number of symbolic links in a path walk, as in Linux.
@@ -32,7 +32,7 @@ pub(crate) struct LinuxReplay<'a> {
     now: Duration,
     request: Duration,
     /// The requests, by procedure.
-    calls: [u64; PROCEDURES.len()],
+    calls: [u64; Operation::COUNT],
 }
 
 impl<'a> LinuxReplay<'a> {
@@ -58,7 +58,7 @@ impl<'a> LinuxReplay<'a> {
             positions: HashMap::new(),
             now: Duration::ZERO,
             request,
-            calls: [0; PROCEDURES.len()],
+            calls: [0; Operation::COUNT],
         }
     }
 
@@ -76,8 +76,9 @@ impl<'a> LinuxReplay<'a> {
     pub(crate) fn requests(&mut self) -> ProcedureCalls {
         self.linux.finish();
         self.account();
-        let sent = PROCEDURES.iter().zip(self.calls).filter(|(_, calls)| *calls > 0);
-        sent.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
+        let sent =
+            Operation::nfs().map(|operation| (operation.name().to_owned(), self.calls[operation.index()]));
+        sent.filter(|(_, calls)| *calls > 0).collect()
     }
 
     /// Performs one operation.

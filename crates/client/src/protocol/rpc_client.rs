@@ -17,7 +17,7 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport},
 };
-use curt_trace::{Cause, Watchers, scope};
+use curt_trace::{Cause, Operation, Watchers, scope};
 use curt_trace::{events::procedure_name, probe};
 use curt_xdr::{DecodeError, Encode};
 
@@ -225,23 +225,23 @@ impl RpcClient {
                 .is_some_and(|status| *status != [0; 4]),
             Err(_) => true,
         };
-        self.statistics.ended(
-            procedure,
-            &CompletedRequest {
-                transmissions: journey.transmissions.into(),
-                timed_out: matches!(result, Err(CallError::TimedOut { .. })),
-                bytes_sent: journey.bytes_sent,
-                bytes_received: journey.bytes_received,
-                queue: journey.queued,
-                execution: now
-                    .saturating_duration_since(sent_at)
-                    .saturating_sub(journey.reading_for_others),
-                failed: refused,
-                delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, busy)),
-            },
-        );
-        self.watchers.sent(procedure);
-        trace_status(program, procedure, &result);
+        let completed = CompletedRequest {
+            transmissions: journey.transmissions.into(),
+            timed_out: matches!(result, Err(CallError::TimedOut { .. })),
+            bytes_sent: journey.bytes_sent,
+            bytes_received: journey.bytes_received,
+            queue: journey.queued,
+            execution: now
+                .saturating_duration_since(sent_at)
+                .saturating_sub(journey.reading_for_others),
+            failed: refused,
+            delayed: result.as_ref().is_ok_and(|reply| is_busy(reply, busy)),
+        };
+        if let Some(operation) = Operation::of_call(program, version, procedure) {
+            self.statistics.ended(operation, &completed);
+            self.watchers.sent(operation);
+        }
+        trace_status(&request, &result);
         result
     }
 
@@ -253,7 +253,7 @@ impl RpcClient {
 }
 
 /// Tells of a refusal, if the reply begins with one.
-fn trace_status(program: u32, procedure: u32, result: &Result<CallReply, CallError>) {
+fn trace_status(request: &RpcRequest<'_>, result: &Result<CallReply, CallError>) {
     let status = result
         .as_ref()
         .ok()
@@ -261,7 +261,7 @@ fn trace_status(program: u32, procedure: u32, result: &Result<CallReply, CallErr
     let status = status.map_or(0, |status| u32::from_be_bytes(*status));
     if status != 0 {
         probe!(NfsXdrStatus {
-            procedure: procedure_name(program, procedure).bytes(),
+            procedure: procedure_name(request.program, request.version, request.procedure).bytes(),
             status
         });
     }

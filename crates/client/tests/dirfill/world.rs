@@ -19,7 +19,7 @@ use curt_client::{
 };
 use curt_policy::{AccessMode, CacheOptions, FillMode};
 use curt_rpc::client::{Interrupt, Transport};
-use curt_trace::ClientCounter;
+use curt_trace::{ClientCounter, Operation};
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 
@@ -196,7 +196,7 @@ impl World {
         let asked = std::mem::take(&mut self.server.state.lock().asked);
         let words: Vec<String> = asked
             .iter()
-            .map(|(number, count)| format!("{} {count}", curt_trace::PROCEDURES[*number as usize]))
+            .map(|(number, count)| format!("{} {count}", Operation::nfs3(*number).unwrap().name()))
             .collect();
         words.join(" ")
     }

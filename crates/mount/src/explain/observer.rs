@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use curt_fuse::{DirentBuffer, FuseAttr, MknodIn, NodeId, WriteIn};
-use curt_linux_model::{FileOperation, LinuxRequest, ObjectId, OpenId, Seen, CredentialId, Writing};
+use curt_linux_model::{CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Seen, Writing};
 use curt_trace::explain::CommandExplanation;
 use curt_trace::scope::ScopeGuard;
 use curt_types::FileKind;

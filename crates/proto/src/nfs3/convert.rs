@@ -5,7 +5,7 @@ use curt_types::{
     Timestamp, Wcc,
 };
 
-use super::{Fattr, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
+use super::{Fattr, Fileid, Ftype, NfsFh3, NfsTime, Sattr, SpecData, StableHow, TimeHow, WccAttr, WccData};
 
 impl From<NfsTime> for Timestamp {
     fn from(time: NfsTime) -> Self {
@@ -40,16 +40,33 @@ impl From<Fattr> for Attributes {
             gid: fattr.gid,
             size: fattr.size,
             used: fattr.used,
-            rdev: Device {
-                major: fattr.rdev.major,
-                minor: fattr.rdev.minor,
-            },
+            rdev: fattr.rdev.into(),
             fsid: fattr.fsid,
             fileid: fattr.fileid.0,
             atime: fattr.atime.into(),
             mtime: fattr.mtime.into(),
             ctime: fattr.ctime.into(),
             change: None,
+        }
+    }
+}
+
+impl From<Attributes> for Fattr {
+    fn from(attributes: Attributes) -> Self {
+        Self {
+            kind: attributes.kind.into(),
+            mode: attributes.mode,
+            nlink: attributes.nlink,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            size: attributes.size,
+            used: attributes.used,
+            rdev: attributes.rdev.into(),
+            fsid: attributes.fsid,
+            fileid: Fileid(attributes.fileid),
+            atime: attributes.atime.into(),
+            mtime: attributes.mtime.into(),
+            ctime: attributes.ctime.into(),
         }
     }
 }
@@ -98,6 +115,23 @@ impl From<WccData> for Wcc {
         Self {
             before: wcc.before.map(before),
             after: wcc.after.map(Attributes::from),
+        }
+    }
+}
+
+impl From<Wcc> for WccData {
+    fn from(wcc: Wcc) -> Self {
+        let before = |before: PreOpState| match (before.size(), before.stamp()) {
+            (Some(size), ChangeStamp::Times { mtime, ctime }) => Some(WccAttr {
+                size,
+                mtime: mtime.into(),
+                ctime: ctime.into(),
+            }),
+            _ => None,
+        };
+        Self {
+            before: wcc.before.and_then(before),
+            after: wcc.after.map(Fattr::from),
         }
     }
 }

@@ -2,35 +2,11 @@
 
 use core::fmt;
 
-macro_rules! procedures {
-    ($($variant:ident = $number:literal, $name:literal;)*) => {
-        /// A procedure of the program.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum NfsProcedure {
-            $(#[doc = concat!("NFSPROC3_", $name, ".")] $variant = $number,)*
-        }
-
-        impl NfsProcedure {
-            /// Every procedure, in the order of their numbers, which are their indices.
-            pub const ALL: [Self; 22] = [$(Self::$variant),*];
-
-            /// The RFC's name, without its prefix.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
-            }
-
-            /// The procedure with this number, if there is one.
-            #[must_use]
-            pub const fn from_number(number: u32) -> Option<Self> {
-                match number { $($number => Some(Self::$variant),)* _ => None }
-            }
-        }
-    };
-}
+use crate::operation::procedures;
 
 procedures! {
+    /// A procedure of the program.
+    NfsProcedure, "NFSPROC3_";
     Null = 0, "NULL";
     Getattr = 1, "GETATTR";
     Setattr = 2, "SETATTR";
@@ -53,14 +29,6 @@ procedures! {
     Fsinfo = 19, "FSINFO";
     Pathconf = 20, "PATHCONF";
     Commit = 21, "COMMIT";
-}
-
-impl NfsProcedure {
-    /// The number on the wire.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self as u32
-    }
 }
 
 impl fmt::Display for NfsProcedure {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use curt_trace::{
-    TransportReport,
+    Operation, TransportReport,
     events::{Event, procedure_name},
     probe, scope,
 };
@@ -130,12 +130,13 @@ impl TcpTransport {
 
     /// Emits the event that a call is sent.
     fn trace_call(&self, xid: u32, request: &RpcRequest<'_>, sent: usize) {
+        let operation = || Operation::of_call(request.program, request.version, request.procedure);
         probe!(RpcCall {
             xid,
-            procedure: procedure_name(request.program, request.procedure).bytes(),
+            procedure: procedure_name(request.program, request.version, request.procedure).bytes(),
             sent,
             server: self.shared.activity.server(),
-            cause: scope::cause(request.procedure).name()
+            cause: scope::cause(operation()).name()
         });
     }
 
@@ -229,7 +230,7 @@ impl TcpTransport {
         let outcome = self.send(xid, request, sink, interrupt, statistics);
         probe!(RpcReply {
             xid,
-            procedure: procedure_name(request.program, request.procedure).bytes(),
+            procedure: procedure_name(request.program, request.version, request.procedure).bytes(),
             received: statistics.bytes_received,
             // The wait for a connection, or for other calls to be sent, is not the server's time.
             rtt: began.map_or(Duration::ZERO, |began| self

@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 use super::name_service_cache::{NameService, NameServiceCache};
 use super::table::{Export, Exports};
 use super::{ClientSpec, ExportClient, ExportDefinition};
-use crate::dispatch::SetupError;
 use crate::file_handle::have_room_for_parents;
+use crate::service::SetupError;
 use crate::state::PersistentState;
 
 /// How long a load waits for the addresses of all its hosts: those that are unknown by then are
@@ -152,7 +152,7 @@ fn close_unused(old: &Exports, new: &Exports) {
 fn number(state: &PersistentState, definitions: Vec<ExportDefinition>) -> Result<Vec<Export>, SetupError> {
     let mut numbered: Vec<Export> = Vec::new();
     for definition in definitions {
-        crate::dispatch::check_path(&definition.path)?;
+        crate::service::check_path(&definition.path)?;
         let id = state.export_id(&definition.path)?;
         let identity = definition.fsid.map(super::Fsid::identity);
         let file_system = state.file_system_id(identity.unwrap_or_else(|| definition.vfs.identity()))?;

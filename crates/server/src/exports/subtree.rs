@@ -10,12 +10,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use curt_proto::nfs3::NfsStat3;
 use curt_sync::ClockCache;
-use curt_types::{Access, FileKind, Timestamp};
+use curt_types::{Access, Fault, FileKind, Timestamp};
 use curt_vfs::{FsCred, NodeHandle, ReaddirDetail, Vfs, Visit};
-
-use crate::status;
 
 /// The most files whose place is remembered. For others the whole directory is searched.
 const NAMES_MAX: usize = 16_384;
@@ -76,7 +73,7 @@ impl SubtreeCache {
         directory: &NodeHandle,
         node: &NodeHandle,
         now: SystemTime,
-    ) -> Result<bool, NfsStat3> {
+    ) -> Result<bool, Fault> {
         let is_it = |name: &[u8]| {
             let found = vfs.lookup(&FsCred::ROOT, directory, name).value;
             found.is_ok_and(|found| found.handle == *node)
@@ -85,11 +82,11 @@ impl SubtreeCache {
         if matches!(&seen, Some(CachedSearch::Under(name)) if is_it(name)) {
             return Ok(true);
         }
-        let changed = vfs.attributes(directory).map_err(status::of_error)?.ctime;
+        let changed = vfs.attributes(directory)?.ctime;
         if seen == Some(CachedSearch::Nothing(changed)) {
             return Ok(false);
         }
-        let fileid = vfs.attributes(node).map_err(status::of_error)?.fileid;
+        let fileid = vfs.attributes(node)?.fileid;
         let (mut cookie, mut candidate) = (0, None);
         loop {
             let from = cookie;
@@ -104,7 +101,7 @@ impl SubtreeCache {
                 Visit::Continue
             };
             let listed = vfs.read_directory(&FsCred::ROOT, directory, from, ReaddirDetail::Names, &mut visit);
-            let ended = listed.value.map_err(status::of_error)?;
+            let ended = listed.value?;
             match candidate.take() {
                 Some(name) if is_it(&name) => {
                     self.insert_found(directory, node, &name);
@@ -147,46 +144,43 @@ pub(crate) fn check(
     node: &NodeHandle,
     parent: Option<&NodeHandle>,
     now: SystemTime,
-) -> Result<(), NfsStat3> {
+) -> Result<(), Fault> {
     let root = vfs.root();
     if *node == root {
         return Ok(());
     }
-    let kind = vfs.attributes(node).map_err(status::of_error)?.kind;
+    let kind = vfs.attributes(node)?.kind;
     let mut at = if kind == FileKind::Directory {
         up(vfs, node)?
     } else {
-        let parent = parent.ok_or(NfsStat3::Stale)?;
+        let parent = parent.ok_or(Fault::Stale)?;
         if !places.contains(vfs, parent, node, now)? {
-            return Err(NfsStat3::Stale);
+            return Err(Fault::Stale);
         }
         *parent
     };
     for _ in 0..DEPTH_MAX {
-        let may_search = vfs
-            .access(caller, &at, Access::LOOKUP)
-            .value
-            .map_err(status::of_error)?;
+        let may_search = vfs.access(caller, &at, Access::LOOKUP).value?;
         if !may_search.contains(Access::LOOKUP) {
-            return Err(NfsStat3::Stale);
+            return Err(Fault::Stale);
         }
         if at == root {
             return Ok(());
         }
         at = up(vfs, &at)?;
     }
-    Err(NfsStat3::Stale)
+    Err(Fault::Stale)
 }
 
-fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, NfsStat3> {
+fn up(vfs: &dyn Vfs, directory: &NodeHandle) -> Result<NodeHandle, Fault> {
     let parent = vfs.lookup(&FsCred::ROOT, directory, b"..").value;
-    parent.map(|node| node.handle).map_err(status::of_error)
+    Ok(parent?.handle)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs};
+    use curt_vfs::{CreateMode, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs, NewNode};
 
     use curt_types::SetAttributes;
 
@@ -194,7 +188,7 @@ mod tests {
 
     fn directory(vfs: &dyn Vfs, parent: &NodeHandle, name: &str, mode: u32) -> NodeHandle {
         let set = SetAttributes::with_mode(mode);
-        let made = vfs.make_directory(&FsCred::ROOT, parent, name.as_bytes(), &set);
+        let made = vfs.make(&FsCred::ROOT, parent, name.as_bytes(), NewNode::Directory(&set));
         made.value.unwrap().node.handle
     }
 
@@ -238,22 +232,22 @@ mod tests {
         }
         assert_eq!(
             checked(1000, &seen, None),
-            Err(NfsStat3::Stale),
+            Err(Fault::Stale),
             "no parent in the handle"
         );
         assert_eq!(
             checked(1000, &seen, Some(&closed)),
-            Err(NfsStat3::Stale),
+            Err(Fault::Stale),
             "another's parent"
         );
         assert_eq!(
             checked(1000, &hidden, Some(&closed)),
-            Err(NfsStat3::Stale),
+            Err(Fault::Stale),
             "the way is closed"
         );
         assert_eq!(
             checked(1000, &below, None),
-            Err(NfsStat3::Stale),
+            Err(Fault::Stale),
             "the way is closed"
         );
         assert_eq!(checked(0, &hidden, Some(&closed)), Ok(()));
@@ -265,7 +259,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             checked(1000, &seen, Some(&open)),
-            Err(NfsStat3::Stale),
+            Err(Fault::Stale),
             "moved elsewhere"
         );
     }
@@ -297,7 +291,7 @@ mod tests {
         std::fs::rename(top.path().join("outside/d"), top.path().join("export/e")).unwrap();
         assert_eq!((checked(&d, None), checked(&f, Some(&d))), (Ok(()), Ok(())));
         std::fs::rename(top.path().join("export/e/f"), top.path().join("outside/f")).unwrap();
-        assert_eq!(checked(&f, Some(&d)), Err(NfsStat3::Stale));
+        assert_eq!(checked(&f, Some(&d)), Err(Fault::Stale));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use curt_proto::nfs3::NfsStat3;
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
+use curt_types::Fault;
 use curt_vfs::{FsCred, NodeHandle, Vfs};
 
 use super::clients::ClientSpec;
@@ -196,19 +196,19 @@ impl Exports {
         id: ExportId,
         file_system: FileSystemId,
     ) -> ExportDecision {
-        let status = |status| ExportDecision::Refused(Refusal::Status(status));
+        let refused = |fault| ExportDecision::Refused(Refusal::Fault(fault));
         // An export that is no more, or another file system at its place: the handle was good once.
         let export = self.by_id(id).filter(|export| export.file_system == file_system);
         let Some(export) = export else {
-            return status(NfsStat3::Stale);
+            return refused(Fault::Stale);
         };
         let found = match export.client(client.ip().to_canonical(), &self.names) {
             MatchedClient::Client(found) => found,
-            MatchedClient::Nobody => return status(NfsStat3::Stale),
+            MatchedClient::Nobody => return refused(Fault::Stale),
             MatchedClient::Unknown(question) => return ExportDecision::Unknown(question),
         };
         if found.refuses_port(client) {
-            return status(NfsStat3::Perm);
+            return refused(Fault::Perm);
         }
         match flavor.and_then(|flavor| found.rules.of(flavor)) {
             Some(rules) => ExportDecision::Open(Arc::clone(export), *rules),

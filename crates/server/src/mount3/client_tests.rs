@@ -10,7 +10,7 @@ use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
 use curt_trace::ServerCounters;
 use curt_types::SetAttributes;
-use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, Vfs};
+use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
 use crate::file_handle::HandleContents;
@@ -28,10 +28,10 @@ fn service() -> NfsService {
     let definition = |path: &str| {
         let vfs = MemoryVfs::new(MemoryOptions::default());
         let set = SetAttributes::with_mode(0o755);
-        let inner = vfs.make_directory(&FsCred::ROOT, &vfs.root(), b"inner", &set);
+        let inner = vfs.make(&FsCred::ROOT, &vfs.root(), b"inner", NewNode::Directory(&set));
         let inner = inner.value.unwrap().node.handle;
         for parent in [inner, vfs.root()] {
-            let deep = vfs.make_directory(&FsCred::ROOT, &parent, b"deep", &set);
+            let deep = vfs.make(&FsCred::ROOT, &parent, b"deep", NewNode::Directory(&set));
             deep.value.unwrap();
         }
         let of_path = parsed
@@ -80,7 +80,7 @@ fn mount(service: &NfsService, client: &str, path: &str) -> Result<(String, Vec<
     DirPath(Opaque::new(path.as_bytes()).unwrap()).encode(&mut arguments);
     match decode_all(&ask(service, client, 1, &arguments)).unwrap() {
         MountReply::Ok(ok) => {
-            let HandleContents { export, .. } = service.key.verify(&ok.root).unwrap();
+            let HandleContents { export, .. } = service.key.verify(ok.root.as_bytes()).unwrap();
             let exports = service.exports.current();
             let path = exports.by_id(export).unwrap().path().escape_ascii().to_string();
             Ok((path, ok.flavors.to_vec()))

@@ -11,16 +11,16 @@ use std::net::SocketAddr;
 
 use curt_proto::mount3::{
     ClientName, DirPath, ENTRIES_MAX, ExportList, ExportNode, MountBody, MountList, MountProcedure,
-    MountStat3, PROGRAM, VERSION, VERSION_1,
+    MountStat3, VERSION_1,
 };
-use curt_rpc::message::{CallMessage, VersionRange};
+use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
 use curt_xdr::{Encode, Opaque, OptionalList, decode_all};
 
 pub(crate) use remote_mounts::RemoteMountTable;
 
-use crate::dispatch::NfsService;
 use crate::exports::{ClientSpec, Export};
+use crate::service::NfsService;
 
 /// Runs one procedure and appends its results.
 pub(crate) fn call(
@@ -29,13 +29,6 @@ pub(crate) fn call(
     context: &mut CallContext<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
-    debug_assert_eq!(call.program, PROGRAM);
-    if call.version != VERSION && call.version != VERSION_1 {
-        return Err(CallFailure::ProgramMismatch(VersionRange {
-            low: VERSION_1,
-            high: VERSION,
-        }));
-    }
     let procedure = MountProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
     let path = match procedure {
         MountProcedure::Mount | MountProcedure::Unmount => {

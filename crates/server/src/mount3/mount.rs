@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use curt_proto::mount3::{MountOk, MountReply, MountStat3};
 use curt_rpc::server::CallContext;
-use curt_types::FileKind;
+use curt_types::{Fault, FileKind};
 use curt_vfs::{Error, FsCred, NodeHandle};
 use curt_xdr::VarArray;
 use rustix::io::Errno;
 
-use crate::dispatch::NfsService;
 use crate::exports::{CredentialFlavor, Export, ExportClient, MatchedClient};
 use crate::file_handle::HandleContents;
-use crate::status;
+use crate::service::NfsService;
+use crate::v3::wire_handle;
 
 /// The longest component of a path, in bytes.
 const COMPONENT_MAX: usize = 255;
@@ -43,7 +43,10 @@ pub(super) fn mount(service: &NfsService, context: &CallContext<'_>, path: &[u8]
             service.remote_mounts.add(context.peer().ip(), path);
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), "mounted");
             let flavors = VarArray::new(flavors).expect("there are two flavours at most");
-            MountReply::Ok(MountOk { root, flavors })
+            MountReply::Ok(MountOk {
+                root: wire_handle(&root),
+                flavors,
+            })
         }
         Err(status) => {
             tracing::info!(client = %context.peer(), path = %path.escape_ascii(), %status, "mount refused");
@@ -66,7 +69,7 @@ fn find(service: &NfsService, client: SocketAddr, path: &[u8]) -> Result<MountTa
             return Err(MountStat3::Acces);
         }
         let flavors = entry.rules.flavors().map(CredentialFlavor::number).collect();
-        let node = walk(export, &below).map_err(status::of_mount_error)?;
+        let node = walk(export, &below).map_err(status_of)?;
         let export = Arc::clone(export);
         return Ok(MountTarget {
             export,
@@ -93,6 +96,20 @@ pub(super) fn entry_of(
             // There is no "come back" in MOUNT; clients try again when the server failed.
             MatchedClient::Unknown(_) => return Err(MountStat3::Serverfault),
         }
+    }
+}
+
+/// The status for an error on the way to the directory that is to be mounted.
+fn status_of(error: Error) -> MountStat3 {
+    match Fault::from(error) {
+        Fault::Perm => MountStat3::Perm,
+        Fault::Noent | Fault::Stale => MountStat3::Noent,
+        Fault::Acces => MountStat3::Acces,
+        Fault::Notdir => MountStat3::Notdir,
+        Fault::Inval => MountStat3::Inval,
+        Fault::Nametoolong => MountStat3::Nametoolong,
+        Fault::Io => MountStat3::Io,
+        _ => MountStat3::Serverfault,
     }
 }
 

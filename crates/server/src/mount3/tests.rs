@@ -11,7 +11,7 @@ use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::ServerCounters;
 use curt_types::SetAttributes;
-use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, Vfs};
+use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 
 use crate::{
@@ -23,16 +23,26 @@ fn service() -> NfsService {
     let vfs = MemoryVfs::new(MemoryOptions::default());
     let set = SetAttributes::with_mode(0o700);
     let made = vfs
-        .make_directory(&FsCred::ROOT, &vfs.root(), b"users", &set)
+        .make(&FsCred::ROOT, &vfs.root(), b"users", NewNode::Directory(&set))
         .value
         .unwrap();
-    vfs.make_directory(&FsCred::ROOT, &made.node.handle, b"alice", &set)
-        .value
-        .unwrap();
+    vfs.make(
+        &FsCred::ROOT,
+        &made.node.handle,
+        b"alice",
+        NewNode::Directory(&set),
+    )
+    .value
+    .unwrap();
     let target = SetAttributes::default();
-    vfs.make_symlink(&FsCred::ROOT, &vfs.root(), b"link", b"users", &target)
-        .value
-        .unwrap();
+    vfs.make(
+        &FsCred::ROOT,
+        &vfs.root(),
+        b"link",
+        NewNode::Symlink(b"users", &target),
+    )
+    .value
+    .unwrap();
     vfs.create(
         &FsCred::ROOT,
         &vfs.root(),
@@ -105,8 +115,8 @@ fn mnt_gives_the_handle_of_the_export_or_of_a_directory_below() {
     let below = mount(&service, b"/srv/data/users/alice").unwrap();
     assert_ne!(below, root);
     assert_eq!(
-        service.key.verify(&below).unwrap().export,
-        service.key.verify(&root).unwrap().export
+        service.key.verify(below.as_bytes()).unwrap().export,
+        service.key.verify(root.as_bytes()).unwrap().export
     );
 }
 

@@ -1,50 +1,170 @@
-//! NFSv3: one file per procedure (RFC 1813 section 3.3).
+//! NFSv3 (RFC 1813 section 3.3): arguments are decoded, handles become targets, a verb of
+//! [`ops`](crate::ops) does what is asked for, and its result is encoded.
 //!
-//! Each takes decoded arguments and returns an [`NfsResult`]; READ, READDIR and READDIRPLUS write
-//! their results straight into the reply. Every failure whose handle resolves carries attributes. A
-//! call that may block says so first
-//! ([`Context::may_block`](curt_rpc::server::Context::may_block)). That includes every change,
-//! because names and attributes are durable before the reply, but not an unstable WRITE, which only
-//! reaches the page cache.
+//! The files are those of the procedures' types in `proto::nfs3::calls`. Every failure whose handle
+//! resolves carries attributes. READ, READLINK, READDIR and READDIRPLUS write their results
+//! straight into the reply.
 
-mod access;
-mod commit;
-mod create;
-mod crossing;
-mod fsinfo;
-mod fsstat;
-mod getattr;
-pub(crate) mod interrupted;
-mod link;
+mod data;
+mod file_system;
+mod inode;
 mod listing;
-mod lookup;
-mod mkdir;
-mod mknod;
-mod pathconf;
-mod read;
-mod readdir;
-mod readdirplus;
-mod readlink;
-mod remove;
-mod rename;
-mod rmdir;
-mod setattr;
-mod symlink;
+mod names;
 #[cfg(test)]
 mod tests;
-mod write;
 
-use curt_proto::nfs3::{CreateOk, NfsProcedure, NfsResult, NfsStat3, WccData};
-use curt_rpc::server::CallFailure;
+use curt_proto::Operation;
+use curt_proto::nfs3::{
+    DirOpArgs, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, Sattr, TimeHow, WccData,
+};
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_trace::ServerCounter;
 use curt_trace::stages::{self, RequestStage};
-use curt_vfs::WccResult;
-use curt_xdr::{Decode, Encode, decode_all};
+use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Timestamp};
+use curt_xdr::{Decode, Decoder, Encode, decode_all};
 
+use crate::ops::{NamePurpose, OpResult, PostOp, WccOp};
+use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
 use crate::request::{NfsRequest, Refusal, VerifiedHandle};
-use crate::status;
+use crate::service::NfsService;
+
+/// What a procedure's results are made of.
+type Results<T, F> = Result<NfsResult<T, F>, Refusal>;
+
+/// Answers a call of the program's version 3.
+pub(crate) fn call(
+    service: &NfsService,
+    call: &CallMessage<'_>,
+    context: &mut CallContext<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), CallFailure> {
+    let procedure = NfsProcedure::from_number(call.procedure).ok_or(CallFailure::ProcedureUnavailable)?;
+    let operation = Operation::Nfs3(procedure);
+    service.counters.procedures.count(operation);
+    stages::set_operation(operation);
+    let replay = if is_cached(procedure) {
+        Replay::ReplyCache(&service.reply_cache)
+    } else {
+        Replay::Nothing
+    };
+    let mut execution = ProcedureCall {
+        service,
+        procedure,
+        call,
+    };
+    replay.answer(call, context, reply, &mut execution)
+}
+
+/// Whether replies to `procedure` are kept: those of calls that cannot be repeated, and of calls
+/// that can but would undo what was done since if they came late (SETATTR of a size, CREATE of a
+/// file that is there). WRITE and COMMIT can be repeated, and a client sends no other WRITE of a
+/// range before it knows what became of the first.
+const fn is_cached(procedure: NfsProcedure) -> bool {
+    match procedure {
+        NfsProcedure::Setattr
+        | NfsProcedure::Create
+        | NfsProcedure::Mkdir
+        | NfsProcedure::Symlink
+        | NfsProcedure::Mknod
+        | NfsProcedure::Remove
+        | NfsProcedure::Rmdir
+        | NfsProcedure::Rename
+        | NfsProcedure::Link => true,
+        NfsProcedure::Null
+        | NfsProcedure::Getattr
+        | NfsProcedure::Lookup
+        | NfsProcedure::Access
+        | NfsProcedure::Readlink
+        | NfsProcedure::Read
+        | NfsProcedure::Write
+        | NfsProcedure::Readdir
+        | NfsProcedure::ReaddirPlus
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf
+        | NfsProcedure::Commit => false,
+    }
+}
+
+/// A call of a procedure, as the reply cache executes it.
+struct ProcedureCall<'r> {
+    service: &'r NfsService,
+    procedure: NfsProcedure,
+    call: &'r CallMessage<'r>,
+}
+
+impl Execution for ProcedureCall<'_> {
+    fn run(
+        &mut self,
+        repeated: Option<ExecutionWindow>,
+        context: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<Fault>, CallFailure> {
+        let mut request = NfsRequest {
+            service: self.service,
+            credential: &self.call.credential,
+            context,
+            repeated,
+        };
+        let start = reply.len();
+        run(self.procedure, &mut request, self.call.arguments, reply)?;
+        let status = reply.get(start..).and_then(<[u8]>::first_chunk);
+        let status = status.and_then(|status| NfsStat3::from_number(u32::from_be_bytes(*status)));
+        let failed = status.filter(|status| *status != NfsStat3::Ok);
+        if let (Some(status), None) = (failed, repeated) {
+            self.count_failure(status);
+        }
+        Ok(failed.map(Fault::from))
+    }
+
+    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects {
+        let arguments = &mut Decoder::new(self.call.arguments);
+        let next = |arguments: &mut Decoder<'_>| {
+            let place = arguments.get::<DirOpArgs<'_>>();
+            place.map_or(0, |place| name(place.directory.as_bytes(), place.name.bytes()))
+        };
+        let (made, taken) = match self.procedure {
+            NfsProcedure::Create | NfsProcedure::Mkdir | NfsProcedure::Symlink | NfsProcedure::Mknod => {
+                (next(arguments), 0)
+            }
+            NfsProcedure::Link => {
+                let _file = arguments.get::<NfsFh3>();
+                (next(arguments), 0)
+            }
+            NfsProcedure::Remove | NfsProcedure::Rmdir => (0, next(arguments)),
+            NfsProcedure::Rename => {
+                let taken = next(arguments);
+                (next(arguments), taken)
+            }
+            _ => (0, 0),
+        };
+        Subjects { made, taken }
+    }
+}
+
+impl ProcedureCall<'_> {
+    fn count_failure(&self, status: NfsStat3) {
+        let special = match status {
+            NfsStat3::Stale => Some(ServerCounter::ErrorsStale),
+            NfsStat3::Badhandle => Some(ServerCounter::ErrorsBadHandle),
+            NfsStat3::Acces | NfsStat3::Perm => Some(ServerCounter::ErrorsAccess),
+            NfsStat3::Io | NfsStat3::Serverfault => {
+                tracing::warn!(procedure = %self.procedure, status = status.number(), "the file system failed");
+                Some(ServerCounter::ErrorsIo)
+            }
+            _ => None,
+        };
+        let counters = &self.service.counters;
+        counters.count(ServerCounter::Errors);
+        if let Some(special) = special {
+            counters.count(special);
+        }
+    }
+}
 
 /// Runs one procedure and appends its results.
-pub(crate) fn call(
+fn run(
     procedure: NfsProcedure,
     request: &mut NfsRequest<'_, '_>,
     arguments: &[u8],
@@ -52,27 +172,33 @@ pub(crate) fn call(
 ) -> Result<(), CallFailure> {
     match procedure {
         NfsProcedure::Null => decoded::<()>(arguments),
-        NfsProcedure::Getattr => finish(getattr::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Setattr => finish(setattr::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Lookup => finish(lookup::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Access => finish(access::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Readlink => readlink::run(request, decoded(arguments)?, reply),
-        NfsProcedure::Read => read::run(request, decoded(arguments)?, reply),
-        NfsProcedure::Write => finish(write::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Create => finish(create::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Mkdir => finish(mkdir::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Symlink => finish(symlink::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Mknod => finish(mknod::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Remove => finish(remove::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Rmdir => finish(rmdir::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Rename => finish(rename::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Link => finish(link::run(request, &decoded(arguments)?), reply),
-        NfsProcedure::Readdir => readdir::run(request, &decoded(arguments)?, reply),
-        NfsProcedure::ReaddirPlus => readdirplus::run(request, &decoded(arguments)?, reply),
-        NfsProcedure::Fsstat => finish(fsstat::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Fsinfo => finish(fsinfo::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Pathconf => finish(pathconf::run(request, decoded(arguments)?), reply),
-        NfsProcedure::Commit => finish(commit::run(request, decoded(arguments)?), reply),
+        NfsProcedure::Getattr => finish(inode::getattr(request, decoded(arguments)?), reply),
+        NfsProcedure::Setattr => finish(inode::setattr(request, &decoded(arguments)?), reply),
+        NfsProcedure::Lookup => finish(names::lookup(request, decoded(arguments)?), reply),
+        NfsProcedure::Access => finish(inode::access(request, decoded(arguments)?), reply),
+        NfsProcedure::Readlink => inode::readlink(request, decoded(arguments)?, reply),
+        NfsProcedure::Read => data::read(request, decoded(arguments)?, reply),
+        NfsProcedure::Write => finish(data::write(request, &decoded(arguments)?), reply),
+        NfsProcedure::Create => finish(names::create(request, &decoded(arguments)?), reply),
+        NfsProcedure::Mkdir => finish(names::mkdir(request, &decoded(arguments)?), reply),
+        NfsProcedure::Symlink => finish(names::symlink(request, &decoded(arguments)?), reply),
+        NfsProcedure::Mknod => finish(names::mknod(request, &decoded(arguments)?), reply),
+        NfsProcedure::Remove => finish(
+            names::remove(request, decoded(arguments)?, NamePurpose::Remove),
+            reply,
+        ),
+        NfsProcedure::Rmdir => finish(
+            names::remove(request, decoded(arguments)?, NamePurpose::RemoveDirectory),
+            reply,
+        ),
+        NfsProcedure::Rename => finish(names::rename(request, &decoded(arguments)?), reply),
+        NfsProcedure::Link => finish(names::link(request, &decoded(arguments)?), reply),
+        NfsProcedure::Readdir => listing::readdir(request, &decoded(arguments)?, reply),
+        NfsProcedure::ReaddirPlus => listing::readdirplus(request, &decoded(arguments)?, reply),
+        NfsProcedure::Fsstat => finish(file_system::fsstat(request, decoded(arguments)?), reply),
+        NfsProcedure::Fsinfo => finish(file_system::fsinfo(request, decoded(arguments)?), reply),
+        NfsProcedure::Pathconf => finish(file_system::pathconf(request, decoded(arguments)?), reply),
+        NfsProcedure::Commit => finish(data::commit(request, decoded(arguments)?), reply),
     }
 }
 
@@ -80,51 +206,92 @@ fn decoded<'a, T: Decode<'a>>(arguments: &'a [u8]) -> Result<T, CallFailure> {
     decode_all(arguments).map_err(|_| CallFailure::GarbageArguments)
 }
 
-/// Appends an outcome; a refusal by status carries no attributes, because the handle did not
-/// resolve.
+/// Appends results; a refusal carries no attributes, because the handle did not resolve.
 fn finish<T: Encode, F: Encode + Default>(
-    result: Result<NfsResult<T, F>, Refusal>,
+    results: Results<T, F>,
     reply: &mut Vec<u8>,
 ) -> Result<(), CallFailure> {
     stages::proceed(RequestStage::Encode);
-    match result {
-        Ok(outcome) => outcome.encode(reply),
-        Err(Refusal::Status(status)) => NfsResult::<T, F>::Failed(status, F::default()).encode(reply),
+    match results {
+        Ok(results) => results.encode(reply),
+        Err(Refusal::Fault(fault)) => NfsResult::<T, F>::Failed(fault.into(), F::default()).encode(reply),
         Err(Refusal::Call(failure)) => return Err(failure),
     }
     Ok(())
 }
 
-/// The results of CREATE, MKDIR, SYMLINK and MKNOD.
-fn created(
-    directory: &VerifiedHandle<'_>,
-    name: &[u8],
-    changed: WccResult<curt_vfs::CreatedNode>,
-) -> NfsResult<CreateOk, WccData> {
-    let wcc = directory.wcc(changed.before, changed.after);
-    match changed.value {
-        Ok(made) => {
-            let (object, attributes) = directory.child_handle(&made.node, name);
-            NfsResult::Ok(CreateOk {
-                object: Some(object),
-                attributes: Some(attributes),
-                directory: wcc,
-            })
-        }
-        Err(error) => NfsResult::Failed(status::of_error(error), wcc),
+/// The results of a verb: `wire` gives the attributes the form that they have on the wire, and `ok`
+/// adds them to the value.
+fn results<T, A, R, W>(
+    result: OpResult<T, A>,
+    wire: impl FnOnce(A) -> W,
+    ok: impl FnOnce(T, W) -> R,
+) -> NfsResult<R, W> {
+    let attributes = wire(result.attributes);
+    match result.value {
+        Ok(value) => NfsResult::Ok(ok(value, attributes)),
+        Err(fault) => NfsResult::Failed(fault.into(), attributes),
     }
 }
 
-/// The results of REMOVE and RMDIR.
-fn removed(directory: &VerifiedHandle<'_>, changed: WccResult<()>) -> NfsResult<WccData, WccData> {
-    let wcc = directory.wcc(changed.before, changed.after);
-    match changed.value {
-        Ok(()) => NfsResult::Ok(wcc),
-        Err(error) => NfsResult::Failed(status::of_error(error), wcc),
+/// The results of a query.
+fn post_op<T, R>(result: PostOp<T>, ok: impl FnOnce(T, Option<Fattr>) -> R) -> NfsResult<R, Option<Fattr>> {
+    results(result, |attributes| attributes.map(Fattr::from), ok)
+}
+
+/// The results of a change.
+fn wcc<T, R>(result: WccOp<T>, ok: impl FnOnce(T, WccData) -> R) -> NfsResult<R, WccData> {
+    results(result, WccData::from, ok)
+}
+
+/// The results of a change that arguments of this version make impossible. Where the export is
+/// read-only, that is said first.
+fn not_begun<T>(target: &VerifiedHandle<'_>, fault: Fault) -> NfsResult<T, WccData> {
+    let fault = target.writable().err().unwrap_or(fault);
+    wcc(target.not_begun::<T>(fault), |value, _| value)
+}
+
+/// For procedures in whose lists of errors the RFC says `NFS3ERR_INVAL` for any object that is not
+/// of the right type, directories included.
+fn on_data<T, A>(result: OpResult<T, A>) -> OpResult<T, A> {
+    OpResult {
+        value: result.value.map_err(|fault| match fault {
+            Fault::Isdir => Fault::Inval,
+            fault => fault,
+        }),
+        ..result
     }
 }
 
-/// A failure of a change that was not begun, with the unchanged directory's attributes.
-fn not_begun<T>(directory: &VerifiedHandle<'_>, status: NfsStat3) -> Result<NfsResult<T, WccData>, Refusal> {
-    Ok(NfsResult::Failed(status, directory.unchanged_wcc()))
+/// A handle of ours as it is on the wire.
+pub(crate) fn wire_handle(handle: &FileHandle) -> NfsFh3 {
+    NfsFh3::new(handle.as_bytes()).expect("ours have at most 64 bytes")
+}
+
+/// What a client wants set.
+fn set_attributes(set: &Sattr) -> Result<SetAttributes, Fault> {
+    Ok(SetAttributes {
+        mode: set.mode,
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: set_time(set.atime)?,
+        mtime: set_time(set.mtime)?,
+    })
+}
+
+fn set_time(set: TimeHow) -> Result<SetTime, Fault> {
+    Ok(match set {
+        TimeHow::DontChange => SetTime::Keep,
+        TimeHow::SetToServerTime => SetTime::ServerTime,
+        TimeHow::SetToClientTime(time) => SetTime::Time(timestamp(time)?),
+    })
+}
+
+/// A time that a client sent; one with a second or more of nanoseconds is invalid.
+fn timestamp(time: curt_proto::nfs3::NfsTime) -> Result<Timestamp, Fault> {
+    if time.nanoseconds >= 1_000_000_000 {
+        return Err(Fault::Inval);
+    }
+    Ok(time.into())
 }

@@ -2,12 +2,15 @@
 //! explained.
 //!
 //! Every request has exactly one [`Cause`]: the one that its sender named
-//! ([`crate::scope::because`]), otherwise the one that follows from its procedure
-//! ([`Cause::of_procedure`]). Every request that was saved has the [`Rule`] that saved it; each is
+//! ([`crate::scope::because`]), otherwise the one that follows from its operation
+//! ([`Cause::of_operation`]). Every request that was saved has the [`Rule`] that saved it; each is
 //! counted where the decision is made, as a [`ClientCounter`], so [`Rule::of`] is a table from
 //! counters to rules.
 
 mod document;
+
+use curt_proto::Operation;
+use curt_proto::nfs3::NfsProcedure;
 
 use crate::client::ClientCounter;
 use crate::words::word_table;
@@ -67,25 +70,31 @@ word_table! {
 }
 
 impl Cause {
-    /// The cause of a request of which only the NFSv3 procedure is known.
+    /// The cause of a request of which only the operation is known.
     #[must_use]
-    pub const fn of_procedure(number: u32) -> Self {
-        match number {
-            1 => Self::AttributesUnknown,
-            2 => Self::SetAttributes,
-            3 => Self::FirstUse,
-            4 => Self::Access,
-            5 => Self::LinkTarget,
-            6 => Self::DataRead,
-            7 => Self::Write,
-            8..=11 | 15 => Self::Create,
-            12 | 13 => Self::Remove,
-            14 => Self::Rename,
-            16 | 17 => Self::Listing,
-            18 => Self::Statfs,
-            21 => Self::Commit,
-            // NULL, FSINFO, PATHCONF, and what no table of procedures has.
-            _ => Self::Mount,
+    pub const fn of_operation(operation: Operation) -> Self {
+        let Operation::Nfs3(procedure) = operation else {
+            return Self::Mount;
+        };
+        match procedure {
+            NfsProcedure::Getattr => Self::AttributesUnknown,
+            NfsProcedure::Setattr => Self::SetAttributes,
+            NfsProcedure::Lookup => Self::FirstUse,
+            NfsProcedure::Access => Self::Access,
+            NfsProcedure::Readlink => Self::LinkTarget,
+            NfsProcedure::Read => Self::DataRead,
+            NfsProcedure::Write => Self::Write,
+            NfsProcedure::Create
+            | NfsProcedure::Mkdir
+            | NfsProcedure::Symlink
+            | NfsProcedure::Mknod
+            | NfsProcedure::Link => Self::Create,
+            NfsProcedure::Remove | NfsProcedure::Rmdir => Self::Remove,
+            NfsProcedure::Rename => Self::Rename,
+            NfsProcedure::Readdir | NfsProcedure::ReaddirPlus => Self::Listing,
+            NfsProcedure::Fsstat => Self::Statfs,
+            NfsProcedure::Commit => Self::Commit,
+            NfsProcedure::Null | NfsProcedure::Fsinfo | NfsProcedure::Pathconf => Self::Mount,
         }
     }
 }
@@ -131,10 +140,10 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Counter as _, PROCEDURES};
+    use crate::Counter as _;
 
     #[test]
-    fn every_procedure_has_a_cause_and_every_name_leads_back() {
+    fn every_operation_has_a_cause_and_every_name_leads_back() {
         let mut seen = std::collections::BTreeSet::new();
         for cause in Cause::ALL {
             assert!(
@@ -151,11 +160,8 @@ mod tests {
             );
             assert_eq!(Rule::named(rule.name()), Some(rule));
         }
-        let mount = PROCEDURES
-            .iter()
-            .zip(0..)
-            .filter(|(_, number)| Cause::of_procedure(*number) == Cause::Mount);
-        let mount: Vec<_> = mount.map(|(name, _)| *name).collect();
+        let mount = Operation::nfs().filter(|operation| Cause::of_operation(*operation) == Cause::Mount);
+        let mount: Vec<_> = mount.map(Operation::name).collect();
         assert_eq!(mount, ["NULL", "FSINFO", "PATHCONF"]);
     }
 

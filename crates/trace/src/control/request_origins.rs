@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ClientCounter;
 use crate::heavy_hitters::{CountEstimate, HeavyHitters};
 use crate::scope::RequestScope;
 use crate::watch::{Watcher, Watchers};
+use crate::{ClientCounter, Operation};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +148,7 @@ impl RequestOriginCounter {
 }
 
 impl Watcher for RequestOriginTables {
-    fn sent(&self, _: u32, scope: &RequestScope) {
+    fn sent(&self, _: Operation, scope: &RequestScope) {
         // Requests of one thread, and background requests for it, are counted in one shard: their
         // counts need not be added.
         let part = &self.parts[scope.process as usize % SHARDS];
@@ -253,7 +253,7 @@ mod tests {
         let me = std::process::id();
         let ask = |process: u32, object: u64| {
             let _scope = scope::operation(process, object);
-            watchers.sent(1);
+            watchers.sent(Operation::nfs_named("GETATTR").unwrap());
         };
         let path = |object: u64| (object == 5).then(|| b"/five\n".to_vec());
         ask(me, 5);

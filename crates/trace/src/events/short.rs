@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
+use curt_proto::Operation;
+
 /// At most [`SIZE`](Self::SIZE) bytes of a text; a longer one is truncated.
 #[derive(Debug, Clone, Copy)]
 pub struct ShortText {
@@ -47,15 +49,12 @@ impl fmt::Write for ShortText {
     }
 }
 
-/// The name of a procedure of NFSv3; of another program its number and the procedure's.
+/// The name of an operation of NFS; of another program its number and the procedure's.
 #[must_use]
-pub fn procedure_name(program: u32, procedure: u32) -> ShortText {
-    /// RFC 1813, section 2.2.
-    const NFS: u32 = 100_003;
-    let index = usize::try_from(procedure).unwrap_or(usize::MAX);
-    match crate::PROCEDURES.get(index).filter(|_| program == NFS) {
-        Some(name) => ShortText::of(name),
-        None => ShortText::of(format_args!("{program}/{procedure}")),
+pub fn procedure_name(program: u32, version: u32, procedure: u32) -> ShortText {
+    match Operation::of_call(program, version, procedure) {
+        Some(operation @ Operation::Nfs3(_)) => ShortText::of(operation.name()),
+        Some(Operation::Mount(_)) | None => ShortText::of(format_args!("{program}/{procedure}")),
     }
 }
 
@@ -133,8 +132,8 @@ mod tests {
 
     #[test]
     fn procedures_have_names() {
-        assert_eq!(procedure_name(100_003, 1).bytes(), b"GETATTR");
-        assert_eq!(procedure_name(100_003, 22).bytes(), b"100003/22");
-        assert_eq!(procedure_name(100_005, 1).bytes(), b"100005/1");
+        assert_eq!(procedure_name(100_003, 3, 1).bytes(), b"GETATTR");
+        assert_eq!(procedure_name(100_003, 3, 22).bytes(), b"100003/22");
+        assert_eq!(procedure_name(100_005, 3, 1).bytes(), b"100005/1");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::in_progress::{WorkCounts, WorkMark};
 use crate::scope::{self, RequestScope, ScopeGuard};
-use crate::{Cause, ClientCounter, PROCEDURES, Rule, Watcher};
+use crate::{Cause, ClientCounter, Operation, Rule, Watcher};
 use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, LinuxRequest, ObjectId, OperationContext, Options, Seen,
 };
@@ -50,10 +50,10 @@ struct ExplainCounts {
     processes: ProcessTree,
     paths: PathTable,
     linux: LinuxClient,
-    /// By cause and procedure.
-    sent: Vec<[u64; PROCEDURES.len()]>,
-    others: [u64; PROCEDURES.len()],
-    linux_sent: Vec<[u64; PROCEDURES.len()]>,
+    /// By cause and operation.
+    sent: Vec<[u64; Operation::COUNT]>,
+    others: [u64; Operation::COUNT],
+    linux_sent: Vec<[u64; Operation::COUNT]>,
     spared: Vec<u64>,
     by_path: Vec<RequestTallies<PathIndex>>,
     by_process: RequestTallies<u32>,
@@ -67,7 +67,7 @@ impl CommandExplanation {
     /// Explains from `now` on what `head` and its descendants do, compared with a Linux client with
     /// these options.
     pub fn new(head: u32, options: Options, root: Seen, now: Instant) -> Self {
-        let nothing = || Cause::ALL.iter().map(|_| [0; PROCEDURES.len()]).collect();
+        let nothing = || Cause::ALL.iter().map(|_| [0; Operation::COUNT]).collect();
         Self {
             head,
             began: now,
@@ -78,7 +78,7 @@ impl CommandExplanation {
                 paths: PathTable::new(PATHS_MAX),
                 linux: LinuxClient::new(options, root),
                 sent: nothing(),
-                others: [0; PROCEDURES.len()],
+                others: [0; Operation::COUNT],
                 linux_sent: nothing(),
                 spared: vec![0; Rule::ALL.len()],
                 by_path: Cause::ALL
@@ -225,8 +225,8 @@ impl ExplainCounts {
     fn take_linux(&mut self, head: u32) {
         for sent in self.linux.take_sent() {
             let cause = cause(sent.request);
-            if let Some(calls) = self.linux_sent[cause.index()].get_mut(sent.request.procedure() as usize) {
-                *calls += 1;
+            if let Some(operation) = Operation::nfs3(sent.request.procedure()) {
+                self.linux_sent[cause.index()][operation.index()] += 1;
             }
             let process = self.process(sent.context.thread).unwrap_or(head);
             let path = PathIndex(sent.context.path);
@@ -280,13 +280,13 @@ impl ExplainCounts {
     }
 }
 
-fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; PROCEDURES.len()]>) -> BTreeMap<String, u64> {
-    let mut sums = [0; PROCEDURES.len()];
+fn by_name<'a>(rows: impl Iterator<Item = &'a [u64; Operation::COUNT]>) -> BTreeMap<String, u64> {
+    let mut sums = [0; Operation::COUNT];
     for row in rows {
         sums.iter_mut().zip(row).for_each(|(sum, calls)| *sum += calls);
     }
-    let named = PROCEDURES.iter().zip(sums).filter(|(_, calls)| *calls > 0);
-    named.map(|(name, calls)| ((*name).to_owned(), calls)).collect()
+    let named = Operation::nfs().map(|operation| (operation.name().to_owned(), sums[operation.index()]));
+    named.filter(|(_, calls)| *calls > 0).collect()
 }
 
 /// The cause of a request that Linux would have sent.
@@ -318,19 +318,15 @@ const fn cause(request: LinuxRequest) -> Cause {
 }
 
 impl Watcher for CommandExplanation {
-    fn sent(&self, procedure: u32, scope: &RequestScope) {
-        let cause = scope.cause.unwrap_or_else(|| Cause::of_procedure(procedure));
+    fn sent(&self, operation: Operation, scope: &RequestScope) {
+        let cause = scope.cause.unwrap_or_else(|| Cause::of_operation(operation));
         let mut counts = self.counts.lock();
-        let procedure = usize::try_from(procedure).unwrap_or(usize::MAX);
-        if procedure >= PROCEDURES.len() {
-            return;
-        }
         match counts.attributed(scope) {
             (Some(process), path) => {
-                counts.sent[cause.index()][procedure] += 1;
+                counts.sent[cause.index()][operation.index()] += 1;
                 counts.count(cause, process, path, |tally| tally.sent += 1);
             }
-            (None, _) => counts.others[procedure] += 1,
+            (None, _) => counts.others[operation.index()] += 1,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
+use curt_proto::Operation;
+
 #[cfg(test)]
 use super::graph::CallGraph;
 use super::graph::GraphRecorder;
@@ -27,7 +29,7 @@ pub(super) fn is_next(every: u32) -> bool {
 
 /// What is known of it.
 pub(super) struct MeasuredRequest {
-    procedure: Option<u32>,
+    operation: Option<Operation>,
     stage: RequestStage,
     since: Instant,
     /// Nanoseconds in each stage.
@@ -72,7 +74,7 @@ pub fn begin(times: &StageTimes) {
     let now = Instant::now();
     let recording = times.wants_graph().then(|| GraphRecorder::new(now));
     let running = MeasuredRequest {
-        procedure: None,
+        operation: None,
         stage: RequestStage::Receive,
         since: now,
         spent: [0; RequestStage::ALL.len()],
@@ -150,11 +152,11 @@ impl Drop for StageGuard {
     }
 }
 
-/// Says which procedure the request calls. A request of which it is not said is not counted.
+/// Says what the request asks for. A request of which it is not said is not counted.
 #[inline]
-pub fn set_procedure(number: u32) {
+pub fn set_operation(operation: Operation) {
     if is_measured() {
-        with_running(|running| running.procedure = Some(number));
+        with_running(|running| running.operation = Some(operation));
     }
 }
 
@@ -189,10 +191,10 @@ pub fn finish<T>(times: &StageTimes, send: impl FnOnce() -> T) -> T {
     if let Some(mut running) = RUNNING.take() {
         let now = Instant::now();
         running.charge(now);
-        if let Some(procedure) = running.procedure {
-            times.record(procedure, &running);
+        if let Some(operation) = running.operation {
+            times.record(operation, &running);
             if let Some(recording) = running.recording.take() {
-                times.offer(procedure, || recording.end(now));
+                times.offer(operation, || recording.end(now));
             }
         }
     }
@@ -208,7 +210,7 @@ fn with_running<T>(work: impl FnOnce(&mut MeasuredRequest) -> T) -> Option<T> {
 pub(super) fn graph_of(work: impl FnOnce()) -> CallGraph {
     let recording = GraphRecorder::new(Instant::now());
     RUNNING.replace(Some(MeasuredRequest {
-        procedure: Some(7),
+        operation: None,
         stage: RequestStage::Receive,
         since: Instant::now(),
         spent: [0; RequestStage::ALL.len()],
@@ -226,6 +228,8 @@ pub(super) fn graph_of(work: impl FnOnce()) -> CallGraph {
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::nfs3::NfsProcedure;
+
     use super::*;
 
     fn spend(microseconds: u64) {
@@ -241,7 +245,7 @@ mod tests {
         begin(&times);
         spend(20);
         proceed(RequestStage::Decode);
-        set_procedure(7);
+        set_operation(Operation::Nfs3(NfsProcedure::Write));
         {
             let _handle = enter(RequestStage::Handle, "verify");
             spend(20);
@@ -283,7 +287,7 @@ mod tests {
         let times = StageTimes::default();
         let start = Instant::now();
         begin(&times);
-        set_procedure(1);
+        set_operation(Operation::Nfs3(NfsProcedure::Getattr));
         suspend();
         assert!(!is_measured());
         spend(5000);
@@ -304,7 +308,7 @@ mod tests {
         begin(&times);
         forget();
         // The next one of this thread is not measured.
-        set_procedure(1);
+        set_operation(Operation::Nfs3(NfsProcedure::Getattr));
         finish(&times, || ());
         assert!(times.report().procedures.is_empty());
     }

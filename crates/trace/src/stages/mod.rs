@@ -15,7 +15,7 @@ mod times;
 use crate::words::word_table;
 
 pub use graph::{CallGraph, GraphSpan};
-pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_procedure, suspend};
+pub use measured::{StageGuard, begin, enter, finish, forget, is_measured, proceed, set_operation, suspend};
 pub use times::{BucketCounts, Percentiles, ProcedureTimes, StageReport, StageTimes};
 
 word_table! {

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use curt_proto::Operation;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::RequestStage;
 use super::graph::CallGraph;
 use super::measured::{MeasuredRequest, is_next};
-use crate::procedures::PROCEDURES;
 
 /// The longest time that is told apart, in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
@@ -19,13 +19,12 @@ const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 2;
 
 /// Stage times of one server.
-#[derive(Default)]
 pub struct StageTimes {
     /// One request of so many is measured; 0: none.
     every: AtomicU32,
     /// The same, or 1 while somebody waits for a graph.
     in_force: AtomicU32,
-    procedures: [Mutex<Option<Box<ProcedureHistograms>>>; PROCEDURES.len()],
+    procedures: [Mutex<Option<Box<ProcedureHistograms>>>; Operation::COUNT],
     wanted: Mutex<GraphWanted>,
     drawn: Condvar,
 }
@@ -35,7 +34,7 @@ pub struct StageTimes {
 struct GraphWanted {
     /// How many wait.
     waiting: usize,
-    procedure: u32,
+    operation: Option<Operation>,
     graph: Option<CallGraph>,
 }
 
@@ -92,6 +91,18 @@ pub struct StageReport {
     pub procedures: BTreeMap<String, ProcedureTimes>,
 }
 
+impl Default for StageTimes {
+    fn default() -> Self {
+        Self {
+            every: AtomicU32::default(),
+            in_force: AtomicU32::default(),
+            procedures: std::array::from_fn(|_| Mutex::default()),
+            wanted: Mutex::default(),
+            drawn: Condvar::default(),
+        }
+    }
+}
+
 impl StageTimes {
     /// Measures one request of `every` from now on; 0: none. What was measured stays.
     pub fn set_every(&self, every: u32) {
@@ -129,14 +140,14 @@ impl StageTimes {
         }
     }
 
-    /// Waits until a request of this procedure has been measured, for at most `patience`, and
+    /// Waits until a request of this operation has been measured, for at most `patience`, and
     /// returns what it did.
     #[must_use]
-    pub fn next_graph(&self, procedure: u32, patience: Duration) -> Option<CallGraph> {
+    pub fn next_graph(&self, operation: Operation, patience: Duration) -> Option<CallGraph> {
         let deadline = Instant::now() + patience;
         let mut wanted = lock(&self.wanted);
         // Who asks last is answered; an earlier one waits on, or in vain.
-        wanted.procedure = procedure;
+        wanted.operation = Some(operation);
         wanted.graph = None;
         wanted.waiting += 1;
         self.apply(&wanted);
@@ -153,21 +164,17 @@ impl StageTimes {
         wanted.graph.take()
     }
 
-    /// A request's graph, for whoever waits for one of that procedure.
-    pub(super) fn offer(&self, procedure: u32, graph: impl FnOnce() -> CallGraph) {
+    /// A request's graph, for whoever waits for one of that operation.
+    pub(super) fn offer(&self, operation: Operation, graph: impl FnOnce() -> CallGraph) {
         let mut wanted = lock(&self.wanted);
-        if wanted.waiting > 0 && wanted.procedure == procedure && wanted.graph.is_none() {
+        if wanted.waiting > 0 && wanted.operation == Some(operation) && wanted.graph.is_none() {
             wanted.graph = Some(graph());
             self.drawn.notify_all();
         }
     }
 
-    pub(super) fn record(&self, procedure: u32, running: &MeasuredRequest) {
-        let cell = usize::try_from(procedure)
-            .ok()
-            .and_then(|number| self.procedures.get(number));
-        let Some(cell) = cell else { return };
-        let mut procedure = lock(cell);
+    pub(super) fn record(&self, operation: Operation, running: &MeasuredRequest) {
+        let mut procedure = lock(&self.procedures[operation.index()]);
         let procedure = procedure.get_or_insert_with(|| {
             Box::new(ProcedureHistograms {
                 total: histogram(),
@@ -192,12 +199,12 @@ impl StageTimes {
     #[must_use]
     pub fn classes(&self, bounds: &[u64]) -> Vec<BucketCounts> {
         let mut all = Vec::new();
-        for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
-            let measured = lock(cell);
+        for operation in Operation::nfs() {
+            let measured = lock(&self.procedures[operation.index()]);
             let Some(measured) = &*measured else { continue };
             let mut add = |stage, histogram: &Histogram<u32>, sum| {
                 all.push(BucketCounts {
-                    procedure: name,
+                    procedure: operation.name(),
                     stage,
                     counts: sorted(histogram, bounds),
                     sum,
@@ -217,8 +224,8 @@ impl StageTimes {
     #[must_use]
     pub fn report(&self) -> StageReport {
         let mut procedures = BTreeMap::new();
-        for (name, cell) in PROCEDURES.iter().zip(&self.procedures) {
-            let measured = lock(cell);
+        for operation in Operation::nfs() {
+            let measured = lock(&self.procedures[operation.index()]);
             let Some(measured) = &*measured else { continue };
             let stages = RequestStage::ALL.iter().zip(&measured.stages);
             let stages = stages.filter_map(|(stage, histogram)| {
@@ -229,7 +236,7 @@ impl StageTimes {
                 total: percentiles(&measured.total),
                 stages: stages.collect(),
             };
-            procedures.insert((*name).to_owned(), times);
+            procedures.insert(operation.name().to_owned(), times);
         }
         StageReport {
             every: self.every.load(Ordering::Relaxed),
@@ -275,8 +282,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use curt_proto::nfs3::NfsProcedure;
+
     use super::*;
-    use crate::stages::{begin, finish, set_procedure};
+    use crate::stages::{begin, finish, set_operation};
+
+    const WRITE: Operation = Operation::Nfs3(NfsProcedure::Write);
 
     #[test]
     fn one_request_of_so_many_is_due_and_none_while_it_is_off() {
@@ -291,15 +302,15 @@ mod tests {
     #[test]
     fn who_waits_for_a_graph_gets_the_next_of_that_procedure() {
         let times = StageTimes::default();
-        assert!(times.next_graph(7, Duration::from_millis(1)).is_none());
+        assert!(times.next_graph(WRITE, Duration::from_millis(1)).is_none());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| times.next_graph(7, Duration::from_secs(60)));
+            let waiting = scope.spawn(|| times.next_graph(WRITE, Duration::from_secs(60)));
             while !waiting.is_finished() {
-                for procedure in [1, 7] {
+                for operation in [Operation::Nfs3(NfsProcedure::Getattr), WRITE] {
                     // Off, and yet due while somebody waits.
                     if times.is_due() {
                         begin(&times);
-                        set_procedure(procedure);
+                        set_operation(operation);
                         finish(&times, || ());
                     }
                 }
@@ -319,7 +330,7 @@ mod tests {
         let times = StageTimes::default();
         for _ in 0..5 {
             begin(&times);
-            set_procedure(7);
+            set_operation(WRITE);
             std::thread::sleep(Duration::from_millis(2));
             finish(&times, || ());
         }
@@ -337,14 +348,5 @@ mod tests {
             receive.is_some_and(|one| one.counts.iter().sum::<u64>() == 5),
             "{classes:?}"
         );
-    }
-
-    #[test]
-    fn a_procedure_beyond_the_table_is_not_recorded() {
-        let times = StageTimes::default();
-        begin(&times);
-        set_procedure(22);
-        finish(&times, || ());
-        assert_eq!(times.report(), StageReport::default());
     }
 }

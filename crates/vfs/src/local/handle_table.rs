@@ -203,7 +203,7 @@ mod tests {
     use std::{fs, thread};
 
     use super::super::handles::HandleSource;
-    use crate::{CreateMode, FsCred, HandleChoice, LocalOptions, LocalVfs, SetAttributes, Vfs};
+    use crate::{CreateMode, FsCred, HandleChoice, LocalOptions, LocalVfs, NewNode, SetAttributes, Vfs};
 
     /// Polls `condition` for a limited time; returns whether it became true.
     fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
@@ -241,7 +241,7 @@ mod tests {
         let changes: [(&str, &(dyn Fn() -> bool + Sync)); 4] = [
             ("made", &|| create(b"made").is_ok()),
             ("directory", &|| {
-                let made = vfs.make_directory(caller, root, b"directory", set);
+                let made = vfs.make(caller, root, b"directory", NewNode::Directory(set));
                 made.value.is_ok()
             }),
             ("linked", &|| {

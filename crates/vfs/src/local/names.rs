@@ -34,12 +34,13 @@ pub(super) fn mknod(
     special: SpecialFile,
     mode: Mode,
 ) -> Result<(), Errno> {
-    let (kind, device) = match special {
-        SpecialFile::CharacterDevice(device) => (FileType::CharacterDevice, device),
-        SpecialFile::BlockDevice(device) => (FileType::BlockDevice, device),
-        SpecialFile::Fifo => (FileType::Fifo, curt_types::Device::default()),
-        SpecialFile::Socket => (FileType::Socket, curt_types::Device::default()),
+    let kind = match special {
+        SpecialFile::CharacterDevice(_) => FileType::CharacterDevice,
+        SpecialFile::BlockDevice(_) => FileType::BlockDevice,
+        SpecialFile::Fifo => FileType::Fifo,
+        SpecialFile::Socket => FileType::Socket,
     };
+    let device = special.device();
     let device = rustix::fs::makedev(device.major, device.minor);
     rustix::fs::mknodat(parent, name, kind, mode, device)
 }
@@ -58,16 +59,6 @@ fn without_name(error: Error) -> Error {
     match error {
         Error::STALE => Errno::NOENT.into(),
         error => error,
-    }
-}
-
-/// The type of the object that MKNOD creates.
-pub(super) const fn kind(special: SpecialFile) -> FileKind {
-    match special {
-        SpecialFile::CharacterDevice(_) => FileKind::CharacterDevice,
-        SpecialFile::BlockDevice(_) => FileKind::BlockDevice,
-        SpecialFile::Fifo => FileKind::Fifo,
-        SpecialFile::Socket => FileKind::Socket,
     }
 }
 
@@ -317,20 +308,20 @@ impl LocalVfs {
     }
 
     /// Creates an object that is not a regular file.
-    pub(super) fn make(
+    pub(super) fn make_node(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
         kind: FileKind,
         set: &SetAttributes,
-        make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+        make: &dyn Fn(BorrowedFd<'_>, Mode) -> Result<(), Errno>,
     ) -> WccResult<CreatedNode> {
         let mut set_later = None;
         let (changed, parent) = self.change(caller, directory, |parent, _| {
             check_new_name(name)?;
             self.identity
-                .with_capabilities(setting(caller), || make(parent))??;
+                .with_capabilities(setting(caller), || make(parent, mode(set)))??;
             let made = self.open_name(parent, name)?;
             let mut node = self.node(made.as_fd()).map_err(without_name)?;
             // A local process has replaced the object: the attributes are not for that one.

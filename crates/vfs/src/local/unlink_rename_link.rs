@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use curt_types::{Attributes, FileKind, PreOpAttr};
+use curt_types::{Attributes, FileKind, PreOpState, Wcc};
 use rustix::fs::{AtFlags, CWD};
 use rustix::path::Arg;
 
@@ -198,12 +198,15 @@ impl LocalVfs {
                 }
             })
         });
-        let wcc = |before: Result<Attributes, Error>| before.ok().as_ref().map(PreOpAttr::from);
+        let wcc = |before: Result<Attributes, Error>, after| Wcc {
+            before: before.ok().as_ref().map(PreOpState::from),
+            after,
+        };
         let [from_before, to_before] = before;
         let [from_after, to_after] = after;
         RenameResult {
-            from: (wcc(from_before), from_after),
-            to: (wcc(to_before), to_after),
+            from: wcc(from_before, from_after),
+            to: wcc(to_before, to_after),
             value,
         }
     }

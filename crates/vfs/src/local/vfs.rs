@@ -1,11 +1,11 @@
 //! The [`Vfs`] of a local tree: each operation resolves its object, sets the caller's credentials,
 //! and calls its module.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::names::LookupWait;
@@ -18,7 +18,7 @@ use crate::result::{
     CreatedNode, FetchOptions, FetchResult, FileSystemSpace, Limits, LinkResult, PostOpResult, ReadResult,
     RenameResult, VfsDirEntry, VfsNode, Visit, WccResult, WriteResult,
 };
-use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Vfs};
+use crate::{MayBlock, NewNode, ReaddirDetail, Vfs};
 
 impl Vfs for LocalVfs {
     fn root(&self) -> NodeHandle {
@@ -200,55 +200,31 @@ impl Vfs for LocalVfs {
         self.commit_data(caller, node)
     }
 
-    fn create(
+    fn make(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        mode: CreateMode<'_>,
+        object: NewNode<'_>,
     ) -> WccResult<CreatedNode> {
-        self.create_file(caller, directory, name, mode)
-    }
-
-    fn make_directory(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode> {
-        self.make(caller, directory, name, FileKind::Directory, set, |parent| {
-            rustix::fs::mkdirat(parent, name, names::mode(set))
-        })
-    }
-
-    fn make_symlink(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode> {
-        self.make(caller, directory, name, FileKind::Symlink, set, |parent| {
-            if target.is_empty() || target.contains(&0) {
-                return Err(Errno::INVAL);
-            }
-            rustix::fs::symlinkat(target, parent, name)
-        })
-    }
-
-    fn make_special(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        special: SpecialFile,
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode> {
-        self.make(caller, directory, name, names::kind(special), set, |parent| {
-            names::mknod(parent, name, special, names::mode(set))
-        })
+        let node = |kind, make: &dyn Fn(BorrowedFd<'_>, Mode) -> Result<(), Errno>| {
+            self.make_node(caller, directory, name, kind, &object.set(), make)
+        };
+        match object {
+            NewNode::File(mode) => self.create_file(caller, directory, name, mode),
+            NewNode::Directory(_) => node(FileKind::Directory, &|parent, mode| {
+                rustix::fs::mkdirat(parent, name, mode)
+            }),
+            NewNode::Symlink(target, _) => node(FileKind::Symlink, &|parent, _| {
+                if target.is_empty() || target.contains(&0) {
+                    return Err(Errno::INVAL);
+                }
+                rustix::fs::symlinkat(target, parent, name)
+            }),
+            NewNode::Special(special, _) => node(special.kind(), &|parent, mode| {
+                names::mknod(parent, name, special, mode)
+            }),
+        }
     }
 
     fn remove(&self, caller: &FsCred<'_>, directory: &NodeHandle, name: &[u8]) -> WccResult<()> {

@@ -275,10 +275,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use std::time::Duration;
 
+    use curt_trace::Operation;
     use curt_trace::stages::StageTimes;
 
     use super::*;
-    use crate::{CreateMode, LocalOptions, SetAttributes, Vfs};
+    use crate::{CreateMode, LocalOptions, NewNode, SetAttributes, Vfs};
 
     /// A tree on a disk with a file that was just looked up; `None` without a disk or if this is
     /// not root.
@@ -297,13 +298,13 @@ mod tests {
 
     /// The call graph of a request that does this.
     fn shown(work: impl Fn()) -> Vec<String> {
-        const NUMBER: u32 = 7;
+        let write = Operation::nfs_named("WRITE").unwrap();
         let times = StageTimes::default();
         let graph = std::thread::scope(|scope| {
-            let asks = scope.spawn(|| times.next_graph(NUMBER, Duration::from_secs(60)));
+            let asks = scope.spawn(|| times.next_graph(write, Duration::from_secs(60)));
             while !asks.is_finished() {
                 stages::begin(&times);
-                stages::set_procedure(NUMBER);
+                stages::set_operation(write);
                 work();
                 stages::finish(&times, || ());
             }
@@ -326,7 +327,12 @@ mod tests {
             let (root, caller) = (vfs.root(), FsCred::ROOT);
             vfs.rename(&caller, &root, from, &root, to).value.unwrap();
         };
-        let link = vfs.make_symlink(&FsCred::ROOT, &vfs.root(), b"link", b"target", &set);
+        let link = vfs.make(
+            &FsCred::ROOT,
+            &vfs.root(),
+            b"link",
+            NewNode::Symlink(b"target", &set),
+        );
         let link = link.value.unwrap().node.handle;
         let own = SetAttributes {
             uid: Some(0),

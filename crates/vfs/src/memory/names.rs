@@ -35,7 +35,7 @@ impl MemoryVfs {
             CreateMode::Unchecked(set) | CreateMode::Guarded(set) => (*set, None),
             CreateMode::Exclusive(verifier) => (SetAttributes::with_mode(0), Some(verifier::times(verifier))),
         };
-        let mut created = self.make(tree, caller, directory, name, body, &set)?;
+        let mut created = self.make_inode(tree, caller, directory, name, body, &set)?;
         if let Some((mtime, atime)) = times {
             let inode = tree.inode_mut(created.node.attributes.fileid);
             (inode.mtime, inode.atime) = (mtime, atime);
@@ -80,7 +80,7 @@ impl MemoryVfs {
     }
 
     /// Creates an object with one name, which must not exist.
-    pub(super) fn make(
+    pub(super) fn make_inode(
         &self,
         tree: &mut MemoryTree,
         caller: &FsCred<'_>,

@@ -1,6 +1,6 @@
 //! The [`Vfs`] of a tree in memory: each operation is one step under the tree's lock.
 
-use curt_types::{Access, Attributes, FileKind, SetAttributes, Stability, Timestamp};
+use curt_types::{Access, Attributes, SetAttributes, Stability, Timestamp, Wcc};
 use rustix::io::Errno;
 
 use super::directory::MemoryDirectory;
@@ -15,7 +15,7 @@ use crate::caller::FsCred;
 use crate::error::Error;
 use crate::handle::NodeHandle;
 use crate::name::{NAME_BYTES_MAX, check_name};
-use crate::{CreateMode, MayBlock, ReaddirDetail, SpecialFile, Vfs};
+use crate::{MayBlock, NewNode, ReaddirDetail, Vfs};
 
 impl Vfs for MemoryVfs {
     fn root(&self) -> NodeHandle {
@@ -142,80 +142,28 @@ impl Vfs for MemoryVfs {
         })
     }
 
-    fn create(
+    fn make(
         &self,
         caller: &FsCred<'_>,
         directory: &NodeHandle,
         name: &[u8],
-        mode: CreateMode<'_>,
-    ) -> WccResult<CreatedNode> {
-        self.change(directory, FaultPoint::Change, |tree, fileid| {
-            self.create_file(tree, caller, fileid, name, mode)
-        })
-    }
-
-    fn make_directory(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        set: &SetAttributes,
+        object: NewNode<'_>,
     ) -> WccResult<CreatedNode> {
         self.change(directory, FaultPoint::Change, |tree, parent| {
-            self.make(
-                tree,
-                caller,
-                parent,
-                name,
-                InodeBody::Directory(MemoryDirectory::new(parent)),
-                set,
-            )
-        })
-    }
-
-    fn make_symlink(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode> {
-        self.change(directory, FaultPoint::Change, |tree, parent| {
-            if target.is_empty() || target.contains(&0) {
-                return Err(Errno::INVAL.into());
-            }
-            let set = SetAttributes {
-                mode: Some(0o777),
-                ..*set
+            let mut set = object.set();
+            let body = match object {
+                NewNode::File(mode) => return self.create_file(tree, caller, parent, name, mode),
+                NewNode::Directory(_) => InodeBody::Directory(MemoryDirectory::new(parent)),
+                NewNode::Symlink(target, _) => {
+                    if target.is_empty() || target.contains(&0) {
+                        return Err(Errno::INVAL.into());
+                    }
+                    set.mode = Some(0o777);
+                    InodeBody::Symlink(target.into())
+                }
+                NewNode::Special(special, _) => InodeBody::Special(special.kind(), special.device()),
             };
-            self.make(
-                tree,
-                caller,
-                parent,
-                name,
-                InodeBody::Symlink(target.into()),
-                &set,
-            )
-        })
-    }
-
-    fn make_special(
-        &self,
-        caller: &FsCred<'_>,
-        directory: &NodeHandle,
-        name: &[u8],
-        special: SpecialFile,
-        set: &SetAttributes,
-    ) -> WccResult<CreatedNode> {
-        self.change(directory, FaultPoint::Change, |tree, parent| {
-            let (kind, device) = match special {
-                SpecialFile::CharacterDevice(device) => (FileKind::CharacterDevice, device),
-                SpecialFile::BlockDevice(device) => (FileKind::BlockDevice, device),
-                SpecialFile::Fifo => (FileKind::Fifo, curt_types::Device::default()),
-                SpecialFile::Socket => (FileKind::Socket, curt_types::Device::default()),
-            };
-            self.make(tree, caller, parent, name, InodeBody::Special(kind, device), set)
+            self.make_inode(tree, caller, parent, name, body, &set)
         })
     }
 
@@ -243,10 +191,10 @@ impl Vfs for MemoryVfs {
         let directories = (tree.resolve(from), tree.resolve(to));
         let attributes =
             |tree: &MemoryTree, of: &Result<u64, Error>| of.ok().map(|fileid| tree.attributes(fileid));
-        let (from_before, to_before) = (
+        let before = [
             attributes(&tree, &directories.0),
             attributes(&tree, &directories.1),
-        );
+        ];
         let value = match directories {
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok(from), Ok(to)) => self
@@ -254,15 +202,13 @@ impl Vfs for MemoryVfs {
                 .strike(FaultPoint::Change)
                 .and_then(|()| self.rename_name(&mut tree, caller, from, from_name, to, to_name)),
         };
+        let wcc = |before: &Option<Attributes>, directory| Wcc {
+            before: before.as_ref().map(Into::into),
+            after: attributes(&tree, directory),
+        };
         RenameResult {
-            from: (
-                from_before.as_ref().map(Into::into),
-                attributes(&tree, &directories.0),
-            ),
-            to: (
-                to_before.as_ref().map(Into::into),
-                attributes(&tree, &directories.1),
-            ),
+            from: wcc(&before[0], &directories.0),
+            to: wcc(&before[1], &directories.1),
             value,
         }
     }

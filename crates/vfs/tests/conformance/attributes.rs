@@ -1,7 +1,7 @@
 //! Reading and setting attributes.
 
 use curt_types::{Access, FileKind, SetAttributes, SetTime, Stability, Timestamp};
-use curt_vfs::{Error, FsCred, HandleChoice, SpecialFile};
+use curt_vfs::{Error, FsCred, HandleChoice, NewNode, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, disk, errno, everywhere, is_root, local};
@@ -20,7 +20,7 @@ fn a_guard_that_does_not_match_changes_nothing() {
         );
         let done = tree.vfs.set_attributes(&OWNER, &file.handle, &set, Some(ctime));
         assert_eq!((done.value, done.after.unwrap().mode), (Ok(()), 0o600));
-        assert_eq!(done.before.unwrap().ctime, ctime);
+        assert_eq!(done.before.unwrap().stamp().changed_at(), Some(ctime));
     });
 }
 
@@ -141,7 +141,7 @@ fn a_setgid_directory_gives_its_group_and_its_bit() {
         let set = SetAttributes::with_mode(0o755);
         let below = tree
             .vfs
-            .make_directory(&OTHER, &directory, b"below", &set)
+            .make(&OTHER, &directory, b"below", NewNode::Directory(&set))
             .value
             .unwrap()
             .node
@@ -195,7 +195,7 @@ fn each_kind_of_object_reports_its_type() {
             let name = format!("special{at}");
             let made = tree
                 .vfs
-                .make_special(&ROOT, &root, name.as_bytes(), special, &set)
+                .make(&ROOT, &root, name.as_bytes(), NewNode::Special(special, &set))
                 .value
                 .unwrap();
             let found = tree.lookup(&root, &name).unwrap();
@@ -205,7 +205,7 @@ fn each_kind_of_object_reports_its_type() {
                 assert_eq!(found.attributes.rdev, number);
                 let refused = tree
                     .vfs
-                    .make_special(&OWNER, &root, b"refused", special, &set)
+                    .make(&OWNER, &root, b"refused", NewNode::Special(special, &set))
                     .value;
                 assert!(matches!(errno(refused), Some(Errno::PERM | Errno::ACCESS)));
             }
@@ -219,12 +219,11 @@ fn a_symlink_returns_its_target_and_its_mode_stays() {
         let root = tree.root();
         let set = SetAttributes::with_mode(0o640);
         let long = vec![b't'; 1000];
-        let link = tree.vfs.make_symlink(
+        let link = tree.vfs.make(
             &OWNER,
             &tree.directory(&root, "d", 0o777).handle,
             b"l",
-            &long,
-            &set,
+            NewNode::Symlink(&long, &set),
         );
         let link = link.value.unwrap().node;
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Reading, writing, committing, truncating.
 
-use curt_types::{SetAttributes, Stability};
-use curt_vfs::{Error, FetchOptions, FetchResult, SpecialFile};
+use curt_types::{PreOpState, SetAttributes, Stability};
+use curt_vfs::{Error, FetchOptions, FetchResult, NewNode, SpecialFile};
 use rustix::io::Errno;
 
 use crate::trees::{OTHER, OWNER, ROOT, errno, everywhere};
@@ -232,11 +232,7 @@ fn a_write_answers_with_what_was_just_before_and_just_after() {
             let changed = tree
                 .vfs
                 .write(&OWNER, &file.handle, turn, b"x", Stability::Unstable);
-            let before = changed.before.unwrap();
-            assert_eq!(
-                (before.size, before.mtime, before.ctime),
-                (last.size, last.mtime, last.ctime)
-            );
+            assert_eq!(changed.before, Some(PreOpState::from(&last)));
             last = changed.after.unwrap();
             assert_eq!(last.size, turn + 1);
         }
@@ -254,7 +250,8 @@ fn writers_of_one_file_never_see_each_other_between_before_and_after() {
                     for _ in 0..200 {
                         let size = tree.attributes(&file).size;
                         let changed = tree.vfs.write(&caller, &file, size, b"x", Stability::Unstable);
-                        let (before, after) = (changed.before.unwrap().size, changed.after.unwrap().size);
+                        let before = changed.before.unwrap().size().unwrap();
+                        let after = changed.after.unwrap().size;
                         let grown = after - before;
                         assert!(grown == u64::from(before == size), "{size}: {before} to {after}");
                     }
@@ -288,7 +285,7 @@ fn only_regular_files_have_data() {
         let set = SetAttributes::with_mode(0o666);
         let fifo = tree
             .vfs
-            .make_special(&ROOT, &root, b"fifo", SpecialFile::Fifo, &set)
+            .make(&ROOT, &root, b"fifo", NewNode::Special(SpecialFile::Fifo, &set))
             .value
             .unwrap()
             .node
@@ -297,14 +294,14 @@ fn only_regular_files_have_data() {
         let device = SpecialFile::CharacterDevice(null);
         let device = tree
             .vfs
-            .make_special(&ROOT, &root, b"null", device, &set)
+            .make(&ROOT, &root, b"null", NewNode::Special(device, &set))
             .value
             .unwrap()
             .node
             .handle;
         let link = tree
             .vfs
-            .make_symlink(&ROOT, &root, b"link", b"file", &set)
+            .make(&ROOT, &root, b"link", NewNode::Symlink(b"file", &set))
             .value
             .unwrap()
             .node

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use curt_types::{Access, SetAttributes, Stability};
 use curt_vfs::{
-    CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NodeHandle, ReaddirDetail, Vfs, Visit,
+    CreateMode, Error, LocalOptions, LocalVfs, MetadataDurability, NewNode, NodeHandle, ReaddirDetail, Vfs,
+    Visit,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -113,8 +114,8 @@ fn a_read_only_file_system_refuses_every_change_by_its_name() {
                 vfs.create(&ROOT, &root, b"new", CreateMode::Exclusive([1; 8]))
                     .value,
             ),
-            errno(vfs.make_directory(&ROOT, &root, b"new", &set).value),
-            errno(vfs.make_symlink(&ROOT, &root, b"new", b"x", &set).value),
+            errno(vfs.make(&ROOT, &root, b"new", NewNode::Directory(&set)).value),
+            errno(vfs.make(&ROOT, &root, b"new", NewNode::Symlink(b"x", &set)).value),
             errno(vfs.remove(&ROOT, &root, b"file").value),
             errno(vfs.rename(&ROOT, &root, b"file", &root, b"new").value),
             errno(vfs.link(&ROOT, &file, &root, b"new").directory.value),

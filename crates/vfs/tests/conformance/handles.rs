@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use curt_types::{SetAttributes, Timestamp};
 use curt_vfs::{
     CreateMode, Error, FsCred, HandleChoice, HandleScheme, LocalOptions, LocalVfs, MemoryOptions,
-    MemoryTreeBuilder, NodeHandle, Vfs,
+    MemoryTreeBuilder, NewNode, NodeHandle, Vfs,
 };
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -21,9 +21,12 @@ fn a_removed_directory_that_somebody_has_open_is_gone_before_anything_else_is_wr
     for tree in local_kinds() {
         let (root, place) = (tree.root(), tree.place.as_ref().unwrap());
         let gone = tree.directory(&root, "gone", 0o777).handle;
-        let link = tree
-            .vfs
-            .make_symlink(&ROOT, &root, b"link", b"target", &SetAttributes::default());
+        let link = tree.vfs.make(
+            &ROOT,
+            &root,
+            b"link",
+            NewNode::Symlink(b"target", &SetAttributes::default()),
+        );
         let link = link.value.unwrap().node.handle;
         let path = place.served.join("gone");
         let _open = std::fs::File::open(&path).unwrap();

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use curt_types::{Access, Attributes, FileKind, SetAttributes, SetTime, Stability};
-use curt_vfs::{CreateMode, Error, FsCred, HandleChoice, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
+use curt_vfs::{
+    CreateMode, Error, FsCred, HandleChoice, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
@@ -191,22 +193,29 @@ impl Side {
             }
             Operation::MakeDirectory(directory, name, mode) => {
                 let set = SetAttributes::with_mode(*mode);
-                self.vfs
-                    .make_directory(caller, &self.at(directory), name_of(*name), &set)
-            }
-            Operation::MakeSymlink(directory, name) => {
-                let set = SetAttributes::with_mode(0o777);
-                self.vfs
-                    .make_symlink(caller, &self.at(directory), name_of(*name), b"../a", &set)
-            }
-            Operation::MakeFifo(directory, name, mode) => {
-                let set = SetAttributes::with_mode(*mode);
-                self.vfs.make_special(
+                self.vfs.make(
                     caller,
                     &self.at(directory),
                     name_of(*name),
-                    SpecialFile::Fifo,
-                    &set,
+                    NewNode::Directory(&set),
+                )
+            }
+            Operation::MakeSymlink(directory, name) => {
+                let set = SetAttributes::with_mode(0o777);
+                self.vfs.make(
+                    caller,
+                    &self.at(directory),
+                    name_of(*name),
+                    NewNode::Symlink(b"../a", &set),
+                )
+            }
+            Operation::MakeFifo(directory, name, mode) => {
+                let set = SetAttributes::with_mode(*mode);
+                self.vfs.make(
+                    caller,
+                    &self.at(directory),
+                    name_of(*name),
+                    NewNode::Special(SpecialFile::Fifo, &set),
                 )
             }
             Operation::Lookup(directory, name) => {
@@ -247,7 +256,7 @@ impl Side {
                 let renamed = self
                     .vfs
                     .rename(caller, &from, name_of(*from_name), &to, name_of(*to_name));
-                (renamed.value, vec![renamed.from.1, renamed.to.1])
+                (renamed.value, vec![renamed.from.after, renamed.to.after])
             }
             Operation::Link(node, directory, name) => {
                 let linked = self

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use curt_types::{Attributes, SetAttributes, Stability};
 use curt_vfs::{
     CreateMode, CreatedNode, Error, FsCred, HandleChoice, LocalOptions, LocalVfs, MemoryOptions, MemoryVfs,
-    MetadataDurability, NodeHandle, ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
+    MetadataDurability, NewNode, NodeHandle, ReaddirDetail, Vfs, VfsNode, Visit, WccResult,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -166,7 +166,9 @@ impl Tree {
     /// A directory, created by root for [`OWNER`].
     pub(crate) fn directory(&self, directory: &NodeHandle, name: &str, mode: u32) -> VfsNode {
         let set = SetAttributes::with_mode(mode);
-        let made = self.vfs.make_directory(&ROOT, directory, name.as_bytes(), &set);
+        let made = self
+            .vfs
+            .make(&ROOT, directory, name.as_bytes(), NewNode::Directory(&set));
         let node = made.value.unwrap().node;
         self.give_away(&node.handle, mode)
     }

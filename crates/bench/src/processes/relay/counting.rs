@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use curt_proto::nfs3::{NfsProcedure, PROGRAM};
-use curt_trace::PROCEDURES;
 
 use super::{Passage, Watch, body, relay, word};
 
@@ -22,7 +21,7 @@ pub struct Counts {
     /// Requests of all programs.
     pub total: u64,
     /// NFS requests, by procedure.
-    pub calls: [u64; PROCEDURES.len()],
+    pub calls: [u64; NfsProcedure::ALL.len()],
     /// Bytes of all replies, with their marks.
     pub received: u64,
     /// Number of READDIRs and READDIRPLUSes.

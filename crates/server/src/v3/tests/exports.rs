@@ -11,7 +11,7 @@ use curt_proto::nfs3::{
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
 use curt_types::SetAttributes;
-use curt_vfs::{FsCred, MemoryVfs, Vfs};
+use curt_vfs::{FsCred, MemoryVfs, NewNode, Vfs};
 use curt_xdr::Opaque;
 
 use super::fixture::{Fixture, bytes_of, memory, place, rules};
@@ -27,11 +27,14 @@ fn mounted(above: ExportRules, below: Option<ExportRules>) -> Fixture {
     let fixture = Fixture::new();
     let set = SetAttributes::with_mode(0o755);
     let disk = memory(3);
-    let made = fixture
-        .vfs
-        .make_directory(&FsCred::ROOT, &fixture.vfs.root(), b"disk", &set);
+    let made = fixture.vfs.make(
+        &FsCred::ROOT,
+        &fixture.vfs.root(),
+        b"disk",
+        NewNode::Directory(&set),
+    );
     made.value.unwrap();
-    let inside = disk.make_directory(&FsCred::ROOT, &disk.root(), b"inside", &set);
+    let inside = disk.make(&FsCred::ROOT, &disk.root(), b"inside", NewNode::Directory(&set));
     inside.value.unwrap();
     let mut exports = vec![export("/one", &fixture.vfs, above)];
     exports.extend(below.map(|rules| export("/one/disk", &disk, rules)));

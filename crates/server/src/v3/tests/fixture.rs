@@ -18,6 +18,7 @@ use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Encode, decode_all};
 
 use crate::file_handle::{ExportId, HandleContents};
+use crate::v3::wire_handle;
 use crate::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
 
 pub(super) const NOW: Timestamp = Timestamp::new(1_000_000, 7);
@@ -94,12 +95,12 @@ impl Fixture {
     pub(super) fn root_of(&self, export: u32) -> NfsFh3 {
         let export = Arc::clone(self.service.exports.current().by_id(ExportId(export)).unwrap());
         let (id, file_system) = (export.id, export.file_system);
-        self.service.key.sign(&HandleContents {
+        wire_handle(&self.service.key.sign(&HandleContents {
             export: id,
             file_system,
             node: export.vfs.root(),
             parent: None,
-        })
+        }))
     }
 
     pub(super) fn root(&self) -> NfsFh3 {

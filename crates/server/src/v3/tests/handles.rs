@@ -6,6 +6,7 @@ use curt_vfs::{HandleScheme, NodeHandle};
 use super::fixture::{Fixture, bytes_of, rules};
 use crate::ExportRules;
 use crate::file_handle::{ExportId, FileSystemId, HandleContents};
+use crate::v3::wire_handle;
 
 /// Arguments of each procedure that begin with this handle and are well formed.
 fn arguments(procedure: NfsProcedure, handle: NfsFh3) -> Vec<u8> {
@@ -93,7 +94,7 @@ fn no_procedure_takes_a_handle_that_is_not_ours() {
             file_system: FileSystemId(file_system),
             node,
         };
-        fixture.service.key.sign(&signed)
+        wire_handle(&fixture.service.key.sign(&signed))
     };
     let gone = NodeHandle::new(node.scheme(), node.kind(), &[0xee; 16]).unwrap();
     let kernel = NodeHandle::new(HandleScheme::Kernel, 1, node.bytes()).unwrap();

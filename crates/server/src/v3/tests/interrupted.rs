@@ -14,12 +14,14 @@ use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_trace::{ServerCounter, ServerCounters};
+use curt_types::Fault;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::decode_all;
 
 use super::fixture::{bytes_of, place, rules};
 use crate::file_handle::{ExportId, HandleContents};
-use crate::request::NfsRequest;
+use crate::replay::{Execution, ExecutionWindow, Replay, Subjects};
+use crate::v3::{ProcedureCall, wire_handle};
 use crate::{ExportDefinition, NfsService, PersistentState, Setup};
 
 /// One run of a server.
@@ -35,6 +37,34 @@ enum Killed {
     BeforeTheChange,
     AfterTheChange,
     AfterTheReplyWasSaved,
+}
+
+/// A call at which the server is killed.
+struct KilledExecution<'r> {
+    when: Killed,
+    execution: ProcedureCall<'r>,
+}
+
+impl Execution for KilledExecution<'_> {
+    fn run(
+        &mut self,
+        repeated: Option<ExecutionWindow>,
+        context: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<Fault>, CallFailure> {
+        match self.when {
+            Killed::BeforeTheChange => Err(CallFailure::NoReply),
+            Killed::AfterTheChange => {
+                self.execution.run(repeated, context, reply)?;
+                Err(CallFailure::NoReply)
+            }
+            Killed::AfterTheReplyWasSaved => self.execution.run(repeated, context, reply),
+        }
+    }
+
+    fn subjects(&self, name: &dyn Fn(&[u8], &[u8]) -> u64) -> Subjects {
+        self.execution.subjects(name)
+    }
 }
 
 impl Run {
@@ -59,12 +89,12 @@ impl Run {
         let mut service = NfsService::new(setup).unwrap();
         service.save_replies().unwrap();
         let export = Arc::clone(service.exports.current().by_id(ExportId(1)).unwrap());
-        let root = service.key.sign(&HandleContents {
+        let root = wire_handle(&service.key.sign(&HandleContents {
             export: export.id,
             file_system: export.file_system,
             node: export.vfs.root(),
             parent: None,
-        });
+        }));
         Self {
             service,
             counters,
@@ -87,27 +117,16 @@ impl Run {
     /// Sends a call at which the server is killed.
     fn killed(self, when: Killed, xid: u32, procedure: NfsProcedure, arguments: &[u8]) {
         let (call, mut context) = call(xid, procedure, arguments);
-        let service = &self.service;
-        let perform = |_, context: &mut CallContext<'_>, reply: &mut Vec<u8>| {
-            let mut request = NfsRequest {
-                service,
-                credential: &call.credential,
-                context,
-            };
-            match when {
-                Killed::BeforeTheChange => return Err(CallFailure::NoReply),
-                Killed::AfterTheChange => {
-                    crate::v3::call(procedure, &mut request, call.arguments, reply)?;
-                    return Err(CallFailure::NoReply);
-                }
-                Killed::AfterTheReplyWasSaved => {}
-            }
-            crate::v3::call(procedure, &mut request, call.arguments, reply)
+        let mut execution = KilledExecution {
+            when,
+            execution: ProcedureCall {
+                service: &self.service,
+                procedure,
+                call: &call,
+            },
         };
-        let mut reply = Vec::new();
-        let answered = service
-            .reply_cache
-            .answer(&call, &mut context, &mut reply, &self.counters, perform);
+        let replay = Replay::ReplyCache(&self.service.reply_cache);
+        let answered = replay.answer(&call, &mut context, &mut Vec::new(), &mut execution);
         assert_eq!(answered.is_ok(), when == Killed::AfterTheReplyWasSaved);
     }
 

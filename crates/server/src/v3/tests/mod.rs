@@ -13,3 +13,4 @@ mod listing;
 mod name_services;
 mod names;
 mod permissions;
+mod statuses;

@@ -1,7 +1,7 @@
 //! The operations by a `Vfs`.
 
 use curt_types::{Access, Device, SetAttributes, SetTime, Stability, Timestamp};
-use curt_vfs::{CreateMode, Error, FsCred, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
+use curt_vfs::{CreateMode, Error, FsCred, NewNode, NodeHandle, ReaddirDetail, SpecialFile, Vfs, Visit};
 use rustix::io::Errno;
 
 use super::Operation::*;
@@ -21,7 +21,7 @@ pub(super) fn by_vfs(
     let root = FsCred::ROOT;
     let plain = SetAttributes::with_mode(0o777);
     let make_directory = |directory: &NodeHandle, name: &[u8]| {
-        vfs.make_directory(&root, directory, name, &plain)
+        vfs.make(&root, directory, name, NewNode::Directory(&plain))
             .value
             .unwrap()
             .node
@@ -77,7 +77,7 @@ fn act(
 ) -> Result<(), Error> {
     let mode = SetAttributes::with_mode(0o6771);
     let special = |special| {
-        vfs.make_special(caller, d, b"new", special, &mode)
+        vfs.make(caller, d, b"new", NewNode::Special(special, &mode))
             .value
             .map(|_| ())
     };
@@ -91,8 +91,14 @@ fn act(
             .create(caller, d, b"new", CreateMode::Guarded(&mode))
             .value
             .map(|_| ()),
-        MakeDirectory => vfs.make_directory(caller, d, b"new", &mode).value.map(|_| ()),
-        MakeSymlink => vfs.make_symlink(caller, d, b"new", b"f", &mode).value.map(|_| ()),
+        MakeDirectory => vfs
+            .make(caller, d, b"new", NewNode::Directory(&mode))
+            .value
+            .map(|_| ()),
+        MakeSymlink => vfs
+            .make(caller, d, b"new", NewNode::Symlink(b"f", &mode))
+            .value
+            .map(|_| ()),
         MakeFifo => special(SpecialFile::Fifo),
         MakeDevice => special(SpecialFile::CharacterDevice(Device { major: 1, minor: 3 })),
         Remove => vfs.remove(caller, d, b"f").value,

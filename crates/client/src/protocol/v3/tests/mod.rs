@@ -14,6 +14,7 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
+use curt_trace::Operation;
 use curt_types::{SetTime, Timestamp};
 use parking_lot::Mutex;
 
@@ -360,7 +361,7 @@ fn requests_are_counted_with_their_bytes_and_refusals() {
         rig.v3
             .rpc
             .statistics()
-            .value(NfsProcedure::Getattr.number(), figure)
+            .value(Operation::Nfs3(NfsProcedure::Getattr), figure)
     };
     let figures = [
         OperationFigure::Operations,

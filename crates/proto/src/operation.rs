@@ -1,0 +1,133 @@
+//! The operations of all programs under one dense index, for tables that have a row for each.
+
+use crate::mount3::{self, MountProcedure};
+use crate::nfs3::{self, NfsProcedure};
+
+/// Declares the procedures of a program: number and name of each, with what its documentation says.
+macro_rules! procedures {
+    (
+        $(#[$outer:meta])* $table:ident, $prefix:literal;
+        $($variant:ident = $number:literal, $name:literal $(, $meaning:literal)?;)*
+    ) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $table {
+            $(#[doc = concat!($prefix, $name, $(": ", $meaning,)? ".")] $variant = $number,)*
+        }
+
+        impl $table {
+            /// Every procedure, in the order of their numbers, which are their indices.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$variant),*];
+
+            /// The RFC's name, without its prefix.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The procedure with this number, if there is one.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number { $($number => Some(Self::$variant),)* _ => None }
+            }
+
+            /// The number on the wire.
+            #[must_use]
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
+        }
+    };
+}
+
+pub(crate) use procedures;
+
+/// What a client asks of a server, in any program and version. NFSv4's operations will follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A procedure of NFSv3.
+    Nfs3(NfsProcedure),
+    /// A procedure of MOUNT; its numbers are the same in versions 1 and 3.
+    Mount(MountProcedure),
+}
+
+impl Operation {
+    /// How many there are: indices are below it.
+    pub const COUNT: usize = Self::MOUNT + MountProcedure::ALL.len();
+    /// The index of MOUNT's first.
+    const MOUNT: usize = NfsProcedure::ALL.len();
+
+    /// The operation that a call asks for, if it is known.
+    #[must_use]
+    pub fn of_call(program: u32, version: u32, procedure: u32) -> Option<Self> {
+        match (program, version) {
+            (nfs3::PROGRAM, nfs3::VERSION) => Self::nfs3(procedure),
+            (mount3::PROGRAM, mount3::VERSION | mount3::VERSION_1) => {
+                MountProcedure::from_number(procedure).map(Self::Mount)
+            }
+            _ => None,
+        }
+    }
+
+    /// The procedure of NFSv3 with this number, if there is one.
+    #[must_use]
+    pub fn nfs3(number: u32) -> Option<Self> {
+        NfsProcedure::from_number(number).map(Self::Nfs3)
+    }
+
+    /// The operations of the NFS program, in the order of their versions and numbers: those that
+    /// statistics of NFS list.
+    pub fn nfs() -> impl Iterator<Item = Self> + Clone {
+        NfsProcedure::ALL.into_iter().map(Self::Nfs3)
+    }
+
+    /// The operation of the NFS program with this name, in upper or lower case.
+    #[must_use]
+    pub fn nfs_named(name: &str) -> Option<Self> {
+        Self::nfs().find(|operation| operation.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Its row in a table that has one for each.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Nfs3(procedure) => procedure as usize,
+            Self::Mount(procedure) => Self::MOUNT + procedure as usize,
+        }
+    }
+
+    /// The RFC's name, without a prefix.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nfs3(procedure) => procedure.name(),
+            Self::Mount(procedure) => procedure.name(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_dense_and_calls_lead_to_them() {
+        let mount = MountProcedure::ALL.map(Operation::Mount);
+        let indices: Vec<_> = Operation::nfs().chain(mount).map(Operation::index).collect();
+        assert_eq!(indices, (0..Operation::COUNT).collect::<Vec<_>>());
+        let read = Operation::of_call(nfs3::PROGRAM, nfs3::VERSION, 6);
+        assert_eq!(read, Operation::nfs_named("read"));
+        assert_eq!(read.map(Operation::name), Some("READ"));
+        let mnt = Some(Operation::Mount(MountProcedure::Mount));
+        assert_eq!(Operation::of_call(mount3::PROGRAM, mount3::VERSION_1, 1), mnt);
+        for (program, version, procedure) in [
+            (nfs3::PROGRAM, nfs3::VERSION, 22),
+            (nfs3::PROGRAM, 4, 1),
+            (mount3::PROGRAM, mount3::VERSION, 6),
+            (100_000, 2, 1),
+        ] {
+            assert_eq!(Operation::of_call(program, version, procedure), None);
+        }
+    }
+}

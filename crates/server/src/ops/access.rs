@@ -1,0 +1,24 @@
+//! ACCESS (RFC 1813 section 3.3.4).
+
+use curt_types::Access;
+
+use super::PostOp;
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// The rights that a read-only export grants to nobody.
+const CHANGES: Access = Access::MODIFY.with(Access::EXTEND).with(Access::DELETE);
+
+/// Which of the rights in `asked` the caller has.
+pub(crate) fn access(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    asked: Access,
+) -> PostOp<Access> {
+    request.may_block_on_metadata(current);
+    let asked = if current.read_only() {
+        asked.without(CHANGES)
+    } else {
+        asked
+    };
+    current.post_op(current.vfs().access(&current.caller(), &current.node, asked))
+}

@@ -1,0 +1,43 @@
+//! LINK (RFC 1813 section 3.3.15).
+
+use curt_types::Wcc;
+
+use super::name::{NamePurpose, check};
+use super::{BothAttributes, BothOp, OpResult, repeated};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// Gives the saved target another name, in the current target.
+pub(crate) fn link(
+    request: &mut NfsRequest<'_, '_>,
+    saved: &VerifiedHandle<'_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+) -> BothOp {
+    let allowed = saved
+        .same_export(current)
+        .and_then(|()| current.writable())
+        .and_then(|()| check(name, NamePurpose::Create));
+    if let Err(fault) = allowed {
+        return saved.both_unchanged(current, Err(fault));
+    }
+    if let Some(window) = request.repeated {
+        let linked = repeated::link(request, saved, current, name, window);
+        return saved.both_unchanged(current, linked);
+    }
+    request.may_block(saved);
+    let linked = saved
+        .vfs()
+        .link(&saved.caller(), &saved.node, &current.node, name);
+    let directory = current.wcc(linked.directory);
+    let object = Wcc {
+        before: None,
+        after: linked.node.map(|node| saved.exported(node)),
+    };
+    OpResult {
+        attributes: BothAttributes {
+            saved: object,
+            current: directory.attributes,
+        },
+        value: directory.value,
+    }
+}

@@ -1,0 +1,36 @@
+//! LOOKUP (RFC 1813 section 3.3.3).
+
+use super::crossing;
+use super::name::{NamePurpose, check};
+use super::{FoundObject, OpResult, PostOp};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// Finds `name` in the current target, whose attributes come with it.
+pub(crate) fn lookup(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+) -> PostOp<FoundObject> {
+    if let Err(fault) = check(name, NamePurpose::Lookup) {
+        return OpResult {
+            attributes: current.attributes(),
+            value: Err(fault),
+        };
+    }
+    if let Some(left) = crossing::leave(request, current, name) {
+        return left;
+    }
+    let (vfs, caller) = (current.vfs(), current.caller());
+    let found = vfs
+        .lookup_nowait(&caller, &current.node, name)
+        .unwrap_or_else(|| {
+            request.context.may_block();
+            vfs.lookup(&caller, &current.node, name)
+        });
+    if let Ok(node) = &found.value
+        && let Some(entered) = crossing::enter(request, current, &node.handle)
+    {
+        return entered;
+    }
+    current.post_op(found).map(|node| current.child(&node, name))
+}

@@ -1,0 +1,48 @@
+//! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
+
+use curt_types::Fault;
+use curt_vfs::{NewNode, SpecialFile};
+
+use super::name::{NamePurpose, check};
+use super::{FoundObject, WccOp, attributes, repeated};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// The bits of a major device number that Linux has.
+const MAJOR_BITS: u32 = 12;
+/// The bits of a minor device number that Linux has.
+const MINOR_BITS: u32 = 20;
+
+/// Makes an object called `name` in the current target.
+pub(crate) fn make(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+    object: NewNode<'_>,
+) -> WccOp<FoundObject> {
+    let allowed = current
+        .writable()
+        .and_then(|()| check(name, NamePurpose::Create))
+        .and_then(|()| check_object(object));
+    if let Err(fault) = allowed {
+        return current.not_begun(fault);
+    }
+    let made = if let Some(window) = request.repeated {
+        repeated::make(request, current, name, object, window)
+    } else {
+        request.may_block(current);
+        let vfs = current.vfs();
+        vfs.make(&current.caller(), &current.node, name, object)
+    };
+    current.wcc(made).map(|made| current.child(&made.node, name))
+}
+
+/// Refuses numbers that would name another device, and attributes that cannot be set.
+fn check_object(object: NewNode<'_>) -> Result<(), Fault> {
+    if let NewNode::Special(SpecialFile::BlockDevice(device) | SpecialFile::CharacterDevice(device), _) =
+        object
+        && (device.major >> MAJOR_BITS != 0 || device.minor >> MINOR_BITS != 0)
+    {
+        return Err(Fault::Inval);
+    }
+    attributes::check(&object.set())
+}

@@ -1,0 +1,74 @@
+//! READ (RFC 1813 section 3.3.6). Data go straight from the file into the reply: small amounts are
+//! copied from the page cache, large ones are sent from it to the socket. Before waiting for a
+//! disk, the thread leaves the connection to others.
+
+use curt_trace::{ServerCounter, probe};
+use curt_types::Fault;
+use curt_vfs::{FetchOptions, FetchResult, PostOpResult};
+
+use super::attributes::MAX_SIZE;
+use super::{OpResult, PostOp};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// The largest READ, WRITE and READDIR, in bytes.
+pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
+
+/// Where data cannot be sent from files: the size in bytes from which copying alone justifies
+/// handing the connection over.
+const LARGE_COPY: u32 = 256 << 10;
+
+/// Reads up to `count` bytes from `offset`: they are appended to `data`, or the result says where
+/// they are.
+pub(crate) fn read(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    offset: u64,
+    count: u32,
+    data: &mut Vec<u8>,
+) -> PostOp<FetchResult> {
+    let count = count.min(TRANSFER_MAX);
+    let (vfs, caller) = (current.vfs(), current.caller());
+    let end = offset.checked_add(u64::from(count));
+    let fetched = if end.is_none_or(|end| end > MAX_SIZE) {
+        // No file reaches beyond the largest offset, and system calls would return an error instead
+        // of no data. Reading nothing still checks whether the caller may read.
+        let PostOpResult { attributes, value } = vfs.read(&caller, &current.node, MAX_SIZE, 0, data);
+        let value = value.map(|read| FetchResult::Copied(curt_vfs::ReadResult { eof: true, ..read }));
+        Some(PostOpResult { attributes, value })
+    } else {
+        let sendfile = request.context.allows_sendfile();
+        let fetch = |wait, data: &mut Vec<u8>| {
+            let how = FetchOptions { sendfile, wait };
+            vfs.fetch(&caller, &current.node, offset, count, how, data)
+        };
+        let ready = if sendfile || count < LARGE_COPY {
+            fetch(false, data)
+        } else {
+            None
+        };
+        ready.or_else(|| {
+            request.context.may_block();
+            fetch(true, data)
+        })
+    };
+    // A tree answers when it may wait.
+    let Some(fetched) = fetched else {
+        return OpResult {
+            attributes: None,
+            value: Err(Fault::Serverfault),
+        };
+    };
+    if let Ok(FetchResult::Copied(read) | FetchResult::FileRange(curt_vfs::FileRange { read, .. })) =
+        &fetched.value
+    {
+        probe!(NfsdRead {
+            fhandle: current.handle_hash(),
+            offset,
+            res: read.count,
+            eof: read.eof
+        });
+        let counters = &request.service.counters;
+        counters.add(ServerCounter::ReadBytes, u64::from(read.count));
+    }
+    current.post_op(fetched)
+}

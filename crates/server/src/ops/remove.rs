@@ -1,0 +1,28 @@
+//! REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
+
+use super::name::{NamePurpose, check};
+use super::{WccOp, repeated};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// Removes `name` from the current target: an empty directory's if that is the purpose, else
+/// anything else's.
+pub(crate) fn remove(
+    request: &mut NfsRequest<'_, '_>,
+    current: &VerifiedHandle<'_>,
+    name: &[u8],
+    purpose: NamePurpose,
+) -> WccOp<()> {
+    if let Err(fault) = current.writable().and_then(|()| check(name, purpose)) {
+        return current.not_begun(fault);
+    }
+    if let Some(window) = request.repeated {
+        return current.wcc(repeated::remove(request, current, window));
+    }
+    request.may_block(current);
+    let (vfs, caller) = (current.vfs(), current.caller());
+    current.wcc(if purpose == NamePurpose::RemoveDirectory {
+        vfs.remove_directory(&caller, &current.node, name)
+    } else {
+        vfs.remove(&caller, &current.node, name)
+    })
+}

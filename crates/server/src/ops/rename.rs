@@ -1,0 +1,39 @@
+//! RENAME (RFC 1813 section 3.3.14).
+
+use curt_types::Fault;
+
+use super::name::{NamePurpose, check};
+use super::{BothAttributes, BothOp, OpResult, repeated};
+use crate::request::{NfsRequest, VerifiedHandle};
+
+/// Renames what is called `from` in the saved target to `to` in the current target.
+pub(crate) fn rename(
+    request: &mut NfsRequest<'_, '_>,
+    saved: &VerifiedHandle<'_>,
+    current: &VerifiedHandle<'_>,
+    from: &[u8],
+    to: &[u8],
+) -> BothOp {
+    let allowed = saved
+        .same_export(current)
+        .and_then(|()| saved.writable())
+        .and_then(|()| check(from, NamePurpose::Rename))
+        .and_then(|()| check(to, NamePurpose::Rename));
+    if let Err(fault) = allowed {
+        return saved.both_unchanged(current, Err(fault));
+    }
+    if let Some(window) = request.repeated {
+        let renamed = repeated::rename(request, saved, current, to, window);
+        return saved.both_unchanged(current, renamed);
+    }
+    request.may_block(saved);
+    let vfs = saved.vfs();
+    let renamed = vfs.rename(&saved.caller(), &saved.node, from, &current.node, to);
+    OpResult {
+        attributes: BothAttributes {
+            saved: saved.exported_wcc(renamed.from),
+            current: current.exported_wcc(renamed.to),
+        },
+        value: renamed.value.map_err(Fault::from),
+    }
+}

@@ -1,0 +1,325 @@
+//! Calls that an earlier run of the server began and did not answer.
+//!
+//! Whether such a call changed anything is not known. When its client sends it again, it is
+//! executed; if it then fails as a call does that was executed before (the name that it makes
+//! exists; there is none that it takes away), the tree is looked at (`ops::repeated`). Before that,
+//! this module says whether another call is known to have made the same change since, for of two
+//! clients that made one directory only one may be told so.
+//!
+//! Nothing is remembered for longer than replies are kept, and nothing at all if there is no such
+//! call.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use curt_types::{Fault, Timestamp};
+use parking_lot::Mutex;
+
+use super::super::{ExecutionWindow, Subjects};
+use super::fingerprint::Fingerprint;
+use super::table::ReplyCacheKey;
+
+/// How many changes are remembered that calls have made since. Beyond that interrupted calls are
+/// forgotten.
+const CHANGES_MAX: usize = 64 << 10;
+
+/// More than any step of the coarse clock that file systems take their times from.
+const GRAIN: Duration = Duration::from_millis(20);
+
+/// A call that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) key: ReplyCacheKey,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) subjects: Subjects,
+    /// When, on a clock that all processes of this boot share.
+    pub(super) at: Duration,
+    /// When, on the clock that file systems take their times from.
+    pub(super) time: Timestamp,
+}
+
+impl Subjects {
+    /// The names that it changes, and whether it makes them.
+    fn changes(self) -> impl Iterator<Item = (u64, bool)> {
+        let changes = [(self.taken, false), (self.made, true)];
+        changes.into_iter().filter(|(name, _)| *name != 0)
+    }
+
+    /// The change that shows whether the call was executed: a rename takes its name away, whatever
+    /// it replaces.
+    fn mark(self) -> Option<(u64, bool)> {
+        self.changes().next()
+    }
+}
+
+/// What a call did to a name last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LastChange {
+    /// Whether the name was made, or taken away.
+    is_made: bool,
+    at: Duration,
+}
+
+/// That an interrupted call made its change, as far as calls can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// When it was executed, if it was.
+    pub(super) window: ExecutionWindow,
+    /// What another call had done before.
+    before: Option<LastChange>,
+}
+
+/// All such calls.
+#[derive(Default)]
+pub(super) struct InterruptedCalls {
+    /// Relaxed: who misses a call that is being forgotten looks for it under the lock.
+    any: AtomicBool,
+    known: Mutex<KnownCalls>,
+}
+
+#[derive(Default)]
+struct KnownCalls {
+    calls: HashMap<ReplyCacheKey, Begun>,
+    /// The last change of each name, by the calls that are known.
+    changes: HashMap<u64, LastChange>,
+    until: Timestamp,
+    /// When the last of `calls` is too old.
+    end: Duration,
+}
+
+impl InterruptedCalls {
+    /// Remembers calls, each of which may be executed until `age` after its beginning, and those
+    /// that were answered.
+    pub(super) fn new(
+        calls: impl Iterator<Item = Begun>,
+        answered: impl Iterator<Item = (Subjects, Duration)>,
+        until: Timestamp,
+        age: Duration,
+    ) -> Self {
+        let mut known = KnownCalls {
+            until,
+            ..KnownCalls::default()
+        };
+        for call in calls {
+            known.end = known.end.max(call.at + age);
+            // Of a call that was interrupted in two runs, the first may have executed it.
+            let first = known.calls.entry(call.key).or_insert(call);
+            if first.fingerprint != call.fingerprint {
+                *first = call;
+            }
+        }
+        if !known.calls.is_empty() {
+            for (subjects, at) in answered {
+                known.changed(subjects, at);
+            }
+        }
+        Self {
+            any: AtomicBool::new(!known.calls.is_empty()),
+            known: Mutex::new(known),
+        }
+    }
+
+    /// The call that now comes again, if it was interrupted. Another call of its number says that
+    /// its client is done with it.
+    pub(super) fn take(&self, key: ReplyCacheKey, fingerprint: Fingerprint, now: Duration) -> Option<Begun> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut known = self.known.lock();
+        let call = known.calls.remove(&key);
+        let in_time = now < known.end;
+        call.filter(|call| call.fingerprint == fingerprint && in_time)
+    }
+
+    /// Has `call`, which failed, be the one that made its change, unless it failed otherwise than a
+    /// call that was executed before, or another made that change since it began, or so shortly
+    /// before that no ctime tells.
+    pub(super) fn claim(&self, call: &Begun, failed: Fault, now: Duration) -> Option<Claim> {
+        let (name, is_made) = call.subjects.mark()?;
+        if failed != if is_made { Fault::Exist } else { Fault::Noent } {
+            return None;
+        }
+        let mut known = self.known.lock();
+        let is_others = |last: &LastChange| last.is_made == is_made && last.at + GRAIN >= call.at;
+        if known.changes.get(&name).is_some_and(is_others) {
+            return None;
+        }
+        let window = ExecutionWindow {
+            from: call.time,
+            until: known.until,
+        };
+        let before = known.changes.insert(name, LastChange { is_made, at: now });
+        Some(Claim { window, before })
+    }
+
+    /// Takes a claim back: the tree shows that the call changed nothing.
+    pub(super) fn unclaim(&self, call: &Begun, claim: Claim) {
+        let Some((name, _)) = call.subjects.mark() else {
+            return;
+        };
+        let mut known = self.known.lock();
+        match claim.before {
+            Some(before) => known.changes.insert(name, before),
+            None => known.changes.remove(&name),
+        };
+    }
+
+    /// Notes that another call made its changes.
+    pub(super) fn changed(&self, subjects: Subjects, now: Duration) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut known = self.known.lock();
+        if now >= known.end || known.changes.len() >= CHANGES_MAX {
+            *known = KnownCalls::default();
+            self.any.store(false, Ordering::Relaxed);
+        } else {
+            known.changed(subjects, now);
+        }
+    }
+}
+
+impl KnownCalls {
+    fn changed(&mut self, subjects: Subjects, at: Duration) {
+        for (name, is_made) in subjects.changes() {
+            let change = LastChange { is_made, at };
+            let last = self.changes.entry(name).or_insert(change);
+            if last.at <= at {
+                *last = change;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: Duration = Duration::from_secs(120);
+    const UNTIL: Timestamp = Timestamp::new(2000, 0);
+
+    fn call(xid: u32, at: u64, subjects: Subjects) -> Begun {
+        let peer = std::net::IpAddr::from([10, 0, 0, 1]);
+        Begun {
+            key: ReplyCacheKey { peer, xid },
+            fingerprint: Fingerprint(1),
+            subjects,
+            at: Duration::from_secs(at),
+            time: Timestamp::new(1000 + i64::try_from(at).unwrap_or(0), 0),
+        }
+    }
+
+    fn interrupted(calls: &[Begun], answered: &[(Subjects, u64)]) -> InterruptedCalls {
+        let answered = answered
+            .iter()
+            .map(|(subjects, at)| (*subjects, Duration::from_secs(*at)));
+        InterruptedCalls::new(calls.iter().copied(), answered, UNTIL, AGE)
+    }
+
+    /// Claims the change of a call that failed as if it had been executed before.
+    fn claim(calls: &InterruptedCalls, call: &Begun) -> Option<Claim> {
+        let (other, failed) = match call.subjects.mark() {
+            Some((_, false)) => (Fault::Exist, Fault::Noent),
+            _ => (Fault::Noent, Fault::Exist),
+        };
+        assert_eq!(calls.claim(call, other, NOW), None);
+        calls.claim(call, failed, NOW)
+    }
+
+    const MADE: Subjects = Subjects { made: 5, taken: 0 };
+    const TAKEN: Subjects = Subjects { made: 0, taken: 5 };
+    const NOW: Duration = Duration::from_secs(100);
+
+    #[test]
+    fn a_call_is_found_once_by_its_number_and_content_while_it_is_young() {
+        let one = call(1, 90, MADE);
+        let all = || interrupted(&[one], &[]);
+        let calls = all();
+        assert_eq!(calls.take(one.key, one.fingerprint, NOW), Some(one));
+        assert_eq!(calls.take(one.key, one.fingerprint, NOW), None);
+        assert_eq!(all().take(one.key, Fingerprint(2), NOW), None);
+        let late = one.at + AGE;
+        assert_eq!(all().take(one.key, one.fingerprint, late), None);
+        assert_eq!(interrupted(&[], &[]).take(one.key, one.fingerprint, NOW), None);
+    }
+
+    #[test]
+    fn a_call_that_was_interrupted_twice_may_have_been_executed_the_first_time() {
+        let (first, second) = (call(1, 80, MADE), call(1, 90, MADE));
+        let taken = interrupted(&[first, second], &[]).take(first.key, first.fingerprint, NOW);
+        assert_eq!(taken, Some(first));
+        // With another content it is another call.
+        let other = Begun {
+            fingerprint: Fingerprint(2),
+            ..second
+        };
+        let taken = interrupted(&[first, other], &[]).take(first.key, Fingerprint(2), NOW);
+        assert_eq!(taken, Some(other));
+    }
+
+    #[test]
+    fn of_two_calls_that_make_or_take_one_name_one_is_told_that_it_did() {
+        let renamed = Subjects { made: 9, taken: 5 };
+        for (subjects, others, is_the_same) in [
+            (MADE, MADE, true),
+            (TAKEN, TAKEN, true),
+            (renamed, TAKEN, true),
+            (TAKEN, renamed, true),
+            // A name that a rename made is not made again.
+            (Subjects { made: 9, taken: 0 }, renamed, true),
+            (MADE, TAKEN, false),
+            (TAKEN, MADE, false),
+            (MADE, Subjects { made: 6, taken: 0 }, false),
+            // Two names may be renamed to one, one after the other.
+            (renamed, Subjects { made: 9, taken: 6 }, false),
+        ] {
+            let own = call(1, 90, subjects);
+            for (at, is_since) in [(89, false), (90, true), (95, true)] {
+                let calls = interrupted(&[own], &[(others, at)]);
+                let claimed = claim(&calls, &own).is_some();
+                assert_eq!(
+                    claimed,
+                    !(is_since && is_the_same),
+                    "{subjects:?} {others:?} at {at}"
+                );
+            }
+            // The other call may come in this run, answered or claimed.
+            let calls = interrupted(&[own], &[]);
+            calls.changed(others, NOW);
+            assert_eq!(claim(&calls, &own).is_some(), !is_the_same);
+        }
+        let (one, other) = (call(1, 90, MADE), call(2, 91, MADE));
+        let calls = interrupted(&[one, other], &[]);
+        let window = ExecutionWindow {
+            from: one.time,
+            until: UNTIL,
+        };
+        let claimed = claim(&calls, &one).expect("no other is known");
+        assert_eq!(claimed.window, window);
+        assert_eq!(claim(&calls, &other), None);
+        calls.unclaim(&one, claimed);
+        assert!(claim(&calls, &other).is_some());
+        assert_eq!(claim(&calls, &call(3, 90, Subjects::default())), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_in_number_and_time() {
+        let one = call(1, 90, MADE);
+        let calls = interrupted(&[one], &[]);
+        for name in 0..=CHANGES_MAX as u64 {
+            calls.changed(
+                Subjects {
+                    made: 0,
+                    taken: name + 1,
+                },
+                NOW,
+            );
+        }
+        assert_eq!(calls.take(one.key, one.fingerprint, NOW), None);
+        assert!(calls.known.lock().changes.is_empty());
+        let calls = interrupted(&[one], &[]);
+        calls.changed(TAKEN, one.at + AGE);
+        assert!(calls.known.lock().changes.is_empty() && !calls.any.load(Ordering::Relaxed));
+    }
+}

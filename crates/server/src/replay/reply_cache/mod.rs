@@ -1,0 +1,350 @@
+//! Replies that were sent, for calls that come twice (RFC 1813 section 4.5, the duplicate request
+//! cache).
+//!
+//! The reply of each call that changes names or attributes is kept for a while, and a call that is
+//! the same in every byte that means something, from the same address and with the same transaction
+//! number, is answered with it, over whatever connection and from whatever port it comes.
+//!
+//! What is kept in memory goes with the process. So calls and replies are saved as well
+//! ([`saved`]), in a file that a server which is killed leaves to the next one, and calls that were
+//! begun and not answered are recognised ([`interrupted`]).
+//!
+//! Invariants: no caller is answered with what was said to another (a keyed hash over the
+//! credential and arguments must agree, too); what is kept is bounded in number and bytes, and a
+//! client that sends much displaces its own replies first; no lock is held while a call is
+//! executed; a call that is being executed when its duplicate comes is not executed twice.
+
+mod fingerprint;
+mod interrupted;
+mod saved;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use curt_rpc::clock::TimeSource;
+use curt_rpc::message::CallMessage;
+use curt_rpc::server::{CallContext, CallFailure};
+use curt_trace::events::{ShortText, procedure_name};
+use curt_trace::{ServerCounter, ServerCounters, probe};
+use curt_types::Timestamp;
+use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::fingerprint::{Fingerprint, FingerprintHasher};
+use self::interrupted::{Begun, InterruptedCalls};
+use self::saved::SavedReplies;
+use self::table::{ExecutionId, ReplyCacheKey, ReplyCacheLookup, ReplyCacheShardLimits, ReplyCacheTable};
+use super::Execution;
+
+/// The longest reply that is kept, in bytes. The longest there is, of a RENAME or a CREATE, has
+/// less than 300.
+pub(crate) const REPLY_MAX: usize = 1024;
+
+/// How much is kept and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplyCacheLimits {
+    /// Replies at once, a multiple of the number of shards.
+    pub(crate) entries: usize,
+    /// Bytes of replies at once, what it costs to find them included.
+    pub(crate) bytes: usize,
+    /// How long a reply is kept: a client that has not asked again by then does not ask again with
+    /// the same number.
+    pub(crate) age: Duration,
+    /// How long a duplicate waits for the end of the first. After that it is dropped; the first
+    /// one's reply still comes, and so may another duplicate.
+    pub(crate) wait: Duration,
+    /// How many duplicates wait at once, each with a serving thread. One more is dropped.
+    pub(crate) waiters: usize,
+}
+
+impl Default for ReplyCacheLimits {
+    fn default() -> Self {
+        Self {
+            entries: 32_768,
+            bytes: 16 << 20,
+            age: Duration::from_secs(120),
+            wait: Duration::from_secs(10),
+            waiters: 32,
+        }
+    }
+}
+
+/// As many locks as threads could want at once on machines of today.
+const SHARDS: usize = 32;
+
+/// What was answered lately.
+pub(crate) struct ReplyCache {
+    shards: Box<[ReplyCacheShard]>,
+    fingerprints: FingerprintHasher,
+    bounds: ReplyCacheLimits,
+    waiters: AtomicUsize,
+    saved: Option<SavedReplies>,
+    interrupted: InterruptedCalls,
+    clock: TimeSource,
+    counters: Arc<ServerCounters>,
+}
+
+struct ReplyCacheShard {
+    table: Mutex<ReplyCacheTable>,
+    /// Rung whenever a call of this shard has ended.
+    ended: Condvar,
+}
+
+impl ReplyCache {
+    /// An empty one. `secret` keeps peers from making calls that look the same to it.
+    pub(crate) fn new(
+        bounds: ReplyCacheLimits,
+        secret: [u8; 16],
+        clock: TimeSource,
+        counters: Arc<ServerCounters>,
+    ) -> Self {
+        let each = ReplyCacheShardLimits {
+            entries: (bounds.entries / SHARDS).max(1),
+            bytes: bounds.bytes / SHARDS,
+            age: bounds.age,
+        };
+        let shard = || ReplyCacheShard {
+            table: Mutex::new(ReplyCacheTable::new(each)),
+            ended: Condvar::new(),
+        };
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            fingerprints: FingerprintHasher::new(secret),
+            bounds,
+            waiters: AtomicUsize::new(0),
+            saved: None,
+            interrupted: InterruptedCalls::default(),
+            clock,
+            counters,
+        }
+    }
+
+    /// From now on saves calls and replies in the file at `path`, and knows those of earlier runs
+    /// that are in it.
+    pub(crate) fn save(&mut self, path: &Path, secret: &[u8; 16]) -> io::Result<()> {
+        let (saved, calls) = SavedReplies::open(path, secret)?;
+        let now = self.now();
+        let is_young = |at: Duration| now.saturating_sub(at) < self.bounds.age;
+        let mut answered = Vec::new();
+        for call in &calls {
+            let Some((since, reply)) = call.answer.as_ref().filter(|(since, _)| is_young(*since)) else {
+                continue;
+            };
+            let Begun { key, fingerprint, .. } = call.begun;
+            let mut table = self.shard(&key).table.lock();
+            if table.restore(key, fingerprint, *since, reply) {
+                self.counters.count(ServerCounter::ReplyCacheRestored);
+            }
+            if is_success(reply) {
+                answered.push((call.begun.subjects, *since));
+            }
+        }
+        let unanswered = calls.iter().filter(|call| call.answer.is_none());
+        let begun = unanswered
+            .map(|call| call.begun)
+            .filter(|begun| is_young(begun.at));
+        self.interrupted =
+            InterruptedCalls::new(begun, answered.into_iter(), latest_change_time(), self.bounds.age);
+        self.saved = Some(saved);
+        Ok(())
+    }
+
+    fn shard(&self, key: &ReplyCacheKey) -> &ReplyCacheShard {
+        &self.shards[self.fingerprints.place(key) % SHARDS]
+    }
+
+    /// Answers `call` with what it was answered before, or by its execution, whose reply is kept.
+    pub(super) fn answer(
+        &self,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+        execution: &mut dyn Execution,
+    ) -> Result<(), CallFailure> {
+        let counters = &*self.counters;
+        let key = ReplyCacheKey {
+            peer: context.peer().ip(),
+            xid: call.xid,
+        };
+        let fingerprint = self.fingerprints.of(call, context.peer());
+        let shard = self.shard(&key);
+        let mut table = shard.table.lock();
+        loop {
+            match table.lookup(key, fingerprint, self.now()) {
+                ReplyCacheLookup::Replay(kept) => {
+                    reply.extend_from_slice(&kept.reply);
+                    counters.count(ServerCounter::ReplyCacheHit);
+                    if kept.is_restored {
+                        counters.count(ServerCounter::ReplyCacheHitRestored);
+                    }
+                    trace_duplicate(call, context, "answered as then");
+                    return Ok(());
+                }
+                ReplyCacheLookup::Execute(ticket) => {
+                    drop(table);
+                    counters.count(ServerCounter::ReplyCacheMiss);
+                    let mut running = ExecutingCall {
+                        shard,
+                        key,
+                        ticket,
+                        is_cached: false,
+                    };
+                    let start = reply.len();
+                    self.execute(key, fingerprint, call, context, reply, execution)?;
+                    if !self.insert(&mut running, reply.get(start..).unwrap_or_default()) {
+                        counters.count(ServerCounter::ReplyCacheNotCached);
+                    }
+                    return Ok(());
+                }
+                ReplyCacheLookup::ExecuteUncached => {
+                    drop(table);
+                    counters.count(ServerCounter::ReplyCacheNotCached);
+                    return execution.run(None, context, reply).map(|_| ());
+                }
+                ReplyCacheLookup::Running(first) => {
+                    drop(table);
+                    // The calls behind it are not to wait.
+                    context.may_block();
+                    if !self.wait(shard, key, first) {
+                        counters.count(ServerCounter::ReplyCacheDropped);
+                        trace_duplicate(call, context, "still being executed");
+                        return Err(CallFailure::NoReply);
+                    }
+                    table = shard.table.lock();
+                }
+            }
+        }
+    }
+
+    /// Executes a call that is not known, and saves that it begins and how it ends.
+    fn execute(
+        &self,
+        key: ReplyCacheKey,
+        fingerprint: Fingerprint,
+        call: &CallMessage<'_>,
+        context: &mut CallContext<'_>,
+        reply: &mut Vec<u8>,
+        execution: &mut dyn Execution,
+    ) -> Result<(), CallFailure> {
+        let Some(saved) = &self.saved else {
+            return execution.run(None, context, reply).map(|_| ());
+        };
+        let interrupted = self.interrupted.take(key, fingerprint, self.now());
+        let begun = interrupted.unwrap_or_else(|| Begun {
+            key,
+            fingerprint,
+            subjects: execution.subjects(&|directory, name| self.fingerprints.of_name(directory, name)),
+            at: self.now(),
+            time: earliest_change_time(),
+        });
+        let number = saved.begin(&begun);
+        let start = reply.len();
+        let mut failed = execution.run(None, context, reply)?;
+        if let (Some(_), Some(fault)) = (interrupted, failed)
+            && let Some(claim) = self.interrupted.claim(&begun, fault, self.now())
+        {
+            let mut own = Vec::new();
+            if execution.run(Some(claim.window), context, &mut own)?.is_some() {
+                self.interrupted.unclaim(&begun, claim);
+            } else {
+                failed = None;
+                reply.truncate(start);
+                reply.append(&mut own);
+                self.counters.count(ServerCounter::ReplyCacheRecognised);
+                trace_duplicate(call, context, "executed before the restart");
+            }
+        }
+        if failed.is_none() {
+            self.interrupted.changed(begun.subjects, self.now());
+        }
+        if let Some(number) = number {
+            saved.answer(number, &begun, self.now(), reply.get(start..).unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Keeps the reply to a call that was executed; whether it did.
+    fn insert(&self, running: &mut ExecutingCall<'_>, reply: &[u8]) -> bool {
+        if reply.len() > REPLY_MAX {
+            return false;
+        }
+        let mut table = running.shard.table.lock();
+        running.is_cached = table.insert(running.key, running.ticket, reply, self.now());
+        running.is_cached
+    }
+
+    /// A time that all processes of this boot share, and that no administrator sets.
+    fn now(&self) -> Duration {
+        self.clock.since_boot()
+    }
+
+    /// Waits for the end of a call that another thread executes; whether it came in time.
+    fn wait(&self, shard: &ReplyCacheShard, key: ReplyCacheKey, first: ExecutionId) -> bool {
+        // Relaxed: a bound, which orders nothing.
+        let allowed = self.waiters.fetch_add(1, Ordering::Relaxed) < self.bounds.waiters;
+        let mut table = shard.table.lock();
+        let runs = |table: &mut ReplyCacheTable| allowed && table.is_running(key, first);
+        shard.ended.wait_while_for(&mut table, runs, self.bounds.wait);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        allowed && !table.is_running(key, first)
+    }
+}
+
+/// The earliest time that a file system may give to a change made from now on: that of the coarse
+/// clock.
+fn earliest_change_time() -> Timestamp {
+    timestamp(ClockId::RealtimeCoarse)
+}
+
+/// The latest time that a file system may have given to a change made until now: since Linux 6.13
+/// some use the fine clock where a time has been asked for (multigrain timestamps).
+fn latest_change_time() -> Timestamp {
+    timestamp(ClockId::Realtime)
+}
+
+fn timestamp(clock: ClockId) -> Timestamp {
+    let time = clock_gettime(clock);
+    Timestamp::new(time.tv_sec, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Whether results are those of a success: in every version they begin with a status, which then
+/// is zero.
+fn is_success(results: &[u8]) -> bool {
+    results.starts_with(&[0; 4])
+}
+
+/// Tells that a call had come before.
+fn trace_duplicate(call: &CallMessage<'_>, context: &CallContext<'_>, reason: &str) {
+    probe!(NfsdDrcFound {
+        xid: call.xid,
+        procedure: procedure_name(call.program, call.version, call.procedure).bytes(),
+        peer: ShortText::of(context.peer()).bytes(),
+        reason
+    });
+}
+
+/// A call that is being executed, until this goes: also by a panic. A duplicate that waits is then
+/// executed itself, if nothing was kept.
+struct ExecutingCall<'a> {
+    shard: &'a ReplyCacheShard,
+    key: ReplyCacheKey,
+    ticket: ExecutionId,
+    is_cached: bool,
+}
+
+impl Drop for ExecutingCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_cached {
+            self.shard.table.lock().abandon(self.key, self.ticket);
+        }
+        self.shard.ended.notify_all();
+    }
+}
