@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use curt_mount::daemon::{self, MountProgress, MountSpec};
 use curt_mount::helper::{ExitStatus, HelperArguments, MountFailure};
 use curt_mount::options::{self, MountSource, OptionError, ParsedOptions, Remark};
-use curt_trace::control::{self, ControlError, Remount};
+use curt_observe::control::{self, ControlError, Remount};
 use rustix::process::Signal;
 
 use crate::logs;

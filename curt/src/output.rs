@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use curt_trace::control::mountstats::write_whole;
+use curt_observe::control::mountstats::write_whole;
 
 use crate::errors;
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use curt_bench::workload::Workload;
+use curt_observe::Operation;
 use curt_tests::capture::Capture;
 use curt_tests::curt::{CurtServe, program, tree};
 use curt_tests::kernel::{ClientJob, KernelNumber, linux_client};
 use curt_tests::network::Network;
 use curt_tests::process::until;
-use curt_trace::Operation;
 
 const SECONDS: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(800);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use curt_trace::{Operation, ProcedureCalls};
+use curt_observe::{Operation, ProcedureCalls};
 use serde::{Deserialize, Serialize};
 
 pub mod chart;
@@ -13,7 +13,7 @@ pub mod ratios;
 mod requests {
     use std::collections::BTreeMap;
 
-    use curt_trace::ProcedureCalls;
+    use curt_observe::ProcedureCalls;
     use serde::ser::SerializeMap;
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -5,7 +5,7 @@ use std::io::{BufReader, Cursor};
 use std::str::FromStr;
 use std::time::Duration;
 
-use curt_trace::ProcedureCalls;
+use curt_observe::ProcedureCalls;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 
 use crate::trace::WorkloadTrace;

@@ -13,9 +13,9 @@ use curt_bench::tree::WorkloadTree;
 use curt_client::{
     Caller, ClientOptions, DirEmit, Errno, InodeId, LookupResult, OpenFlags, RenameMode, Superblock, ops,
 };
+use curt_observe::ProcedureCalls;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
-use curt_trace::ProcedureCalls;
 use curt_types::{FileKind, SetAttributes, SetTime};
 use curt_vfs::MemoryOptions;
 

@@ -15,8 +15,8 @@ use curt_bench::library::{InProcessServer, replay};
 use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_client::{Caller, ClientOptions};
+use curt_observe::ProcedureCalls;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
-use curt_trace::ProcedureCalls;
 
 const REQUEST: Duration = Duration::from_micros(200);
 const VIEW_PAUSE: Duration = Duration::from_secs(1);

@@ -14,12 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{
     CacheOptions, Moment, ServerClock,
     prefetch::PrefetchBenefit,
     retransmitted::{ClockOffset, Execution},
 };
-use curt_trace::{ClientCounter, ClientCounters};
 use curt_types::Timestamp;
 use parking_lot::{Mutex, RwLock};
 

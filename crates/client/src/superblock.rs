@@ -12,9 +12,9 @@ use std::{
     time::Duration,
 };
 
+use curt_observe::{ClientCounter, ClientCounters, ClientSnapshot};
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
-use curt_trace::{ClientCounter, ClientCounters, ClientSnapshot};
 use curt_types::{FileHandle, FileKind};
 use rustix::io::Errno;
 

@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::scope;
 use curt_rpc::client::Interrupt;
-use curt_trace::scope;
 use parking_lot::{Condvar, Mutex};
 
 use crate::environment::{Background, BackgroundTask, Clock};

@@ -14,6 +14,7 @@ use curt_client::{
     protocol::{OpenCaller, OpenContext, OperationFigure, Protocol, RpcCaller, RpcClient, v3::NfsV3},
     threads::MonotonicClock,
 };
+use curt_observe::Operation;
 use curt_rpc::{
     auth::RpcCredential,
     client::{
@@ -21,7 +22,6 @@ use curt_rpc::{
         TcpTransport, Transport,
     },
 };
-use curt_trace::Operation;
 use curt_types::{FileHandle, Stability};
 use rustix::io::Errno;
 

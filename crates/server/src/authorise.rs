@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use curt_observe::events::{ShortText, handle_hash};
+use curt_observe::stages::{self, RequestStage};
+use curt_observe::{ServerCounter, probe};
 use curt_proto::nfs3::NfsStat3;
 use curt_rpc::auth::AuthStatus;
 use curt_rpc::server::CallFailure;
-use curt_trace::events::{ShortText, handle_hash};
-use curt_trace::stages::{self, RequestStage};
-use curt_trace::{ServerCounter, probe};
 use curt_types::{Fault, FileHandle};
 use curt_vfs::MayBlock;
 

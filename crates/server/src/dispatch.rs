@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use curt_observe::events::{ShortText, procedure_name};
+use curt_observe::stages::StageTimes;
+use curt_observe::{ServerCounter, probe};
 use curt_proto::{mount3, nfs3};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService};
-use curt_trace::events::{ShortText, procedure_name};
-use curt_trace::stages::StageTimes;
-use curt_trace::{ServerCounter, probe};
 
 use crate::service::NfsService;
 use crate::{mount3 as mount, v3};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use curt_observe::stages::{self, RequestStage};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::server::{CallContext, CallFailure};
-use curt_trace::stages::{self, RequestStage};
 use curt_types::{Attributes, Fault, FileHandle, FileKind, Wcc};
 use curt_vfs::{FsCred, MayBlock, NodeHandle, PostOpResult, Vfs, VfsNode, WccResult};
 
@@ -89,7 +89,7 @@ impl<'r> VerifiedHandle<'r> {
 
     /// The hash that stands for the handle in events.
     pub(crate) fn handle_hash(&self) -> u32 {
-        curt_trace::events::handle_hash(self.handle().as_bytes())
+        curt_observe::events::handle_hash(self.handle().as_bytes())
     }
 
     pub(crate) fn caller(&self) -> FsCred<'_> {

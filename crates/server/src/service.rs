@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ServerCounters, probe};
 use curt_proto::{mount3, nfs3};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CALL_HEADER_MAX;
-use curt_trace::{ServerCounters, probe};
 use curt_vfs::FileCacheCounters;
 
 use crate::authorisation_cache::AuthorisationCaches;

@@ -8,6 +8,7 @@ mod calling;
 use std::path::Path;
 use std::sync::Arc;
 
+use curt_observe::ServerCounters;
 use curt_proto::nfs3::{
     self, CreateArguments, CreateHow, CreateOk, CreateVerifier, DirOpArgs, Fattr, Filename, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, WccData,
@@ -15,7 +16,6 @@ use curt_proto::nfs3::{
 use curt_server::{
     ExportDefinition, ExportRules, LoopbackTransport, NfsService, PersistentState, Setup, Squash,
 };
-use curt_trace::ServerCounters;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::{Encode, decode_all};
 

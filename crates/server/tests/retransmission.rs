@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
+use curt_observe::{ServerCounter, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, LinkArguments, MkdirArguments,
@@ -19,7 +20,6 @@ use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential}
 use curt_rpc::message::encode_call_header;
 use curt_rpc::server::{Limits, RpcServer, RpcServerHandle};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
-use curt_trace::{ServerCounter, ServerCounters};
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all};
 

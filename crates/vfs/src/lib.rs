@@ -92,8 +92,8 @@ pub enum NewNode<'a> {
     File(CreateMode<'a>),
     /// A directory. In a setgid directory it gets the group and the bit.
     Directory(&'a SetAttributes),
-    /// A symbolic link to this target, which is not interpreted (`EINVAL` if it is empty or contains
-    /// NUL).
+    /// A symbolic link to this target, which is not interpreted (`EINVAL` if it is empty or
+    /// contains NUL).
     Symlink(&'a [u8], &'a SetAttributes),
     /// A device (`EPERM` unless privileged), a FIFO or a socket.
     Special(SpecialFile, &'a SetAttributes),

@@ -13,7 +13,7 @@ use curt_client::Caller;
 use curt_client::threads::MonotonicClock;
 use curt_mount::daemon::{MountSpec, UnmountedClient};
 use curt_mount::options::{self, MountSource};
-use curt_trace::control::MountReport;
+use curt_observe::control::MountReport;
 
 use super::workload::{WorkloadResult, WorkloadRun, title};
 

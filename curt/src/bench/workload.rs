@@ -11,7 +11,7 @@ use curt_bench::processes::{Curt, SETTLE, Testbed, progress_bar, tree_directory}
 use curt_bench::replay::ReplayOutcome;
 use curt_bench::report::RunReport;
 use curt_bench::workload::Workload;
-use curt_trace::control::MountReport;
+use curt_observe::control::MountReport;
 
 mod at;
 

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use curt_mount::options::of_linux;
-use curt_trace::control::{self, ControlError, EndExplanation, Explain, MountReport};
-use curt_trace::explain::ExplainReport;
-use curt_trace::{Cause, causes};
+use curt_observe::control::{self, ControlError, EndExplanation, Explain, MountReport};
+use curt_observe::explain::ExplainReport;
+use curt_observe::{Cause, causes};
 use serde_json::json;
 
 use command::{CommandOutcome, LeftProcesses, NOT_EXPLAINED, WaitFor};

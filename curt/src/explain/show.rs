@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use curt_trace::explain::{CauseRow, ExplainReport, RequestTally, UnlistedRequests};
+use curt_observe::explain::{CauseRow, ExplainReport, RequestTally, UnlistedRequests};
 
 use super::MountExplained;
 
@@ -108,8 +108,8 @@ fn remarks(explained: &ExplainReport) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use curt_trace::control::MountReport;
-    use curt_trace::explain::PathRow;
+    use curt_observe::control::MountReport;
+    use curt_observe::explain::PathRow;
 
     use super::*;
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use clap::{ArgAction, Args, ValueEnum, builder::RangedI64ValueParser};
-use curt_trace::control::metrics::MetricsAddress;
-use curt_trace::events::RingLevel;
+use curt_observe::control::metrics::MetricsAddress;
+use curt_observe::events::RingLevel;
 
 use super::limits::LimitArguments;
 use crate::logs;

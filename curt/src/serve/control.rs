@@ -8,15 +8,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use curt_rpc::server::RpcServerHandle;
-use curt_server::NfsService;
-use curt_trace::control::{
+use curt_observe::control::{
     self, ControlCommands, ControlError, ControlSocket, DrawGraph, ReportServer, SetStages,
 };
-pub(crate) use curt_trace::control::{FILE_CACHE_MOMENTS, ServerReport};
-use curt_trace::events::{RecordedProcess, time_of_day_offset};
-use curt_trace::stages::{CallGraph, StageTimes};
-use curt_trace::{Operation, ServerCounters};
+pub(crate) use curt_observe::control::{FILE_CACHE_MOMENTS, ServerReport};
+use curt_observe::events::{RecordedProcess, time_of_day_offset};
+use curt_observe::stages::{CallGraph, StageTimes};
+use curt_observe::{Operation, ServerCounters};
+use curt_rpc::server::RpcServerHandle;
+use curt_server::NfsService;
 
 /// Suffix of a server's socket.
 const ENDING: &str = "server";

@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
+use curt_observe::{ServerCounter, ServerCounters};
 use curt_proto::nfs3;
 use curt_rpc::{auth::RpcCredential, message::encode_call_header, record};
-use curt_trace::{ServerCounter, ServerCounters};
 
 use super::systemd;
 

@@ -3,11 +3,11 @@
 use std::io;
 
 use anyhow::{Context, Result};
-use curt_trace::control::metrics::{MetricsListener, MetricsServer};
-use curt_trace::metrics;
-use curt_trace::operations::ROUND_TRIP_BOUNDS;
-use curt_trace::prometheus::{Exposition, MetricType};
-use curt_trace::stages::BucketCounts;
+use curt_observe::control::metrics::{MetricsListener, MetricsServer};
+use curt_observe::metrics;
+use curt_observe::operations::ROUND_TRIP_BOUNDS;
+use curt_observe::prometheus::{Exposition, MetricType};
+use curt_observe::stages::BucketCounts;
 
 use super::arguments::ServeArguments;
 use super::control::{FILE_CACHE_MOMENTS, ServerControl, ServerReport};
@@ -113,9 +113,9 @@ fn file_cache(out: &mut Exposition, report: &ServerReport) {
 
 #[cfg(test)]
 mod tests {
+    use curt_observe::stages::RequestStage;
+    use curt_observe::{Operation, ServerCounter, ServerCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::stages::RequestStage;
-    use curt_trace::{Operation, ServerCounter, ServerCounters};
 
     use super::*;
 

@@ -24,9 +24,9 @@ mod systemd;
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result};
+use curt_observe::ServerCounters;
 use curt_rpc::server::RpcServer;
 use curt_server::NfsService;
-use curt_trace::ServerCounters;
 
 pub(crate) use self::arguments::ServeArguments;
 pub(crate) use self::exported::ServableEntries;
@@ -82,7 +82,7 @@ fn serve(arguments: &ServeArguments) -> Result<bool> {
     let control = control::ServerControl::new(&service, &counters, state.and_then(Result::ok));
     let _control = control::listen(control.clone());
     let _metrics = metrics::serve(arguments, control.clone())?;
-    let ring = curt_trace::control::keep_ring(control::origin(&service), arguments.ring);
+    let ring = curt_observe::control::keep_ring(control::origin(&service), arguments.ring);
     let mut listeners = Listeners::open(arguments, inherited)?;
     let by_port = PortRouter::of(Arc::<NfsService>::clone(&service), &listeners);
     let sockets = std::mem::take(&mut listeners.sockets);

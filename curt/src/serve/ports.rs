@@ -8,7 +8,7 @@ use curt_rpc::{
     server::{CallContext, CallFailure, RpcService},
 };
 
-use curt_trace::stages::StageTimes;
+use curt_observe::stages::StageTimes;
 
 use super::listeners::Listeners;
 

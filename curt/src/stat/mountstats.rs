@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use curt_trace::control::{MountReport, mountstats};
-use curt_trace::mountstats::EVENTS;
-use curt_trace::{OperationFigure, ProcedureFigures, TransportFigure};
+use curt_observe::control::{MountReport, mountstats};
+use curt_observe::mountstats::EVENTS;
+use curt_observe::{OperationFigure, ProcedureFigures, TransportFigure};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1e6;
@@ -114,8 +114,8 @@ fn age(seconds: f64) -> String {
 mod tests {
     use std::time::Duration;
 
+    use curt_observe::{CompletedRequest, Operation, OperationCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::{CompletedRequest, Operation, OperationCounters};
 
     use super::*;
 

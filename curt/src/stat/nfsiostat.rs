@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use curt_trace::control::MountReport;
-use curt_trace::{OperationFigure, ProcedureFigures, TransportFigure};
+use curt_observe::control::MountReport;
+use curt_observe::{OperationFigure, ProcedureFigures, TransportFigure};
 use serde::Serialize;
 
 /// Nanoseconds of a millisecond.
@@ -135,8 +135,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
+    use curt_observe::{CompletedRequest, Operation, OperationCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::{CompletedRequest, Operation, OperationCounters};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use curt_trace::control::MountReport;
-use curt_trace::{ClientSnapshot, Counter as _, ProcedureCalls};
+use curt_observe::control::MountReport;
+use curt_observe::{ClientSnapshot, Counter as _, ProcedureCalls};
 
 /// A mount's statistics as text.
 pub(super) fn mount(report: &MountReport, all: bool) -> String {
@@ -32,7 +32,7 @@ pub(super) fn mount(report: &MountReport, all: bool) -> String {
 /// nfsstat's blocks of a client.
 pub(crate) fn requests(counters: &ClientSnapshot, version: &str) -> String {
     let total = counters.requests.total();
-    let retransmissions = counters.events.value(curt_trace::ClientCounter::RpcRetransmit);
+    let retransmissions = counters.events.value(curt_observe::ClientCounter::RpcRetransmit);
     let head = row(&["calls", "retrans", "authrefrsh"]);
     let numbers = row(&[total, retransmissions, total]);
     format!("Client rpc stats:\n{head}{numbers}\nClient nfs v{version}:\n") + &procedures(&counters.requests)
@@ -74,9 +74,9 @@ pub(super) fn procedures(calls: &ProcedureCalls) -> String {
 #[cfg(test)]
 mod tests {
     use super::{mount, requests};
+    use curt_observe::control::MountReport;
+    use curt_observe::{ClientCounter, ClientCounters, Operation};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::control::MountReport;
-    use curt_trace::{ClientCounter, ClientCounters, Operation};
 
     fn counters() -> ClientCounters {
         let counters = ClientCounters::default();

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use curt_bench::report::lay_out;
-use curt_trace::control::{self, SetStages};
-use curt_trace::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
-use curt_trace::{Counter as _, ServerCounter, ServerSnapshot};
+use curt_observe::control::{self, SetStages};
+use curt_observe::stages::{Percentiles, ProcedureTimes, RequestStage, StageReport};
+use curt_observe::{Counter as _, ServerCounter, ServerSnapshot};
 
 use super::nfsstat::{procedures, row as row_of};
 use super::{StatArguments, StatReport, StatSource};
@@ -217,9 +217,9 @@ fn row(name: &str, times: &ProcedureTimes) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use curt_observe::stages::{StageTimes, begin, finish, proceed, set_operation};
+    use curt_observe::{Operation, ServerCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::stages::{StageTimes, begin, finish, proceed, set_operation};
-    use curt_trace::{Operation, ServerCounters};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The client's caches, and the requests that they save. Pure.
 
-use curt_trace::ClientCounter;
+use curt_observe::ClientCounter;
 
 use super::mounts::{KIBIBYTE, MountDelta};
 use super::table::{TableCell, TopTable, share};

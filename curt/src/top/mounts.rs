@@ -1,7 +1,7 @@
 //! Converts two reports of each mount to tables. Pure.
 
-use curt_trace::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
-use curt_trace::{ClientCounter, Operation, OperationFigure, TransportFigure};
+use curt_observe::control::{MountActivity, MountReport, ReportContinuity, RequestOrigin};
+use curt_observe::{ClientCounter, Operation, OperationFigure, TransportFigure};
 
 use super::caches::caches;
 use super::table::{TableCell, TopTable};

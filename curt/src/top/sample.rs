@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use curt_trace::control::{self, ControlError, MountActivity, WatchMount};
+use curt_observe::control::{self, ControlError, MountActivity, WatchMount};
 
 use crate::errors;
 use crate::serve::control::{ServerReport, ServerSelector, find};

@@ -1,7 +1,7 @@
 //! Converts two reports of a server to tables. Pure.
 
-use curt_trace::stages::RequestStage;
-use curt_trace::{Counter as _, Operation};
+use curt_observe::stages::RequestStage;
+use curt_observe::{Counter as _, Operation};
 
 use super::table::{TableCell, TopTable, share};
 use crate::serve::control::ServerReport;
@@ -35,7 +35,7 @@ fn procedures(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> Tab
         .filter(|name| now.counters.requests.value(name) > 0);
     let rows = called.map(|name| {
         let times = now.stages.procedures.get(name);
-        let time = |of: fn(&curt_trace::stages::Percentiles) -> f64| {
+        let time = |of: fn(&curt_observe::stages::Percentiles) -> f64| {
             times.map_or(TableCell::Nothing, |times| TableCell::Rate(of(&times.total)))
         };
         vec![
@@ -101,8 +101,8 @@ fn events(done: &ServerReport, now: &ServerReport, rate: &dyn Fn(u64) -> TableCe
 
 #[cfg(test)]
 mod tests {
+    use curt_observe::{ServerCounter, ServerCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::{ServerCounter, ServerCounters};
 
     use super::*;
 

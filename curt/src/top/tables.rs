@@ -46,9 +46,9 @@ pub(super) fn tables(before: &Sample, now: &Sample, only: Option<&str>) -> Vec<T
 pub(super) mod tests {
     use std::time::{Duration, Instant};
 
+    use curt_observe::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
+    use curt_observe::{ClientCounter, ClientCounters, CompletedRequest, Operation, OperationCounters};
     use curt_proto::nfs3::NfsProcedure;
-    use curt_trace::control::{MountActivity, MountReport, RequestOrigin, RequestOrigins};
-    use curt_trace::{ClientCounter, ClientCounters, CompletedRequest, Operation, OperationCounters};
 
     use super::super::table::TableCell;
     use super::*;

@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use curt_trace::events::chrome::ChromeTraceWriter;
-use curt_trace::events::formatter::EventFormatter;
-use curt_trace::events::recording::RecordingHead;
-use curt_trace::events::{EventFilter, EventRecord, RecordSubject, RecordingWriter};
+use curt_observe::events::chrome::ChromeTraceWriter;
+use curt_observe::events::formatter::EventFormatter;
+use curt_observe::events::recording::RecordingHead;
+use curt_observe::events::{EventFilter, EventRecord, RecordSubject, RecordingWriter};
 
 /// The format and destination of events.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! `curt trace --graph`: one request of a running server as a nested call graph with times.
 
 use anyhow::Result;
-use curt_trace::control::{self, DrawGraph};
+use curt_observe::control::{self, DrawGraph};
 
 use crate::serve::control::{ServerSelector, find};
 

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use curt_trace::control::{self, MountReport};
-use curt_trace::events::recording::RecordingError;
-use curt_trace::events::{self, EventRecord, RecordingItem, RecordingReader};
+use curt_observe::control::{self, MountReport};
+use curt_observe::events::recording::RecordingError;
+use curt_observe::events::{self, EventRecord, RecordingItem, RecordingReader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::TraceArguments;

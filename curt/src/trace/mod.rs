@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use curt_trace::events::{self, EventFilter};
+use curt_observe::events::{self, EventFilter};
 
 use self::event_output::{Limits, OutputTarget};
 use crate::output;

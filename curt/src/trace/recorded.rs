@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use curt_trace::control;
-use curt_trace::events::recording::RecordingError;
-use curt_trace::events::{RecordedProcess, RecordingItem, RecordingReader, ring};
+use curt_observe::control;
+use curt_observe::events::recording::RecordingError;
+use curt_observe::events::{RecordedProcess, RecordingItem, RecordingReader, ring};
 use serde_json::json;
 
 use super::event_output::{EventOutput, Limits, OutputTarget};

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use curt_observe::events::Event;
 use curt_proto::nfs3::{NfsFh3, NfsProcedure};
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{encode_accepted_header, encode_call_header};
 use curt_rpc::record;
-use curt_trace::events::Event;
 use curt_xdr::{Encode as _, put_opaque};
 
 fn main() -> std::io::Result<()> {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use curt_trace::control::{
+use curt_observe::control::{
     ControlCommand, ControlCommands, ControlError, ControlReply, Remount, ReportMount, WatchEvents,
 };
-use curt_trace::events::{RecordedProcess, select};
+use curt_observe::events::{RecordedProcess, select};
 use serde_json::Value;
 
 /// The commands of a new mount.

@@ -1,8 +1,8 @@
 //! `curt trace --path`, `--uid` and `--slower`: for any order of events, one flag shows a subset of
 //! all events, and two flags show the intersection.
 
-use curt_trace::events::recording::RecordedValue;
-use curt_trace::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEvent};
+use curt_observe::events::recording::RecordedValue;
+use curt_observe::events::{Event, EventFilter, EventRecord, FieldKind, RecordedEvent};
 
 /// The bytes are flags, and events of few threads and objects: three bytes each.
 ///

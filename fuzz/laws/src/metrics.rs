@@ -1,6 +1,6 @@
 //! The metrics server: one complete response, however the request is split.
 
-use curt_trace::control::metrics::answer;
+use curt_observe::control::metrics::answer;
 
 /// The served text.
 const FIGURES: &str = "curt_requests_total 7\n";

@@ -1,11 +1,11 @@
 //! Recordings: whatever a file contains, its records can be shown, written and read again.
 
-use curt_trace::events::chrome::ChromeTraceWriter;
-use curt_trace::events::formatter::EventFormatter;
-use curt_trace::events::recording::{RecordingHead, RecordingItem};
-use curt_trace::events::{EventRecord, RecordedProcess, RecordingReader, RecordingWriter};
+use curt_observe::events::chrome::ChromeTraceWriter;
+use curt_observe::events::formatter::EventFormatter;
+use curt_observe::events::recording::{RecordingHead, RecordingItem};
+use curt_observe::events::{EventRecord, RecordedProcess, RecordingReader, RecordingWriter};
 
-#[path = "../../../crates/trace/src/events/chrome/check.rs"]
+#[path = "../../../crates/observe/src/events/chrome/check.rs"]
 mod check;
 
 /// The bytes are a recording, and records after the header of a valid one.

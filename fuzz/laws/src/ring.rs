@@ -1,7 +1,7 @@
 //! The file of a ring: whatever it contains, the result are complete events in order.
 
-use curt_trace::events::recording::{RecordingHead, RingLayout};
-use curt_trace::events::{RecordedProcess, RecordingWriter};
+use curt_observe::events::recording::{RecordingHead, RingLayout};
+use curt_observe::events::{RecordedProcess, RecordingWriter};
 
 /// Page size, at which the memory begins.
 const PAGE: usize = 4096;

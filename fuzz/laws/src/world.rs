@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use curt_observe::ServerCounters;
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{self, LookupOk, NfsFh3, NfsProcedure, NfsResult};
 use curt_rpc::auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential};
 use curt_rpc::message::{CallMessage, encode_call_header};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, Setup, Squash};
-use curt_trace::ServerCounters;
 use curt_vfs::{MemoryOptions, MemoryVfs};
 use curt_xdr::{Encode, Opaque, decode_all, put_fixed};
 use tempfile::TempDir;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use curt_trace::Operation;
+use curt_observe::Operation;
 
 use crate::network::Network;
 use crate::process::{self, RunningProcess};

@@ -2,14 +2,14 @@
 
 use std::fs;
 
+use curt_observe::events::Event;
 use curt_tests::process::{self, RunningProcess};
-use curt_trace::events::Event;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{LIMIT, World};
 
-#[path = "../../../crates/trace/src/events/chrome/check.rs"]
+#[path = "../../../crates/observe/src/events/chrome/check.rs"]
 mod check;
 
 /// Starts `curt trace` and waits until it shows an event.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use curt_observe::events::{Event, FieldKind};
 use curt_tests::curt::program;
 use curt_tests::process::{self, RunningProcess};
-use curt_trace::events::{Event, FieldKind};
 use rustix::process::Signal;
 
 use super::{LIMIT, World};

@@ -3,9 +3,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 
+use curt_observe::events::recording::RecordingError;
+use curt_observe::events::{RecordingItem, RecordingReader};
 use curt_tests::process;
-use curt_trace::events::recording::RecordingError;
-use curt_trace::events::{RecordingItem, RecordingReader};
 
 use super::{LIMIT, World};
 

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use curt_trace::events::{
+use curt_observe::events::{
     self, Event, EventRing, EventWatch, RecordedProcess, RecordingWriter, RingLevel, handle_hash,
 };
-use curt_trace::probe;
+use curt_observe::probe;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 

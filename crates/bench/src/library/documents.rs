@@ -9,9 +9,9 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use curt_client::{Caller, ClientOptions};
+use curt_observe::ProcedureCalls;
 use curt_policy::{AccessMode, CacheOptions, FillMode, MountUsers};
 use curt_server::{ExportRules, Squash};
-use curt_trace::ProcedureCalls;
 use curt_vfs::MemoryOptions;
 use rustix::io::Errno;
 

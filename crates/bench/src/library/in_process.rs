@@ -12,6 +12,7 @@ use curt_client::caller::RpcSecurity;
 use curt_client::environment::{Background, BackgroundTask, Clock};
 use curt_client::protocol::{Protocol, RpcCaller, RpcClient, v3::NfsV3};
 use curt_client::{ChangeObserver, ClientOptions, Environment, MountedRoot, Superblock};
+use curt_observe::{Operation, ProcedureCalls, ProcedureCounters, ServerCounters};
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3;
 use curt_rpc::auth::RpcCredential;
@@ -19,7 +20,6 @@ use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
 use curt_server::{
     ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
 };
-use curt_trace::{Operation, ProcedureCalls, ProcedureCounters, ServerCounters};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource, Vfs};
 use curt_xdr::{Opaque, decode_all};

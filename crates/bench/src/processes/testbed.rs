@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use curt_trace::control::{self, MountReport};
+use curt_observe::control::{self, MountReport};
 use tempfile::TempDir;
 
 use super::daemon::{Curt, Daemon, until};

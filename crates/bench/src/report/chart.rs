@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use curt_trace::Operation;
+use curt_observe::Operation;
 
 use super::ComparisonColumn;
 
@@ -131,7 +131,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
     use super::*;
-    use curt_trace::ProcedureCalls;
+    use curt_observe::ProcedureCalls;
 
     #[test]
     fn every_bar_shows_its_total_and_its_options() {

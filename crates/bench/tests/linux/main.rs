@@ -10,8 +10,8 @@ use std::time::Duration;
 use curt_bench::trace::TraceOperation;
 use curt_bench::workload::Workload;
 use curt_linux_model::Options;
+use curt_observe::ProcedureCalls;
 use curt_policy::{CacheOptions, TimeoutRange};
-use curt_trace::ProcedureCalls;
 
 use replay::LinuxReplay;
 

@@ -9,8 +9,8 @@ use curt_bench::tree::{TreeEntryKind, WorkloadTree};
 use curt_linux_model::{
     CredentialId, FileOperation, LinuxClient, ObjectId, OpenId, OperationContext, Options, Seen,
 };
+use curt_observe::{Operation, ProcedureCalls};
 use curt_policy::Moment;
-use curt_trace::{Operation, ProcedureCalls};
 use curt_types::FileKind;
 
 /// Maximum number of symbolic links in a path walk, as in Linux.

@@ -11,8 +11,8 @@ use std::{
     time::Instant,
 };
 
+use curt_observe::{ClientCounter, ClientCounters, probe, scope};
 use curt_rpc::client::Interrupt;
-use curt_trace::{ClientCounter, ClientCounters, probe, scope};
 use curt_types::Attributes;
 
 use super::{

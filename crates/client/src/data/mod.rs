@@ -113,7 +113,7 @@ fn trace_failure<T>(
     if matches!(answer, Ok(_) | Err(DataError::Call(CallError::Interrupted))) {
         return;
     }
-    curt_trace::probe!(let subject = owner.event_fields(); NfsPgioError {
+    curt_observe::probe!(let subject = owner.event_fields(); NfsPgioError {
         fileid: subject.fileid,
         offset,
         count,

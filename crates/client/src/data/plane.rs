@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::ClientCounters;
 use curt_rpc::client::Interrupt;
-use curt_trace::ClientCounters;
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 

@@ -11,8 +11,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use curt_observe::{Cause, ClientCounter, scope};
 use curt_rpc::client::Interrupt;
-use curt_trace::{Cause, ClientCounter, scope};
 
 use super::{
     DataError, DataOwner, DataPlane, OFFSET_MAX, OpenData,

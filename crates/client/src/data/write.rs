@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_rpc::client::{CallError, Interrupt};
-use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{
     DataError, DataOwner, DataPlane, OpenData, dirty_limit::DirtyReservation, monitor::WaitInterrupted,

@@ -9,8 +9,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use curt_observe::{ClientCounter, probe, scope};
 use curt_rpc::client::CallError;
-use curt_trace::{ClientCounter, probe, scope};
 use curt_types::{Stability, Wcc};
 
 use super::{

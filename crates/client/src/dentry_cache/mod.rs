@@ -12,8 +12,8 @@ use std::{
     sync::Arc,
 };
 
+use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::NameLabel;
-use curt_trace::{ClientCounter, ClientCounters};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ClientCounter, ClientCounters};
 use curt_policy::{AttributeReport, AttributeState, CacheOptions, Facts, Moment, NameLabel, names};
-use curt_trace::{ClientCounter, ClientCounters};
 use curt_types::{ChangeStamp, FileKind, Timestamp};
 
 use super::*;

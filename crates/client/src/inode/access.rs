@@ -3,11 +3,11 @@
 //!
 //! Owns the AccessCache of one inode, and its bound. What an answer is worth is policy's to say.
 
+use curt_observe::ClientCounter;
 use curt_policy::{
     AccessEntry, Moment, UnixCredential,
     access::{self, AccessView},
 };
-use curt_trace::ClientCounter;
 use curt_types::Access;
 
 use super::{Inode, InodeFacts};

@@ -22,13 +22,13 @@ use std::{
     },
 };
 
+use curt_observe::ClientCounter;
 use curt_policy::{
     Absorbed, AttributeReport, AttributeState, CacheOptions, Epoch, Facts, Freshness, LockingState, Moment,
     Mutation,
     attributes::{across_restart, decide_getattr},
     kernel_cache::revokes_names,
 };
-use curt_trace::ClientCounter;
 use curt_types::{Attributes, Device, FileHandle, FileKind, PreOpState, Timestamp, Wcc};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;

@@ -1,10 +1,10 @@
 //! The events about an inode. Decides and changes nothing.
 
-use curt_policy::Freshness;
-use curt_trace::{
+use curt_observe::{
     events::{Event, handle_hash},
     probe,
 };
+use curt_policy::Freshness;
 use curt_types::{ChangeStamp, FileKind};
 
 use super::{Inode, InodeFacts, TypeState};
@@ -23,7 +23,7 @@ const PRESERVE_UNLINKED: u32 = 1 << 4;
 /// is wanted.
 macro_rules! trace_enter {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        curt_trace::probe!(let subject = $subject; $event {
+        curt_observe::probe!(let subject = $subject; $event {
             $($field $(: $value)?,)*
             fileid: subject.fileid,
             dev: subject.dev,
@@ -37,7 +37,7 @@ macro_rules! trace_enter {
 /// Emits the event that an operation on an inode is done, or that something happened to it.
 macro_rules! trace_exit {
     ($subject:expr, $event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        curt_trace::probe!(let subject = $subject; $event {
+        curt_observe::probe!(let subject = $subject; $event {
             $($field $(: $value)?,)*
             fileid: subject.fileid,
             dev: subject.dev,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment,
     access::{AllowedBy, decide_access},
 };
-use curt_trace::{Cause, ClientCounter, scope};
 use curt_types::{Access, Fault};
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_trace::{events::Event, probe, scope};
+use curt_observe::{events::Event, probe, scope};
 use curt_types::{Device, Fault, FileKind};
 use rustix::{fs::OFlags, io::Errno};
 

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessDecision,
     attributes::{GetattrDecision, decide_getattr},
 };
 use curt_rpc::client::Interrupt;
-use curt_trace::{Cause, ClientCounter, scope};
 use curt_types::Access;
 use rustix::io::Errno;
 

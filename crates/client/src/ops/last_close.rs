@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_rpc::client::Interrupt;
-use curt_trace::{ClientCounter, events::Event, probe};
 use curt_types::Fault;
 use rustix::io::Errno;
 

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     AccessDecision, AccessReason, Moment, MutationTicket, NameLabel,
     access::AllowedBy,
@@ -13,7 +14,6 @@ use curt_policy::{
         LookupTime, LookupView, decide_cached_lookup,
     },
 };
-use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::{Access, Fault, FileKind};
 use rustix::io::Errno;
 

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use curt_observe::ClientCounter;
 use curt_policy::{Moment, NameLabel, names::DentryUpdate};
-use curt_trace::ClientCounter;
 use curt_types::FileKind;
 
 use crate::{

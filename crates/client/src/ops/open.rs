@@ -12,13 +12,13 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
+use curt_observe::{Cause, ClientCounter, scope};
 use curt_policy::{
     AccessReason, OpenDecision, OpenIntent, OpenView,
     data::{PagesDecision, PagesLabel, decide_pages, decide_written_pages},
     open::{self as rules, OpenServed},
 };
 use curt_rpc::client::Interrupt;
-use curt_trace::{Cause, ClientCounter, scope};
 use curt_types::{FileKind, SetAttributes};
 use rustix::io::Errno;
 

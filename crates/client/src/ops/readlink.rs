@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_trace::ClientCounter;
+use curt_observe::ClientCounter;
 use curt_types::FileKind;
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use curt_trace::{ClientCounter, events::Event, probe};
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_types::{Fault, FileKind};
 use rustix::io::Errno;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curt_trace::{events::Event, probe};
+use curt_observe::{events::Event, probe};
 use curt_types::{Access, SetAttributes, Wcc};
 use rustix::io::Errno;
 

@@ -15,8 +15,8 @@ use std::{fmt, ops::Range, sync::Arc};
 use curt_rpc::client::CallError;
 use curt_types::{Access, Attributes, FileHandle, SetAttributes, Stability, Wcc};
 
+pub use curt_observe::{CompletedRequest, OperationCounters as Statistics, OperationFigure};
 pub use curt_proto::nfs3::{CookieVerifier, WriteVerifier};
-pub use curt_trace::{CompletedRequest, OperationCounters as Statistics, OperationFigure};
 pub use rpc_client::{RpcCaller, RpcClient};
 pub use values::*;
 

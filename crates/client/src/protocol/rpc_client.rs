@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::{Cause, Operation, Watchers, scope};
+use curt_observe::{events::procedure_name, probe};
 use curt_rpc::{
     auth::RpcCredential,
     client::{CallError, CallReply, CallStatistics, Interrupt, ReplySink, RpcRequest, Transport},
 };
-use curt_trace::{Cause, Operation, Watchers, scope};
-use curt_trace::{events::procedure_name, probe};
 use curt_xdr::{DecodeError, Encode};
 
 use super::{CompletedRequest, Statistics};

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{
     NameLabel, complete,
     names::{DentryUpdate, LookupReason},
     prefetch::PrefetchBenefit,
 };
-use curt_trace::{ClientCounter, events::Event, probe};
 
 use super::{FillOutcome, cache::DirectoryListing};
 use crate::{

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     NameDecision, NameIntent, NameView,
     names::{DentryState as Known, LookupTime, decide_lookup},
     prefetch::{Want, decide},
     readdir::{ListingContinuation, decide_continuation, names_between_decisions},
 };
-use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::Access;
 use parking_lot::Mutex;
 use rustix::io::Errno;

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     complete,
     readdir::{ListingDecision, decide_listing, first_size, next_size, size_max},
 };
 use curt_rpc::client::{CallError, Interrupt};
-use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::{Access, Fault};
 use rustix::io::Errno;
 

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use curt_trace::{ClientCounter, ClientCounters};
+use curt_observe::{ClientCounter, ClientCounters};
 use parking_lot::Mutex;
 
 use super::cache::DirectoryListing;

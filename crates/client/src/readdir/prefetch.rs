@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use curt_observe::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_policy::{
     AccessDecision,
     prefetch::{PART_NAMES, PrefetchBenefit, PrefetchView, Want, decide},
     readdir::ListingDecision,
 };
 use curt_rpc::client::CallError;
-use curt_trace::{Cause, ClientCounter, events::Event, probe, scope};
 use curt_types::{Access, Fault};
 use rustix::io::Errno;
 

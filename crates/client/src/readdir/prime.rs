@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use curt_observe::{ClientCounter, events::Event, probe};
 use curt_policy::{Freshness, NameLabel, names::DentryUpdate};
-use curt_trace::{ClientCounter, events::Event, probe};
 use curt_types::FileKind;
 
 use super::reply::ReaddirReply;

@@ -1,8 +1,8 @@
 //! Servers that cannot, leave out, repeat, confuse, or never come to an end.
 
 use curt_client::{Errno, InodeId, protocol::Pathconf};
+use curt_observe::ClientCounter;
 use curt_proto::nfs3::NfsStat3;
-use curt_trace::ClientCounter;
 
 use crate::{
     server::{At, Lie},

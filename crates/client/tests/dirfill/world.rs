@@ -17,9 +17,9 @@ use curt_client::{
     ops,
     protocol::{Fsinfo, Pathconf, RpcClient, v3::NfsV3},
 };
+use curt_observe::{ClientCounter, Operation};
 use curt_policy::{AccessMode, CacheOptions, FillMode};
 use curt_rpc::client::{Interrupt, Transport};
-use curt_trace::{ClientCounter, Operation};
 use curt_types::FileHandle;
 use parking_lot::Mutex;
 

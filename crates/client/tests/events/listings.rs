@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use curt_client::{ClientOptions, DirEmit, InodeId, Limits, OpenDirectory, Superblock, ops};
+use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
-use curt_trace::ClientCounter;
 
 use crate::server::{DIRECTORY, Lie, Script, Scripted, list, me, mount, name, read_from};
 use crate::world::{World, root};

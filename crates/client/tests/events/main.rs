@@ -15,8 +15,8 @@ mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use curt_trace::events::formatter::EventFormatter;
-use curt_trace::events::{
+use curt_observe::events::formatter::EventFormatter;
+use curt_observe::events::{
     self, EventWatch, RecordedProcess, RecordingItem, RecordingReader, RecordingWriter,
 };
 

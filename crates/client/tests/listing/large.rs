@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use curt_client::{ClientOptions, DirEmit, Errno, Limits, ops, threads::BackgroundThreads};
+use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, ListingMode, PlusMode, RacyGuard};
-use curt_trace::ClientCounter;
 use std::sync::Arc;
 
 use crate::server::{Cookies, Lie, Script, Scripted, list, me, mount, mount_in, name, read_from};

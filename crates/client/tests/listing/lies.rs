@@ -2,7 +2,7 @@
 //! in silence, never no end.
 
 use curt_client::{ClientOptions, DirEmit, Errno, LookupResult, ops};
-use curt_trace::ClientCounter;
+use curt_observe::ClientCounter;
 
 use crate::server::{Asked, Cookies, FIRST_FILE, Lie, Script, Scripted, list, me, mount, name, read_from};
 

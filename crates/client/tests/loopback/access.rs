@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use curt_client::{Caller, OpenFlags, ops};
+use curt_observe::ClientCounter;
 use curt_policy::{AccessMode, CacheOptions};
-use curt_trace::ClientCounter;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 

@@ -3,9 +3,9 @@
 use curt_client::ops;
 use std::{sync::Arc, time::Duration};
 
+use curt_observe::ClientCounter;
 use curt_policy::{AccessMode, CacheOptions};
 use curt_server::{ExportRules, Squash};
-use curt_trace::ClientCounter;
 use curt_types::Timestamp;
 use curt_vfs::{ContentFormula, MemoryOptions, MemoryTreeBuilder, MemoryVfs};
 use rustix::io::Errno;

@@ -11,10 +11,10 @@ use std::{
 };
 
 use curt_client::{ClientOptions, DirEmit, InodeId, LookupResult, OpenDirectory, ops};
+use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, PlusMode};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::{

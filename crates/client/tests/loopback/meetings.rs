@@ -11,10 +11,10 @@ use std::{
 };
 
 use curt_client::{Caller, ClientOptions, InodeId, OpenFlags, RenameMode, ops};
+use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, FillMode};
 use curt_proto::nfs3::NfsProcedure;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::{

@@ -1,8 +1,8 @@
 //! Making, removing, renaming, linking; files removed while open.
 
 use curt_client::{DirEmit, InodeId, OpenFlags, RenameMode, ops};
+use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
-use curt_trace::ClientCounter;
 use curt_types::{Device, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use curt_client::{InodeId, RenameMode, ops};
+use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, FillMode, LookupCache, TimeoutRange};
-use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, World, root, user};

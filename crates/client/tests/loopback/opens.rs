@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use curt_client::{OpenFlags, PageCacheState, ops};
+use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_rpc::client::Interrupt;
-use curt_trace::ClientCounter;
 use curt_types::SetAttributes;
 use rustix::io::Errno;
 

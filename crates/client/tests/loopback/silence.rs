@@ -9,9 +9,9 @@ use std::{
 };
 
 use curt_client::{Caller, ClientOptions, InodeId, Superblock, ops, threads::BackgroundThreads};
+use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_trace::ClientCounter;
 use rustix::io::Errno;
 
 use crate::world::{BenchMount, Scripted, World, root};

@@ -10,10 +10,10 @@ use std::{
 };
 
 use curt_client::{ClientOptions, InodeId, OpenFlags, RenameMode, ops};
+use curt_observe::ClientCounter;
 use curt_policy::{CacheOptions, FillMode, LookupCache, RacyGuard, TimeoutRange};
 use curt_proto::nfs3;
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_trace::ClientCounter;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 

@@ -6,10 +6,10 @@ use std::{
 };
 
 use curt_client::{Caller, ClientOptions, OpenFlags, RenameMode, ops};
+use curt_observe::ClientCounter;
 use curt_policy::CacheOptions;
 use curt_proto::nfs3::{self, NfsProcedure};
 use curt_rpc::client::{CallError, CallReply, Interrupt, RpcRequest, Transport};
-use curt_trace::ClientCounter;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 

@@ -18,6 +18,7 @@ use curt_client::{
     ops,
     protocol::{RpcCaller, RpcClient, v3::NfsV3},
 };
+use curt_observe::{ClientCounter, ClientSnapshot};
 use curt_policy::CacheOptions;
 use curt_proto::mount3;
 use curt_rpc::{
@@ -28,7 +29,6 @@ use curt_server::{
     ExportDefinition, ExportRules, LoopbackStep, LoopbackTransport, NfsService, PersistentState, Setup,
     Squash,
 };
-use curt_trace::{ClientCounter, ClientSnapshot};
 use curt_types::{FileHandle, Timestamp};
 use curt_vfs::{MemoryOptions, MemoryVfs, TimeSource};
 use curt_xdr::Decode;

@@ -83,7 +83,7 @@ impl<I: Interruption> RequestHandler<'_, I> {
             node, uid, gid, tid, ..
         } = self.header;
         // Requests to the server meanwhile are counted for this thread and this object.
-        let _scope = curt_trace::scope::operation(tid, node.0);
+        let _scope = curt_observe::scope::operation(tid, node.0);
         let context = &FuseContext {
             uid,
             gid,

@@ -10,7 +10,7 @@ use curt_fuse::{
     AttrOut, CreateIn, Dirent, DirentBuffer, EntryOut, Filesystem, FuseContext, FuseFh, MknodIn, NodeId,
     OpenIn, OpenOut, ReadIn, ReadReply, ReleaseIn, SetattrIn, StatfsOut, WriteIn,
 };
-use curt_trace::ClientCounter;
+use curt_observe::ClientCounter;
 use rustix::io::Errno;
 
 use super::cookie_offsets::CookieOffsets;

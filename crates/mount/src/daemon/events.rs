@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use curt_observe::{ClientCounter, ClientCounters};
 use curt_rpc::client::TransportEvents;
-use curt_trace::{ClientCounter, ClientCounters};
 
 /// Counts for a client that is created after its transport.
 #[derive(Debug, Default)]

@@ -21,14 +21,14 @@ use curt_fuse::{
     FuseDevice, FuseMount, FuseSession, FuseSessionEnd, FuseSessionOptions, MountFlags, MountOptions,
     RequestedFeatures,
 };
-use curt_policy::MountUsers;
-use curt_rpc::client::Interrupt;
-use curt_trace::control::{
+use curt_observe::control::{
     self, MOUNT_SOCKET, RequestOriginCounter,
     metrics::{self, MetricsListener},
     mountstats::MountstatsFile,
 };
-use curt_trace::probe;
+use curt_observe::probe;
+use curt_policy::MountUsers;
+use curt_rpc::client::Interrupt;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 

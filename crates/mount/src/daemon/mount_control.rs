@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use curt_client::{InodeId, Superblock};
-use curt_policy::PlusMode;
-use curt_trace::ClientSnapshot;
-use curt_trace::control::{
+use curt_observe::ClientSnapshot;
+use curt_observe::control::{
     ControlCommands, ControlError, EndExplanation, Explain, MemoryUsage, MountActivity, MountReport, Remount,
     ReportMount, RequestOriginCounter, ServerCapabilities, WatchMount,
 };
-use curt_trace::events::{RecordedProcess, time_of_day_offset};
+use curt_observe::events::{RecordedProcess, time_of_day_offset};
+use curt_policy::PlusMode;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 

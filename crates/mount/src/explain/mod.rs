@@ -20,8 +20,8 @@ use curt_client::mounting::transfer_size;
 use curt_client::{InodeId, Superblock};
 use curt_fuse::RequestBarrier;
 use curt_linux_model::{ObjectId, Options, Seen};
-use curt_trace::Watcher;
-use curt_trace::explain::{CommandExplanation, ExplainReport};
+use curt_observe::Watcher;
+use curt_observe::explain::{CommandExplanation, ExplainReport};
 use curt_types::FileKind;
 use parking_lot::Mutex;
 

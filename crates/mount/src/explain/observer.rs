@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use curt_fuse::{DirentBuffer, FuseAttr, MknodIn, NodeId, WriteIn};
 use curt_linux_model::{CredentialId, FileOperation, LinuxRequest, ObjectId, OpenId, Seen, Writing};
-use curt_trace::explain::CommandExplanation;
-use curt_trace::scope::ScopeGuard;
+use curt_observe::explain::CommandExplanation;
+use curt_observe::scope::ScopeGuard;
 use curt_types::FileKind;
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use curt_client::{InodeEventFields, InodeId, Superblock};
 use curt_fuse::NodeId;
-use curt_trace::probe;
+use curt_observe::probe;
 
 use super::{FuseCaller, FuseOperation, FuseOperationReply as Reply, FuseOperationResult, OperationObserver};
 use FuseOperation as Op;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use curt_observe::control::metrics::MetricsAddress;
+use curt_observe::events::RingLevel;
 use curt_policy::CacheOptions;
 use curt_rpc::client::{AddressFamily, RecoveryMode};
-use curt_trace::control::metrics::MetricsAddress;
-use curt_trace::events::RingLevel;
 
 /// The settings of a mount. Created by [`super::parse`]; `Default` is a mount without options.
 #[derive(Debug, Clone, PartialEq, Eq)]

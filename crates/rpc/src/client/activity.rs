@@ -10,7 +10,7 @@ use std::{
 
 use super::TransportEvents;
 use crate::clock::TimeSource;
-use curt_trace::probe;
+use curt_observe::probe;
 
 /// One per transport.
 pub(super) struct ServerActivity {

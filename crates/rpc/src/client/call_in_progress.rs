@@ -27,7 +27,7 @@ use crate::{
     record::receive_buffer::ReceiveBuffer,
     security::flavor::AuthFlavor,
 };
-use curt_trace::probe;
+use curt_observe::probe;
 
 /// Records up to this size are copied to the thread that is writing; longer ones wait until the
 /// output is free.

@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-use curt_trace::{events::ShortText, probe};
+use curt_observe::{events::ShortText, probe};
 use curt_xdr::DecodeError;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{

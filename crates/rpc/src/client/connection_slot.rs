@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use curt_trace::{events::ShortText, probe};
+use curt_observe::{events::ShortText, probe};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{

@@ -22,7 +22,7 @@ mod timer;
 
 use std::{sync::Arc, time::Duration};
 
-use curt_trace::TransportReport;
+use curt_observe::TransportReport;
 
 pub use events::{NoTransportEvents, TransportEvents};
 pub use options::{AddressFamily, PortSource, RecoveryMode, ServerName, TcpOptions};

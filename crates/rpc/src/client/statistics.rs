@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use curt_trace::TransportFigure;
-use curt_trace::{Counter as _, Snapshot};
+use curt_observe::TransportFigure;
+use curt_observe::{Counter as _, Snapshot};
 
 /// How a call was sent, and its reply received. Also set for calls that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use curt_trace::{
+use curt_observe::{
     Operation, TransportReport,
     events::{Event, procedure_name},
     probe, scope,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use curt_trace::stages::StageTimes;
+use curt_observe::stages::StageTimes;
 
 use super::{CallError, CallReply, RpcRequest, context::CallContext};
 use crate::message::{CallFailure, CallMessage};

@@ -24,7 +24,7 @@ use super::{
     limits::ResourceLimit,
 };
 use crate::record::receive_buffer::ReceiveBuffer;
-use curt_trace::{events::ShortText, probe};
+use curt_observe::{events::ShortText, probe};
 
 /// Maximum time for which a thread waits for a client to receive a range of a file.
 const SENDFILE_TIMEOUT: Duration = Duration::from_millis(100);

@@ -25,7 +25,7 @@ use super::{clients::ClientRef, limit_log::LimitLog, limits::ResourceLimit, send
 use crate::{
     clock::TimeSource, connection::pending_call::PendingCalls, record::receive_buffer::ReceiveBuffer,
 };
-use curt_trace::{events::ShortText, probe};
+use curt_observe::{events::ShortText, probe};
 
 /// Maximum wait of an orderly close for the client's last bytes: if they were unread, the kernel
 /// would reset the connection and drop the replies.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize},
 };
 
-use curt_trace::stages::StageTimes;
+use curt_observe::stages::StageTimes;
 
 use super::{Limits, connection::ReadJob, idle_set::IdleSet, worker_pool::WorkerPool};
 use crate::clock::TimeSource;

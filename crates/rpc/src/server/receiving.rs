@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,

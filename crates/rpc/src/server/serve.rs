@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use curt_trace::stages;
+use curt_observe::stages;
 
 use super::{
     adaptive_polling::AdaptivePolling,

@@ -11,11 +11,11 @@ use std::{
     time::Duration,
 };
 
+use curt_observe::TransportFigure;
 use curt_rpc::client::{
     CallStatistics, Interrupt, PortSource, ServerName, TcpOptions, TcpTransport, Transport,
 };
 use curt_rpc::clock::{ScriptedTime, TimeSource};
-use curt_trace::TransportFigure;
 
 use super::fake::*;
 

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use curt_observe::ServerCounters;
 use curt_proto::mount3::{DirPath, ExportList, MountReply, MountStat3, PROGRAM};
 use curt_rpc::auth::OpaqueAuth;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, RpcService as _};
-use curt_trace::ServerCounters;
 use curt_types::SetAttributes;
 use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use curt_observe::ServerCounters;
 use curt_proto::mount3::{DirPath, ExportList, MountList, MountReply, MountStat3, PROGRAM};
 use curt_proto::nfs3::{NfsFh3, NfsProcedure};
 use curt_rpc::auth::{OpaqueAuth, RpcCredential};
 use curt_rpc::client::{Interrupt, RpcRequest, Transport as _};
 use curt_rpc::message::{CallMessage, VersionRange};
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
-use curt_trace::ServerCounters;
 use curt_types::SetAttributes;
 use curt_vfs::{FsCred, MemoryOptions, MemoryVfs, NewNode, Vfs};
 use curt_xdr::{Encode, Opaque, decode_all};

@@ -2,7 +2,7 @@
 //! copied from the page cache, large ones are sent from it to the socket. Before waiting for a
 //! disk, the thread leaves the connection to others.
 
-use curt_trace::{ServerCounter, probe};
+use curt_observe::{ServerCounter, probe};
 use curt_types::Fault;
 use curt_vfs::{FetchOptions, FetchResult, PostOpResult};
 

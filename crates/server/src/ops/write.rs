@@ -1,6 +1,6 @@
 //! WRITE (RFC 1813 section 3.3.7).
 
-use curt_trace::{ServerCounter, probe};
+use curt_observe::{ServerCounter, probe};
 use curt_types::{Fault, Stability};
 
 use super::WccOp;

@@ -1,11 +1,11 @@
 //! READ, WRITE, COMMIT (RFC 1813 sections 3.3.6, 3.3.7, 3.3.21).
 
+use curt_observe::stages::{self, RequestStage};
 use curt_proto::nfs3::{
     CommitArguments, CommitOk, DATA_MAX, Fattr, NfsResult, NfsStat3, ReadArguments, ReadFail, ReadOk,
     WccData, WriteArguments, WriteOk, WriteVerifier,
 };
 use curt_rpc::server::{CallFailure, SendfileRange};
-use curt_trace::stages::{self, RequestStage};
 use curt_types::Fault;
 use curt_vfs::{FetchResult, FileRange};
 use curt_xdr::{Encode, put_padding};

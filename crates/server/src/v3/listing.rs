@@ -1,13 +1,13 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17): entries go from the file system
 //! into the reply until its budget is used up.
 
+use curt_observe::probe;
+use curt_observe::stages::{self, RequestStage};
 use curt_proto::nfs3::{
     Cookie, CookieVerifier, DirectoryEntry, DirectoryEntryPlus, Fattr, Fileid, Filename, ListingEncoder,
     NfsFh3, NfsResult, NfsStat3, ReaddirArguments, ReaddirPlusArguments, ReplyFull,
 };
 use curt_rpc::server::CallFailure;
-use curt_trace::probe;
-use curt_trace::stages::{self, RequestStage};
 use curt_types::Fault;
 use curt_vfs::{ReaddirDetail, VfsDirEntry, Visit};
 use curt_xdr::Encode;

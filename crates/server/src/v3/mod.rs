@@ -13,14 +13,14 @@ mod names;
 #[cfg(test)]
 mod tests;
 
+use curt_observe::ServerCounter;
+use curt_observe::stages::{self, RequestStage};
 use curt_proto::Operation;
 use curt_proto::nfs3::{
     DirOpArgs, Fattr, NfsFh3, NfsProcedure, NfsResult, NfsStat3, Sattr, TimeHow, WccData,
 };
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
-use curt_trace::ServerCounter;
-use curt_trace::stages::{self, RequestStage};
 use curt_types::{Fault, FileHandle, SetAttributes, SetTime, Timestamp};
 use curt_xdr::{Decode, Decoder, Encode, decode_all};
 

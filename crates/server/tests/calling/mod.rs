@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use curt_observe::ServerCounters;
 use curt_proto::mount3::{self, DirPath, MountReply};
 use curt_proto::nfs3::{
     self, DirOpArgs, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsResult, NfsStat3,
@@ -15,7 +16,6 @@ use curt_rpc::client::{
 };
 use curt_rpc::server::{Limits, RpcServer};
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
-use curt_trace::ServerCounters;
 use curt_xdr::{Encode, Opaque, decode_all};
 
 /// User and group of those who call.

@@ -8,13 +8,13 @@ mod wire;
 
 use std::sync::Arc;
 
+use curt_observe::ServerCounter;
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, NfsFh3, NfsProcedure, NfsResult,
     NfsStat3, ReadArguments, Sattr, SetattrArguments, WccData,
 };
 use curt_rpc::auth::RpcCredential;
 use curt_server::{ExportRules, Squash};
-use curt_trace::ServerCounter;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 
 use wire::{Served, Wire, export, memory, open_rules, user};

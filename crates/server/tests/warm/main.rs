@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use curt_observe::events::{Event, EventWatch};
 use curt_proto::nfs3::{
     self, AccessArguments, AccessMask, CreateArguments, CreateHow, DirOpArgs, Filename, NfsFh3, NfsProcedure,
     NfsResult, ReadArguments, Sattr, StableHow, WriteArguments,
@@ -27,7 +28,6 @@ use curt_proto::nfs3::{
 use curt_rpc::message::encode_call_header;
 use curt_rpc::record;
 use curt_server::{ExportRules, Squash};
-use curt_trace::events::{Event, EventWatch};
 use curt_vfs::{LocalOptions, LocalVfs};
 use curt_xdr::{Encode, Opaque};
 use parking_lot::Mutex;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use curt_observe::ServerCounters;
 use curt_proto::{
     mount3::{self, DirPath, MountReply},
     nfs3::{self, DirOpArgs, Fattr, Filename, LookupOk, NfsFh3, NfsProcedure, NfsResult},
@@ -19,7 +20,6 @@ use curt_rpc::{
     server::{Limits, RpcServer, RpcServerHandle},
 };
 use curt_server::{ExportDefinition, ExportRules, NfsService, PersistentState, RECORD_MAX, Setup, Squash};
-use curt_trace::ServerCounters;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Decoder, Encode, Opaque, decode_all};
 

@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgroups};

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use curt_types::{Access, Attributes, FileKind};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;

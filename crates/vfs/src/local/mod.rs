@@ -57,7 +57,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use curt_types::{Attributes, FileKind};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;

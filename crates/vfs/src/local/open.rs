@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use curt_types::{Attributes, FileKind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

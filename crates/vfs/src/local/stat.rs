@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use curt_types::{Attributes, Device, FileKind, Timestamp};
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use curt_trace::stages::{self, RequestStage};
+use curt_observe::stages::{self, RequestStage};
 use curt_types::{FileKind, Stability};
 use parking_lot::MutexGuard;
 use rustix::fs::OFlags;
@@ -275,8 +275,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
     use std::time::Duration;
 
-    use curt_trace::Operation;
-    use curt_trace::stages::StageTimes;
+    use curt_observe::Operation;
+    use curt_observe::stages::StageTimes;
 
     use super::*;
     use crate::{CreateMode, LocalOptions, NewNode, SetAttributes, Vfs};

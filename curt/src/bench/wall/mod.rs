@@ -201,7 +201,7 @@ fn works(only: &[WallWork]) -> Result<Vec<WallWork>> {
     Ok(works)
 }
 
-/// The directory that is exported. Memory is preferred to a disk: what is measured is the way there.
+/// The directory that is exported: in memory if possible, so that no disk is measured.
 fn make_top(given: Option<&Path>) -> Result<TempDir> {
     let memory = Path::new("/dev/shm");
     let parent = match given {

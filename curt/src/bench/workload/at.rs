@@ -10,8 +10,8 @@ use curt_bench::make;
 use curt_bench::processes::{Curt, SETTLE, progress_bar};
 use curt_bench::replay::ReplayOutcome;
 use curt_bench::workload::Workload;
-use curt_trace::ProcedureCalls;
-use curt_trace::control;
+use curt_observe::ProcedureCalls;
+use curt_observe::control;
 use serde_json::json;
 
 use super::WorkloadArguments;

@@ -16,11 +16,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use curt_observe::ServerCounters;
 use curt_server::{
     EXPORTS_FILE, ExportDefinition, ExportsProblem, NfsService, ParsedExports, PersistentState, Setup,
     Severity, read_exports,
 };
-use curt_trace::ServerCounters;
 use curt_vfs::{FileCaching, HandleChoice, MemoryOptions, MemoryVfs, MetadataDurability};
 use parking_lot::Mutex;
 

@@ -22,11 +22,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use curt_observe::ClientCounters;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::{Interrupt, Transport},
 };
-use curt_trace::ClientCounters;
 use parking_lot::Mutex;
 
 use super::{DataError, DataOptions, DataOwner, DataPlane, FileData, OpenData, OpenMode, WritePosition};

@@ -1,7 +1,7 @@
 //! Reading, with read-ahead and without.
 
+use curt_observe::ClientCounter;
 use curt_rpc::client::{CallError, Interrupt};
-use curt_trace::ClientCounter;
 use curt_types::Fault;
 
 use super::{

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use curt_observe::ClientCounter;
 use curt_rpc::{
     auth::{AuthSysCredential, AuthSysGids, MachineName, RpcCredential},
     client::CallError,
 };
-use curt_trace::ClientCounter;
 use curt_types::Fault;
 
 use super::{

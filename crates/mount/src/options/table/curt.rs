@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use curt_observe::events::RingLevel;
 use curt_policy::{AccessMode, FillMode, ListingMode, RacyGuard};
-use curt_trace::events::RingLevel;
 
 use super::super::row::OptionRow;
 use super::super::values::{number, one_of, seconds, size};

@@ -29,11 +29,11 @@ use std::{
     time::Duration,
 };
 
+use curt_observe::events::{ShortText, procedure_name};
+use curt_observe::{ServerCounter, ServerCounters, probe};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
-use curt_trace::events::{ShortText, procedure_name};
-use curt_trace::{ServerCounter, ServerCounters, probe};
 use curt_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};

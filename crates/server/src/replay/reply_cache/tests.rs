@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use curt_observe::{ServerCounter, ServerCounters};
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::clock::TimeSource;
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure};
-use curt_trace::{ServerCounter, ServerCounters};
 use curt_types::Fault;
 
 use super::super::{Execution, ExecutionWindow, Subjects};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use curt_observe::ServerCounters;
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, Fattr, Filename, LookupOk, MkdirArguments, NfsFh3,
     NfsProcedure, NfsResult, NfsStat3, PROGRAM, Sattr, VERSION, WccData,
@@ -12,7 +13,6 @@ use curt_proto::nfs3::{
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
-use curt_trace::ServerCounters;
 use curt_types::Timestamp;
 use curt_vfs::{MemoryOptions, MemoryVfs, Vfs};
 use curt_xdr::{Decode, Encode, decode_all};

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use curt_observe::{ServerCounter, ServerCounters};
 use curt_proto::nfs3::{
     CreateArguments, CreateHow, CreateOk, DirOpArgs, Filename, LinkArguments, LookupOk, MkdirArguments,
     MknodArguments, MknodData, NfsFh3, NfsProcedure, NfsResult, NfsStat3, PROGRAM, RenameArguments, Sattr,
@@ -13,7 +14,6 @@ use curt_proto::nfs3::{
 use curt_rpc::auth::{AuthSys, AuthSysGids, OpaqueAuth};
 use curt_rpc::message::CallMessage;
 use curt_rpc::server::{CallContext, CallFailure, RpcService as _};
-use curt_trace::{ServerCounter, ServerCounters};
 use curt_types::Fault;
 use curt_vfs::{HandleChoice, LocalOptions, LocalVfs};
 use curt_xdr::decode_all;

@@ -29,8 +29,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use curt_trace::events::handle_hash;
-use curt_trace::probe;
+use curt_observe::events::handle_hash;
+use curt_observe::probe;
 use parking_lot::{Condvar, Mutex};
 
 pub use self::counters::FileCacheCounters;

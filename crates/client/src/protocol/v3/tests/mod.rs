@@ -6,6 +6,7 @@ mod malformed;
 
 use std::time::{Duration, Instant};
 
+use curt_observe::Operation;
 use curt_proto::nfs3::{
     self, Cookie, DirectoryEntry, DirectoryEntryPlus, Fileid, Ftype, ListingEncoder, NfsTime,
     ReaddirArguments, WccAttr,
@@ -14,7 +15,6 @@ use curt_rpc::{
     auth::RpcCredential,
     client::{CallReply, Interrupt, RpcRequest, Transport},
 };
-use curt_trace::Operation;
 use curt_types::{SetTime, Timestamp};
 use parking_lot::Mutex;
 

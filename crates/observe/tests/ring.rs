@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use curt_trace::events::recording::{RecordedValue, RecordingError, RecordingHead};
-use curt_trace::events::{
+use curt_observe::events::recording::{RecordedValue, RecordingError, RecordingHead};
+use curt_observe::events::{
     Event, EventRecord, EventRing, RecordedProcess, RecordingItem, RecordingReader, keep_in_ring, ring,
 };
-use curt_trace::probe;
+use curt_observe::probe;
 
 /// The contents of a ring.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A ring that stays although nobody was killed. A process has one ring, so this test is one.
 
-use curt_trace::events::{self, Event, EventRing, RecordedProcess, RecordingItem, RecordingReader};
-use curt_trace::probe;
+use curt_observe::events::{self, Event, EventRing, RecordedProcess, RecordingItem, RecordingReader};
+use curt_observe::probe;
 
 #[test]
 fn a_ring_stays_where_the_end_was_not_asked_for() {

@@ -12,6 +12,6 @@ pub(crate) fn check(path: &str, text: &str) {
     let written = std::fs::read_to_string(&file).expect("the document");
     assert!(
         written == text,
-        "{path} is not current: CURT_WRITE_DOCUMENTS=1 cargo test -p curt-trace document"
+        "{path} is not current: CURT_WRITE_DOCUMENTS=1 cargo test -p curt-observe document"
     );
 }
